@@ -32,15 +32,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("rpcs.rs"), rpcs(&descriptors))?;
     fs::write(out.join("services.rs"), services(&descriptors))?;
     tonic_prost_build::configure()
-        // Payloads stay slices of the received message instead of being copied.
+        // Keeps payloads as slices of the received message instead of copying them.
         .bytes(".howdah.v1")
-        // A bound on what a message may grow into when it is decoded.
+        // Uses a codec that limits the memory of a decoded message.
         .codec_path("crate::codec::BoundedCodec")
         .compile_fds(descriptors)?;
     Ok(())
 }
 
-/// An enum with every call of the services, so that the compiler finds each place that must know all of them.
+/// Generates an enum with one variant per gRPC method, so that the compiler finds each `match` that lacks a method.
 fn rpcs(descriptors: &FileDescriptorSet) -> String {
     let mut paths = Vec::new();
     for file in descriptors.file.iter().filter(|file| file.package() == "howdah.v1") {
@@ -52,17 +52,17 @@ fn rpcs(descriptors: &FileDescriptorSet) -> String {
     let each =
         |line: &dyn Fn(&str, &str) -> String| paths.iter().map(|(name, path)| line(name, path)).collect::<String>();
     format!(
-        "/// A call of the protocol.\n\
+        "/// An RPC of the protocol.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\n\
          pub enum Rpc {{ {variants} }}\n\
          impl Rpc {{\n\
-             /// Every call.\n\
+             /// All RPCs.\n\
              pub const ALL: &'static [Self] = &[{all}];\n\
-             /// Its path in HTTP/2.\n\
+             /// Returns the path of the RPC in HTTP/2.\n\
              pub const fn path(self) -> &'static str {{ match self {{ {to_path} }} }}\n\
-             /// Its name.\n\
+             /// Returns the name of the RPC.\n\
              pub const fn name(self) -> &'static str {{ match self {{ {to_name} }} }}\n\
-             /// The call of a path.\n\
+             /// Returns the RPC with this path in HTTP/2.\n\
              pub fn of_path(path: &str) -> Option<Self> {{ match path {{ {of_path} _ => None }} }}\n\
          }}\n",
         variants = each(&|name, path| format!("#[doc = \"`{path}`\"] {name}, ")),
@@ -73,12 +73,12 @@ fn rpcs(descriptors: &FileDescriptorSet) -> String {
     )
 }
 
-/// The macro `services!(Type, verbs)`, which implements tonic's traits of all services for a type. A call with one request and one
-/// response runs `Type::call::<verbs::Name>`. A stream runs the method of the type with the name of the call.
+/// The macro `services!(Type, verbs)`, which implements tonic's traits of all services for a type. A unary call runs
+/// `Type::call::<verbs::Name>`. A streaming call runs the method of the type with the name of the call.
 ///
-/// Each future is boxed in a function without bounds. Inside a method of tonic's traits the compiler proves that a future
-/// is `Send` under the method's own bounds and keeps nothing of the proof for the next method: with `async_trait` that
-/// was half of the time that the server's crate took.
+/// Each future is boxed in a function without bounds. Inside a method of tonic's traits the compiler proves that a future is
+/// `Send` under the method's own bounds and cannot reuse the proof for the next method. With `async_trait`, these proofs took
+/// half of the compile time of the server crate.
 fn services(descriptors: &FileDescriptorSet) -> String {
     let files = descriptors.file.iter().filter(|file| file.package() == "howdah.v1");
     let implemented = |service: &ServiceDescriptorProto| {

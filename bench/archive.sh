@@ -9,10 +9,10 @@
 #
 #   howdah serve --database-url URL &    CYCLE=http://127.0.0.1:7432 bench/archive.sh URL DIRECTORY
 #
-# With CYCLE, the address of a broker of this database, the script only measures howdah bench cycle in three cases in turn: alone;
-# while the day is archived repeatedly with the brokers' share (SHARE, 0.05); and while it is archived without a limit. ROUNDS sets
-# the rounds (3), SECONDS_EACH the seconds per case (20). This mode needs jq and an otherwise idle machine, and
-# must start before 19:00 UTC.
+# With CYCLE, the address of a broker of this database, the script only measures howdah bench cycle in three cases in turn:
+# alone; while the day is archived repeatedly with the processor share that brokers use (SHARE, 0.05); and while the day is
+# archived without a limit. ROUNDS sets the rounds (3), SECONDS_EACH the seconds per case (20). This mode needs jq and an
+# otherwise idle machine, and must start before 19:00 UTC.
 set -euo pipefail
 url=${1:?the URL of a database with the schema howdah} directory=${2:?a directory for the archive} jobs=${3:-10000000}
 howdah=${HOWDAH:-howdah} batch=500000
@@ -33,8 +33,8 @@ echo "load average: $(cut -d' ' -f1-3 /proc/loadavg)"
 
 ago=3
 if [ -n "${CYCLE:-}" ]; then
-    # The brokers' share applies only until 20 hours after the end of the archived day. After that the day counts as late, and
-    # it is archived at full speed.
+    # `archive_share` limits archiving only until 20 hours after the end of the archived day. After that the day counts as late
+    # and is archived at full speed.
     ago=1
     [ "$((10#$(date -u +%H)))" -lt 19 ] || { echo "run this before 19:00 UTC: after that, yesterday is archived without the share" >&2; exit 1; }
 fi

@@ -206,7 +206,7 @@ def main():
         log = args.data_dir / "postgres.log"
         address = urlsplit(f"http://{broker.http}")
         connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
-        # Wait until the page has its first counts.
+        # Wait until the page shows the first job counts.
         while "load.type-001" not in ask(connection, "/types")[1]:
             time.sleep(0.5)
         print(f"{'VIEW':44} {'P50':>8} {'P99':>8} {'MAX':>8}   load {os.getloadavg()[0]:.1f}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Workload with which deploy/build trains the published program (profile-guided optimization): the common operations, and each rarer
-# one once.
+# Runs the workload with which deploy/build trains the published program (profile-guided optimization): common operations
+# repeatedly, rarer ones once.
 #
 #   bench/train.sh PROGRAM
 #
@@ -41,17 +41,18 @@ stop() {
     broker=''
 }
 
-# TLS and tokens. `howdah dev` prints a command with the flags of a client: howdah --server URL --tls-ca FILE --token-file FILE types
+# Exercises TLS and tokens. `howdah dev` prints a command with the flags of a client: howdah --server URL --tls-ca FILE
+# --token-file FILE types
 start howdah --tls --auth token
 read -ra client < <(grep '^howdah ' "$work/ready")
 workload cycle --seconds "$((2 * each))" "${client[@]:1:6}"
 stop
 
-# The archive, the command line, the page, and HTTP.
+# Exercises the archive, the command line, the page, and HTTP.
 start ready --http-enqueue
 read -r _ grpc http url <"$work/ready"
 export HOWDAH_SERVER=${grpc#grpc=} url=${url#postgres=} http=${http#http=}
-# An idle broker on an up-to-date database. deploy/build evaluates its profile separately.
+# Runs an idle broker on an up-to-date database. deploy/build evaluates its profile separately.
 LLVM_PROFILE_FILE=${AT_REST_PROFILE_FILE:-${LLVM_PROFILE_FILE:-}} HOWDAH_DATABASE_URL=$url \
     timeout --preserve-status 20 "$program" serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error >"$work/quiet"
 # The archive script counts the jobs in the files, so it must run before other jobs exist.

@@ -15,7 +15,7 @@ within() {
     done
 }
 
-# authority FOLDER: creates an authority, ca.key and ca.pem.
+# authority FOLDER: creates a certificate authority, ca.key and ca.pem.
 authority() {
     mkdir -p "$1"
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=test' -keyout "$1/ca.key" \

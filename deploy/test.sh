@@ -34,12 +34,12 @@ end() {
 trap end EXIT
 [[ $(id -u) == 0 ]] || fail 'a chroot needs root'
 
-# Unpacks a bare Debian at $1; it is bootstrapped once.
+# bare_root ROOT: unpacks a bare Debian to ROOT. debootstrap creates this Debian once.
 bare_root() {
     local made=$cache/$suite
     if [[ ! -f $cache/$suite-systemd.tar ]]; then
         mkdir -p "$cache"
-        # Remove the result of an interrupted run.
+        # Remove the remains of an interrupted run.
         rm -rf "$made"
         debootstrap --variant=minbase --include=python3-venv,systemd-sysv "$suite" "$made" >"$cache/debootstrap.log" ||
             missing "debootstrap failed: $(tail -n 1 "$cache/debootstrap.log")"
@@ -50,7 +50,7 @@ bare_root() {
     tar -xf "$cache/$suite-systemd.tar" -C "$1"
 }
 
-# Starts a Postgres in a directory that is visible within the root directories.
+# Starts a Postgres whose socket directory is visible within the root directories of the tests.
 start_postgres() {
     chmod 755 "$work"
     "$program" dev --ephemeral --listen 127.0.0.1:0 --http 127.0.0.1:0 >"$work/dev" 2>"$work/dev.log" &
@@ -60,12 +60,12 @@ start_postgres() {
         sleep 0.2
     done
     sockets=$(python3 -c 'import sys, urllib.parse as u; print(u.parse_qs(u.urlparse(sys.argv[1]).query)["host"][0])' "$url")
-    # Users within the root directories differ from Postgres's user.
+    # Lets other users reach the socket, because users within the root directories differ from Postgres's user.
     chmod 711 "$sockets"
 }
 
 # enter ROOT COMMAND...: runs a command as an unprivileged user in a root directory with the socket of Postgres and /proc, with
-# the environment of `environment`.
+# the variables in the array `environment`.
 enter() {
     local root=$1
     shift
@@ -76,7 +76,8 @@ enter() {
         exec setpriv --no-new-privs /usr/sbin/chroot --userspec 65532:65532 --groups "" "$root" "$@"' - "$root" "$sockets" "$@"
 }
 
-# works ROOT PROGRAM NAME=VALUE...: a broker with this environment starts, runs a job, and drains on SIGTERM.
+# works ROOT PROGRAM NAME=VALUE...: checks that a broker with these environment variables starts, runs a job, and
+# drains on SIGTERM.
 works() {
     local root=$1 installed=$2 broker status=0
     shift 2
@@ -104,7 +105,7 @@ test_debian() {
     chroot "$root" dpkg --install /howdah.deb >/dev/null
     [[ $(stat -c '%a %u' "$root/etc/howdah/database-url") == '600 0' ]] || fail 'others can read the database URL'
     echo "$url" >"$root/etc/howdah/database-url"
-    # As systemd does: only the unit's user can read the directory with the credentials.
+    # Create the credentials directory as systemd does: only the unit's user can read it.
     install -d -m 500 -o 65532 "$root/run/credentials"
     install -m 400 -o 65532 "$root/etc/howdah/database-url" "$root/run/credentials/"
     local unit=$root/usr/lib/systemd/system/howdah.service environment=()
@@ -112,7 +113,7 @@ test_debian() {
     [[ $(sed -n 's/^ExecStart=//p' "$unit") == '/usr/bin/howdah serve' ]] || fail 'the unit starts something else'
     works "$root" /usr/bin/howdah "${environment[@]}"
     if command -v systemd-analyze >/dev/null; then
-        # Exposure level in tenths; 0 is the safest.
+        # The threshold is systemd's exposure level in tenths; 0 is the safest.
         systemd-analyze security --offline=true --threshold=20 "$unit" | tail -n 1
     fi
     chroot "$root" dpkg --purge howdah >/dev/null

@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Decoder that counts the fields of a message before it decodes the message.
+/// Decoder that rejects a message with too many fields before it decodes the message.
 #[derive(Clone, Debug)]
 pub struct BoundedDecoder<U>(ProstDecoder<U>);
 
@@ -108,7 +108,7 @@ pub fn count(mut message: impl Buf) -> Entries {
     count
 }
 
-/// Calls `each` with every length-delimited field, until `each` returns false.
+/// Calls `each` with every length-delimited field of the message `rest`, until `each` returns false.
 fn fields(rest: &mut dyn Buf, each: &mut dyn FnMut(&mut dyn Buf) -> bool) {
     let mut rest = rest;
     while let Ok((number, kind)) = decode_key(&mut rest) {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::v1;
 
-    /// Message that contains `field` as field 1, repeated `times` times.
+    /// Encodes a message that contains `field` `times` times, as field number 1.
     fn repeated(field: &[u8], times: usize) -> Vec<u8> {
         [&[10, field.len() as u8], field].concat().repeat(times)
     }
@@ -165,7 +165,7 @@ mod tests {
     fn millions_of_empty_entries_are_refused_at_either_depth() {
         assert!(bound(&repeated(b"", ENTRIES)).is_ok());
         assert!(bound(&repeated(b"", 8 << 20)).is_err());
-        // The nested fields exceed the bound in two ways: all in one entry, or 60 in each of many entries.
+        // Two messages with too many nested fields: all in one field of the message, or 60 in each of 100,000 fields.
         let inside = repeated(b"", 2 << 20);
         let mut one = vec![10];
         prost::encoding::encode_varint(inside.len() as u64, &mut one);

@@ -25,7 +25,7 @@ impl std::fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-// Cannot fail: the descriptors are compiled in, and a test decodes them.
+// `expect` cannot fail: the descriptors are compiled in, and a test decodes them.
 #[allow(clippy::expect_used)]
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the compiled descriptors"));
@@ -41,7 +41,7 @@ pub fn fields(message: &str) -> Vec<String> {
     fields.unwrap_or_default()
 }
 
-/// Parses JSON as the message with this name, such as `EnqueueJobsRequest`. An unknown field is an error.
+/// Parses JSON as the message type `message`, such as `EnqueueJobsRequest`. An unknown field is an error.
 pub fn read<M: Message + Default>(message: &str, json: &[u8]) -> Result<M, JsonError> {
     let mut text = serde_json::Deserializer::from_slice(json);
     let read =
@@ -50,7 +50,7 @@ pub fn read<M: Message + Default>(message: &str, json: &[u8]) -> Result<M, JsonE
     read.transcode_to().map_err(|error| JsonError(error.to_string()))
 }
 
-/// Converts the message with this name to JSON, with the field names of the protocol. Omits unset fields.
+/// Converts a message of the type `message` to JSON, with the field names of the protocol. Omits unset fields.
 pub fn write(message: &str, value: &impl Message) -> Result<Value, JsonError> {
     let mut dynamic = DynamicMessage::new(descriptor(message)?);
     dynamic.transcode_from(value).map_err(|error| JsonError(error.to_string()))?;

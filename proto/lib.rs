@@ -33,7 +33,7 @@ pub mod v1 {
 
 include!(concat!(env!("OUT_DIR"), "/rpcs.rs"));
 
-// The macro `services!`, with which the broker implements all services. `build.rs` explains it.
+// Defines the macro `services!`, with which the broker implements all gRPC services. `build.rs` generates and explains it.
 include!(concat!(env!("OUT_DIR"), "/services.rs"));
 #[doc(hidden)]
 pub use tonic;

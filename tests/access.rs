@@ -1,4 +1,4 @@
-//! Access control of gRPC, HTTP and the command line.
+//! Tests access control of gRPC, HTTP and the command line.
 
 #[path = "access/commands.rs"]
 mod commands;

@@ -1,4 +1,5 @@
-//! Finished jobs are archived to files before their partition is dropped: every job once, whichever step fails.
+//! Tests that finished jobs are archived to files before their partition is dropped: each job once, whichever step
+//! fails.
 
 mod unavailable; // an archive that does not respond
 mod commands; // howdah archive
@@ -23,7 +24,7 @@ use howdah_server::{
 use crate::support::*;
 use files::Files;
 
-/// The archived day of these tests: two days ago, in UTC.
+/// SQL expression for the day that these tests archive: two days ago, in UTC.
 const DAY: &str = "(now() AT TIME ZONE 'UTC')::date - 2";
 
 /// A database with finished jobs of three task types on `DAY`, and the directory of the archive.
@@ -45,7 +46,7 @@ impl Setting {
         setting
     }
 
-    /// Inserts further jobs that finished on the day, with ids from `first` on.
+    /// Inserts further jobs that finished on `DAY`, with ids from `first` on.
     async fn finish(&self, first: i64, jobs: i64) {
         let last = first + jobs - 1;
         let sql = format!(
@@ -75,12 +76,12 @@ impl Setting {
         self.archiver().await.archive(&self.day).await.expect("archived")
     }
 
-    /// Turns archiving on: from now on retention drops only archived days.
+    /// Turns archiving on, so that retention drops only archived days.
     async fn turn_on(&self) {
         self.store().set_archive_target(&self.files.url(), "a test").await.expect("a target");
     }
 
-    /// Runs retention and returns the number of partitions it dropped.
+    /// Runs retention and returns the number of day partitions that it dropped.
     async fn drop_old(&self) -> i64 {
         let drop = "SELECT howdah.drop_history_partitions((now() AT TIME ZONE 'UTC')::date - 1)::bigint";
         self.database.count_unless_locked(drop).await
@@ -106,7 +107,7 @@ impl Setting {
 async fn archiver(database: &str, url: &str) -> Archiver {
     let store = Store::new(&Config::new(database)).expect("a store");
     let id = store.database_id().await.expect("an identity");
-    // Small row groups and files, so that a day has many files.
+    // Makes row groups and files small, so that a day has many files.
     let bounds = howdah_archive::Bounds { group_rows: 300, part_bytes: 8_000, ..howdah_archive::Bounds::default() };
     Archiver::new(store, url, ArchivePayloads::Full, "a test", &id).with_bounds(bounds)
 }
@@ -127,7 +128,7 @@ async fn a_broker_archives_days_that_are_over_and_only_then_they_are_dropped() {
     })
     .await;
     assert!(broker.metrics().await.contains("howdah_archive_late 0\n"));
-    // Drops the partition of the day, unless the broker's retention has already dropped it.
+    // Drops the archived day's partition, unless the broker's retention has already dropped it.
     setting.drop_old().await;
     let rows =
         format!("SELECT count(*) FROM howdah.history WHERE finished < ({DAY} + 1)::timestamp AT TIME ZONE 'UTC'");
@@ -144,7 +145,7 @@ async fn a_day_that_is_not_archived_is_neither_dropped_nor_pruned_and_is_late() 
     assert_eq!(store.drop_partitions(1).await.expect("nothing"), 0);
     assert!(store.prunable_history(30).await.expect("days").is_empty());
     assert_eq!(store.archive_overdue(0).await.expect("late"), 2, "yesterday and the day before are overdue");
-    // The archive's directory cannot be created, because a file has its name.
+    // The archive's directory cannot be created, because a regular file has its name.
     let broken = archiver(&setting.database.url, &format!("{}/x", setting.files.a_file())).await;
     let error = broken.archive(&setting.day).await.expect_err("no directory").to_string();
     assert!(error.contains("x"), "{error}");
@@ -152,7 +153,7 @@ async fn a_day_that_is_not_archived_is_neither_dropped_nor_pruned_and_is_late() 
     assert_eq!(setting.count(noted).await, 1);
     assert_eq!(store.drop_partitions(1).await.expect("nothing"), 0);
     assert_eq!(setting.count("SELECT count(*) FROM howdah.history").await, 500);
-    // The archive's URL works again: the day is archived, so retention may delete its jobs.
+    // The archive's URL works again, so the day is archived and retention may delete its jobs.
     assert_eq!(setting.archive().await.expect("archived").jobs, 500);
     let days = store.prunable_history(30).await.expect("days");
     assert_eq!(days.len(), 1, "only the archived day: {days:?}");

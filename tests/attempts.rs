@@ -1,4 +1,4 @@
-//! Ends of an attempt: ack, failure, snooze, timeout; and the token of each attempt.
+//! Tests how an attempt ends (ack, failure, snooze, timeout), and the token of each attempt.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,8 @@ async fn a_failed_job_is_tried_again_until_its_attempts_are_used_up_and_keeps_it
 #[tokio::test]
 async fn a_nack_without_retry_is_dead_at_once_and_a_backoff_is_scheduled() {
     let broker = TestBroker::start().await;
-    // A trigger keeps jobs in `scheduled`: on a slow machine the backoff of 5 s may pass before the test has checked them.
+    // The trigger keeps jobs in `scheduled`, because on a slow machine the backoff of 5 s may pass before the test has checked
+    // the jobs.
     let stay = "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
                 CREATE TRIGGER stay BEFORE DELETE ON howdah.scheduled FOR EACH ROW EXECUTE FUNCTION stay()";
     broker.sql(stay).await;
@@ -103,7 +104,7 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     broker.enqueue_all([slow(HOUR), slow(HOUR)]).await;
     let (first, second) = (worker.next().await, worker.next().await);
     assert_eq!(worker.extend(&first, 2 * HOUR).await, SettleStatus::Ok);
-    // Moves the deadlines back by an hour, instead of waiting.
+    // Moves all deadlines back by an hour, instead of waiting for a timeout.
     broker.sql("UPDATE howdah.leased SET deadline = deadline - interval '1 hour'").await;
     assert_eq!(worker.cancelled().await.id, second.id);
     assert_eq!(worker.ack(&second).status().await, SettleStatus::LeaseLost);
@@ -111,7 +112,7 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     let ended = broker.job(second.id).await;
     assert_eq!(ended.state(), JobState::Scheduled);
     assert!(ended.failures[0].error.contains("timeout"), "{:?}", ended.failures);
-    // Waits for a real timeout of 400 ms. It counts whether or not the worker got the job before.
+    // Waits for a real timeout of 400 ms, which passes whether or not the worker has received the job.
     let short = broker.enqueue(slow(millis(400))).await;
     let over = "failures::text LIKE '%timeout%'";
     let over = format!("SELECT EXISTS (SELECT FROM howdah.scheduled WHERE id = {short} AND {over})");
@@ -120,7 +121,7 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
 
 #[tokio::test]
 async fn a_timeout_that_another_broker_has_found_is_told_as_one() {
-    // Without notifications and with a poll interval of an hour, this broker does not find the timeout itself.
+    // Broker `a` has no notifications and polls once an hour, so it does not find the timeout itself.
     let a = TestBroker::start_with(|config| (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR)).await;
     let mut worker = a.worker("slow").window(1).await;
     a.enqueue("slow").timeout(HOUR).await;
@@ -134,7 +135,7 @@ async fn a_timeout_that_another_broker_has_found_is_told_as_one() {
 
 #[tokio::test]
 async fn a_broker_that_was_away_tells_what_timed_out_meanwhile_as_such() {
-    // Without notifications and with a poll interval of an hour, the broker finds the ended lease only by a renewal.
+    // The broker has no notifications and polls once an hour, so only its lease renewal finds the ended lease.
     let a = TestBroker::start_with(|config| {
         (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR);
         config.renew_interval = millis(50);
@@ -143,7 +144,8 @@ async fn a_broker_that_was_away_tells_what_timed_out_meanwhile_as_such() {
     let mut worker = a.worker("slow").window(1).await;
     a.enqueue("slow").timeout(HOUR).await;
     let job = worker.next().await;
-    // Broker and lease change in one transaction. Otherwise another broker could see the expired broker and rescue its job.
+    // Expires the broker and ends its lease in one transaction. Otherwise another broker could see the expired broker and
+    // rescue its job.
     let away = "BEGIN;
                 UPDATE howdah.broker SET expires = now() - interval '1 s';
                 WITH ended AS (DELETE FROM howdah.leased RETURNING *)
@@ -182,7 +184,7 @@ async fn a_second_outcome_that_contradicts_the_first_is_lost_whoever_asks_and_wh
             }
         }
     }
-    // SQL settles the job first. Only the same outcome from a worker is then a repeat that succeeds.
+    // SQL settles the job first. After that, a worker's outcome succeeds only if it is the same outcome.
     for (sql, same) in [("complete({})", 0), ("fail({}, 'no', '1 hour')", 1), ("fail({}, 'no', no_retry => true)", 2)] {
         let job = jobs.pop().expect("a job");
         let call = sql.replace("{}", &format!("{}, {}", job.id, job.token));
@@ -201,13 +203,14 @@ async fn of_contradicting_outcomes_that_are_written_together_one_is_ok() {
     let mut worker = broker.worker("t").window(100).await;
     broker.enqueue_all(["t"; 100]).await;
     let jobs = worker.take(100).await;
-    // Sends all outcomes without waiting, so that contradicting outcomes of a job are written in one batch.
+    // Sends all outcomes without waiting for answers, so that contradicting outcomes of a job are written in one batch.
     for job in &jobs {
         worker.settle(vec![ack(job)]).await;
         worker.settle(vec![nack(job, "no").no_retry()]).await;
         worker.settle(vec![ack(job)]).await;
     }
-    // Batches are written concurrently, so the nack may win over the acks. The results of one job agree with its stored state.
+    // Batches are written concurrently, so the nack may be written before the acks. The results of one job agree with its
+    // stored state.
     let mut ok: HashMap<i64, usize> = HashMap::new();
     for _ in 0..3 * jobs.len() {
         let settled = worker.settled().await;

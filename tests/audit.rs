@@ -1,4 +1,5 @@
-//! The audit log records which principal changed what. An entry and its change commit in one transaction.
+//! Tests the audit log, which records the principal and the items of each change. An entry and its change commit in one
+//! transaction.
 
 mod actions; // a change by each recorded call
 mod commands; // howdah audit, --reason
@@ -12,7 +13,7 @@ use tonic::Code;
 use crate::{access::Guarded, support::*};
 use actions::{ACTIONS, act, prepare};
 
-/// An audit entry without the fields that differ between runs: its time and the ids of connections.
+/// An audit entry without its time and connection ids, which differ between runs.
 #[derive(Debug, PartialEq)]
 struct Entry {
     principal: String,
@@ -79,7 +80,7 @@ async fn what_changes_nothing_writes_no_row() {
     assert_eq!(entries(&guarded.broker.database).await, []);
 }
 
-/// Runs a statement before each INSERT into the audit.
+/// Creates a trigger that runs a statement before each INSERT into the audit log.
 async fn before_each_row(database: &TestDatabase, what: &str) {
     let sql = format!(
         "CREATE FUNCTION howdah.meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {what}; RETURN NEW; END $$;
@@ -123,8 +124,8 @@ async fn a_broker_killed_between_a_change_and_its_row_leaves_neither() {
     let database = database().await;
     let mut broker = Program::serve(&database, &[]).await;
     let id = broker.enqueue("t").await;
-    // The INSERT of the entry is blocked until the gate opens. Its trigger polls the gate instead of waiting for a lock,
-    // because brokers give up soon on locks.
+    // A trigger blocks the INSERT of the audit entry until the test releases an advisory lock. The trigger polls instead of
+    // waiting for the lock, because brokers give up soon on locks.
     let gate = database.connect().await;
     gate.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
     let is_shut = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7

@@ -1,4 +1,4 @@
-//! The backlog limit of a task type: enqueues beyond it are refused with a retry delay.
+//! Tests the backlog limit of a task type: enqueue calls beyond the limit are refused with a retry delay.
 
 use howdah_proto::v1::{NewJob, StreamEnqueueRequest, TaskTypeSettings};
 use tonic::Code;
@@ -13,7 +13,7 @@ fn at_most(jobs: i64) -> TaskTypeSettings {
     TaskTypeSettings { max_backlog: jobs, ..TaskTypeSettings::default() }
 }
 
-/// Two brokers with a limit of ten waiting jobs of type b, of which eight exist.
+/// Starts two brokers, limits the backlog of type `b` to ten jobs, and enqueues eight.
 async fn nearly_full() -> (TestBroker, TestBroker) {
     let (a, b) = TestBroker::pair().await;
     a.set("b", at_most(10)).await;
@@ -33,7 +33,8 @@ async fn an_enqueue_over_the_largest_backlog_is_exhausted_and_told_when_to_try_a
         let after = refused.retry_after.expect("a delay");
         assert!(!after.is_zero() && after.as_secs() <= 10, "{after:?}");
     }
-    // The refused requests stored nothing. Jobs of other types, and as many jobs as the limit still permits, are accepted.
+    // The refused requests stored nothing. Jobs of other types are accepted, and as many jobs of type `b` as the limit still
+    // permits.
     assert_eq!(a.count("SELECT count(*) FROM howdah.job").await, 8);
     a.enqueue_all([jobs("other", 20), jobs("b", 2)].concat()).await;
     assert_eq!(a.enqueue("b").delay(MINUTE).refused().await.code, Code::ResourceExhausted);
@@ -41,8 +42,8 @@ async fn an_enqueue_over_the_largest_backlog_is_exhausted_and_told_when_to_try_a
     a.enqueue_all(jobs("b", 11)).refused().await.names("jobs");
     let metrics = a.metrics().await;
     assert!(metrics.contains("howdah_backlog_refusals_total 2\n"), "{metrics}");
-    // When a worker takes jobs, its broker knows at once that the backlog has room. The other broker learns it by its next
-    // periodic count, which has no event.
+    // When a worker takes jobs, its broker knows at once that the backlog has room. The other broker finds out at its next
+    // periodic count.
     let mut worker = a.worker("b").await;
     for _ in 0..10 {
         let job = worker.next().await;

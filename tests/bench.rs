@@ -1,10 +1,10 @@
-//! `howdah bench`, from the command line to the last line of its output.
+//! Tests `howdah bench`, from the command line to the last line of its output.
 
 use serde_json::Value;
 
 use crate::support::{database, howdah, run};
 
-/// Runs a workload, which must succeed, and returns its rows.
+/// Runs a benchmark workload, which must succeed, and returns its rows.
 async fn rows(args: &[&str], workload: &str) -> Vec<Value> {
     let (status, out, err) = run(args, b"").await;
     assert!(status.success(), "{args:?}: {status}: {err}");
@@ -16,7 +16,7 @@ async fn rows(args: &[&str], workload: &str) -> Vec<Value> {
 async fn a_benchmark_brings_its_own_postgres_and_broker_and_loses_nothing() {
     let rows = rows(&["bench", "cycle", "--seconds", "1", "--json"], "cycle").await;
     let [row] = rows.as_slice() else { panic!("one row, not {rows:?}") };
-    // Checks only that the fields exist: rates depend on the machine, and latencies of a short run may be missing (null).
+    // Checks only that the figures exist: rates depend on the machine, and latencies of a short run may be missing (null).
     for key in ["jobs_per_s", "of_yardstick", "p50_ms", "p99_ms"] {
         assert!(row.get(key).is_some(), "{key}: {row}");
     }
@@ -81,7 +81,7 @@ async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
         none_went_wrong(row);
         let is_own = own.contains(&row["case"].as_str().unwrap());
         assert_eq!(row["of_tables_each"].as_array().map(Vec::len), is_own.then_some(3), "{row}");
-        // The rate may be 0: on a slow machine no job may arrive in the measured third of a second.
+        // The rate may be 0: on a slow machine no job may be settled in the measured third of a second.
         assert!(row["jobs"].is_u64() && row.get("of_tables").is_some() == is_own, "{row}");
     }
     // In each round, the workers drain the whole backlog of 2,000 jobs.
@@ -114,8 +114,8 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
             assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
         }
         assert!(row["answer_p50_ms"].as_f64() <= row["answer_p99_ms"].as_f64(), "{row}");
-        // Checks only that `commits_per_job` exists, because Postgres reports commits late. On a slow machine fewer jobs are
-        // sent.
+        // Checks only that `commits_per_job` exists, because Postgres reports commits late. On a slow machine the benchmark
+        // sends fewer jobs than planned.
         assert!(row.get("commits_per_job").is_some() && row["sent"].as_f64() >= Some(60.0), "{row}");
     }
     // The file has the slowest hundred jobs of each case, or all jobs if fewer were sent.
@@ -126,8 +126,7 @@ async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes
     assert!(of_first.len() >= 40, "{csv}");
     let ms = |text: &str| text.parse::<f64>().unwrap_or_else(|e| panic!("{text}: {e}"));
     assert!(of_first.iter().map(|line| ms(line[5])).rev().is_sorted(), "{csv}");
-    // Postgres says when the transaction of the enqueue began, and the worker when it got the job. Their clocks differ by less than
-    // 1 ms.
+    // `began_ms` comes from Postgres's clock and `picked_up_ms` from the worker's clock. The clocks differ by less than 1 ms.
     let has_begun = |line: &[&str]| ms(line[3]) <= ms(line[5]) + 1.0;
     // `answered_ms` is empty if the enqueue was answered after the end of the measurement.
     let was_answered = |line: &[&str]| line[4].is_empty() || ms(line[4]) > 0.0;
@@ -142,7 +141,7 @@ async fn one_job_a_call_is_measured_with_callers_of_their_own_and_with_callers_t
     assert_eq!(cases, ["1 producer", "16 producers", "256 producers", "256 producers, one stream"]);
     for row in &rows {
         none_went_wrong(row);
-        // The number of jobs may be 0: on a slow machine no job may end in the measured second.
+        // The number of jobs may be 0: on a slow machine no job may be settled in the measured second.
         assert!(row["jobs"].is_u64() && row.get("of_yardstick").is_some(), "{row}");
     }
 }

@@ -1,4 +1,5 @@
-//! Bulk operations change many jobs in the background. Each job is changed once, even if brokers stop or crash.
+//! Tests bulk operations, which change many jobs in the background. Each job is changed once, even if brokers stop or
+//! crash.
 
 mod commands; // howdah bulk
 mod faults; // killed, stopped and surplus brokers; locked jobs
@@ -16,17 +17,18 @@ use howdah_proto::v1::{
 
 use crate::support::*;
 
-/// Selects all jobs of a task type for this operation.
+/// Specifies a bulk operation on all jobs of a task type.
 fn spec(operation: BulkOperation, task_type: &str) -> BulkSpec {
     BulkSpec { operation: operation as i32, task_type: task_type.into(), ..BulkSpec::default() }
 }
 
-/// Selects all jobs of a task type. Changes one job per second, so that the operation stays active during the test.
+/// Specifies a bulk operation on all jobs of a task type that changes one job per second, so that it stays active
+/// during the test.
 fn slow(operation: BulkOperation, task_type: &str) -> BulkSpec {
     BulkSpec { max_jobs_per_second: 1, ..spec(operation, task_type) }
 }
 
-/// Calls of operators, and checks.
+/// Bulk calls that an operator makes, and checks of bulk operations.
 trait Bulks {
     async fn preview(&self, spec: BulkSpec) -> PreviewBulkResponse;
     async fn start_bulk(&self, spec: BulkSpec) -> Bulk;
@@ -36,11 +38,11 @@ trait Bulks {
     async fn cancel_bulk(&self, id: i64) -> Bulk;
     /// Waits until the bulk operation has ended.
     async fn ended_bulk(&self, id: i64) -> Bulk;
-    /// Waits until the bulk operation has changed a job.
+    /// Waits until the bulk operation has changed at least one job.
     async fn begun_bulk(&self, id: i64);
     /// Removes the rate limit of the bulk operation.
     async fn hurry(&self, id: i64);
-    /// Number of jobs changed by bulk operations according to the audit.
+    /// Number of jobs that bulk operations have changed, according to the audit log.
     async fn audited(&self) -> i64;
 }
 
@@ -101,7 +103,7 @@ impl Bulks for Service {
     }
 }
 
-/// Creates dead jobs of a type, one with each error.
+/// Creates dead jobs of a type, one job for each error.
 async fn dead(broker: &Service, task_type: &str, errors: &[&str]) -> Vec<i64> {
     let mut worker = broker.worker(task_type).window(1_000).await;
     let mut ids = Vec::new();
@@ -150,7 +152,7 @@ async fn a_preview_counts_to_ten_thousand_and_then_says_more() {
     broker.enqueue("m").await;
     let preview = broker.preview(BulkSpec { priority: Some(1), ..all() }).await;
     assert_eq!((preview.selected_count, preview.has_more), (10_000, true));
-    // Jobs that already have the priority are not selected.
+    // Jobs that already have the requested priority are not selected.
     assert_eq!(broker.preview(BulkSpec { priority: Some(0), ..all() }).await.selected_count, 0);
 }
 
@@ -168,7 +170,7 @@ async fn a_bulk_retry_runs_the_jobs_of_an_error_group_again_and_leaves_the_other
     for (id, state) in ids.iter().zip([JobState::Ready, JobState::Ready, JobState::Dead]) {
         assert_eq!(broker.state(*id).await, state);
     }
-    // Workers are notified of the retried jobs.
+    // Workers receive the retried jobs at once.
     let mut worker = broker.worker("r").window(10).await;
     assert_eq!(worker.take(2).await.len(), 2);
 }
@@ -185,7 +187,8 @@ async fn a_bulk_retry_runs_jobs_that_wait_for_their_next_attempt_and_no_job_twic
     let bulk = broker.start_bulk(spec(BulkOperation::Retry, "b")).await;
     let again = worker.next().await;
     assert_eq!(again.id, waits);
-    // The bulk operation may still select jobs when the job fails again. It must not retry the job twice.
+    // The bulk operation may still be selecting jobs when the retried job fails again. It must not retry the job a
+    // second time.
     worker.nack(&again, "never").no_retry().await;
     broker.until_state(waits, JobState::Dead).await;
     assert_eq!(broker.ended_bulk(bulk.id).await.done_count, 1);
@@ -270,7 +273,7 @@ async fn a_paused_bulk_operation_changes_nothing_more_and_goes_on_where_it_was()
     let paused = broker.pause_bulk(bulk.id).await;
     assert_eq!((paused.state(), paused.broker.as_str()), (BulkState::Paused, ""));
     broker.hurry(bulk.id).await;
-    // Another operation on the same jobs is not blocked by the paused one.
+    // Another bulk operation on the same jobs is not blocked by the paused operation.
     let other = broker.start_bulk(spec(BulkOperation::Discard, "p")).await;
     broker.ended_bulk(other.id).await;
     let left = async || broker.count("SELECT count(*) FROM howdah.ready").await;

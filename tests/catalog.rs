@@ -1,5 +1,5 @@
-//! Rules for every table, index, sequence and function of the schema. The tests read the catalog, so they also cover tables of
-//! later releases and partitions of later days.
+//! Tests rules that every table, index, sequence and function of the schema must obey. The tests read the catalog, so they also
+//! cover tables of later releases and partitions of later days.
 
 mod replicated; // what logical replication leaves out
 mod rights; // who may do what with which function and table
@@ -9,13 +9,13 @@ use howdah_server::{config::Config, store::Store};
 
 use crate::support::*;
 
-/// The rows of a query as texts.
+/// Runs a query and returns its rows as texts.
 async fn texts(database: &TestDatabase, sql: &str) -> Vec<String> {
     let rows = database.connect().await.query(sql, &[]).await.expect(sql);
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// Creates partitions of later days, and recreates the default partitions, as if an operator had dropped them.
+/// Creates partitions of later days, and creates the default partitions again, as if an operator had dropped them.
 async fn later_partitions(database: &TestDatabase) {
     let defaults = "SELECT c.oid::regclass::text FROM pg_class c
                     WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind = 'r' AND c.relname LIKE '%\\_default'";
@@ -26,8 +26,8 @@ async fn later_partitions(database: &TestDatabase) {
     assert!(store.make_partitions(6).await.expect("partitions") > 0);
 }
 
-/// Columns, attributes of types, and index expressions that are ordered by the database's collation. If the collation changes
-/// (another C library, another server), such indexes are out of order, and lookups miss rows.
+/// Query for columns, attributes of types, and index expressions that are ordered by the database's collation. If the collation
+/// changes (another C library, another server), such indexes are out of order, and lookups miss rows.
 const COLLATED: &str = "
     SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
     WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind <> 'v' AND a.attnum > 0 AND NOT a.attisdropped
@@ -39,7 +39,7 @@ async fn no_table_type_or_index_is_ordered_by_the_collation_of_the_database() {
     let database = database().await;
     later_partitions(&database).await;
     assert_eq!(texts(&database, COLLATED).await, [""; 0]);
-    // Checks that the query finds such an index.
+    // Checks that the query finds an index with the database's collation.
     database.sql("CREATE INDEX strange ON howdah.dead ((options ->> 'headers'))").await;
     assert_eq!(texts(&database, COLLATED).await, ["strange.expr"]);
 }
@@ -64,7 +64,8 @@ async fn keys_and_names_are_found_after_the_collation_of_the_database_has_change
         assert!(database.count(sql).await > 0);
     }
     let before = database.count(stored).await;
-    // Changes the collation of the database, as an upgrade of the C library does. Postgres does not rebuild indexes for that.
+    // Changes the collation of the database, as an upgrade of the C library does. Postgres does not rebuild indexes when the
+    // collation changes.
     let change = "DO $$ BEGIN
         EXECUTE 'UPDATE pg_database SET datlocprovider = ''i'', '
             || (SELECT attname FROM pg_attribute WHERE attrelid = 'pg_database'::regclass AND attname IN ('daticulocale', 'datlocale'))
@@ -85,7 +86,7 @@ async fn keys_and_names_are_found_after_the_collation_of_the_database_has_change
     worker.next().await;
 }
 
-/// Tables without a replica identity, in which UPDATE and DELETE fail once all tables are published.
+/// Query for tables without a replica identity. If such tables are published, UPDATE and DELETE fail.
 const WITHOUT_IDENTITY: &str = "
     SELECT c.relname::text FROM pg_class c
     WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p') AND c.relreplident <> 'f'
@@ -109,7 +110,7 @@ async fn every_table_and_partition_tells_a_subscriber_which_row_is_meant() {
 async fn with_a_publication_of_all_tables_everything_goes_on() {
     let broker = TestBroker::start().await;
     broker.sql("CREATE PUBLICATION everything FOR ALL TABLES").await;
-    // Runs a job, so that the broker sums up statistics.
+    // Runs a job, so that the broker aggregates statistics.
     let mut worker = broker.worker("t").await;
     broker.enqueue(new_job("t", "x")).await;
     let job = worker.next().await;
@@ -124,7 +125,7 @@ async fn with_a_publication_of_all_tables_everything_goes_on() {
     let retry = RetryJobsRequest { filter, payload: Some(vec![8; 6_000].into()), ..RetryJobsRequest::default() };
     let retried = soon("a retry", broker.jobs().retry_jobs(retry)).await.expect("retried").into_inner();
     assert_eq!((retried.retried_ids, worker.next().await.payload.len()), (vec![id], 6_000));
-    // Cancels a job with a bulk operation and undoes that operation.
+    // Cancels a job with a bulk operation, then undoes the bulk operation.
     broker.enqueue(new_job("other", "x")).await;
     let cancel = BulkSpec { operation: BulkOperation::Cancel as i32, task_type: "other".into(), ..BulkSpec::default() };
     let mut bulk_id = 0;
@@ -155,7 +156,7 @@ async fn with_a_publication_of_all_tables_everything_goes_on() {
 async fn later_partitions_of(database: &TestDatabase, days: i32) {
     let store = Store::new(&Config::new(&database.url)).expect("store");
     eventually("the partitions", async || match store.make_partitions(days).await {
-        // A lock times out while the broker creates the same partitions; try again.
+        // Try again after a lock timeout, which happens when the broker creates the same partitions at the same time.
         Err(error) if error.to_string().contains("lock timeout") => false,
         made => made.is_ok(),
     })

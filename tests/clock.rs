@@ -1,4 +1,4 @@
-//! Changes of the database's clock: it was wrong, or a server with another clock is promoted.
+//! Tests changes of the database's clock: the clock was wrong, or a server with another clock is promoted.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use howdah_proto::v1::{JobState, PauseLimitKeyRequest, Rate, SettleStatus, TaskT
 
 use crate::support::*;
 
-/// Waits until a broker trusts the clock, or does not.
+/// Waits until the metrics show that a broker trusts the database's clock, or does not.
 async fn until_relied_on(broker: &Service, relied_on: bool) {
     let line = format!("howdah_database_clock_doubtful {}\n", i32::from(!relied_on));
     eventually(&line, async || broker.metrics().await.contains(&line)).await;
 }
 
-/// Creates data that must be kept: a finished job, a request key, a held key, and statistics.
+/// Creates data that brokers must not delete: a finished job, a request key, a held key, and statistics.
 async fn fill(broker: &Service) {
     let mut worker = broker.worker("t").await;
     broker.enqueue(new_job("t", "x").key("k").key_hold(HOUR)).request_key("r").await;
@@ -49,11 +49,13 @@ async fn a_clock_that_is_ahead_for_a_while_deletes_nothing_and_leaves_nothing_pl
     database.set_clock("40 days").await;
     let broker = TestBroker::on_with(&database, |config| config.clock_settling = secs(2)).await;
     until_relied_on(&broker, false).await;
-    // With the clock 40 days ahead, the broker runs schedules that are due by this clock, and creates partitions for its days.
+    // With the clock 40 days ahead, the broker fires schedules that are due by this clock, and creates day partitions for its
+    // dates.
     broker.until("three schedules that fired", "SELECT count(*) = 3 FROM howdah.schedule WHERE fired > 0").await;
     let made = "SELECT count(*) > 0 FROM pg_class WHERE relname = to_char((now() AT TIME ZONE 'UTC')::date, '\"history_\"YYYYMMDD')";
     broker.until("a partition of the wrong day", made).await;
-    // Later statistics sums and key holds, made with the wrong clock, must not delete data that is still needed.
+    // Statistics and key holds that the broker writes with the wrong clock must not make it delete data that is still
+    // needed.
     broker.enqueue(new_job("t", "y").key("other").key_hold(HOUR)).await;
     broker
         .until("a sum of the statistics", "SELECT summed > now() - interval '1 minute' FROM howdah.statistics_sum")
@@ -88,7 +90,7 @@ async fn old_data_is_deleted_when_the_clock_agrees_again() {
     broker.stop().await;
 }
 
-/// Duration of each wait in the test below. It is longer than brokers need to sum up statistics.
+/// Duration of each wait in the test below, longer than brokers need to aggregate statistics.
 const WAIT: Duration = Duration::from_secs(12);
 
 #[tokio::test]
@@ -101,7 +103,7 @@ async fn what_waits_when_the_clock_goes_back_an_hour_waits_no_longer_than_before
     broker
         .set("rate", TaskTypeSettings { key_rate: Some(Rate { per_second: 0.1, burst: 1 }), ..Default::default() })
         .await;
-    // Two jobs per type share a limit key: the second one waits for the minimum gap or for the rate.
+    // Each type has two jobs with the same limit key, so the second job waits for the minimum gap or for the rate.
     let limited = ["gap", "gap", "rate", "rate"].map(|name| new_job(name, "").limit_key("x"));
     broker.enqueue_all(limited).await;
     let mut worker = broker.worker("gap").and("rate").window(10).await;
@@ -109,7 +111,8 @@ async fn what_waits_when_the_clock_goes_back_an_hour_waits_no_longer_than_before
         let job = worker.next().await;
         worker.ack(&job).await;
     }
-    // Also waits for `WAIT`: a job in backoff, a pulled job until its lease expires, and a paused limit key.
+    // Creates more waits of the duration `WAIT`: a job in backoff, a pulled job until its lease expires, and a paused
+    // limit key.
     let mut other = broker.worker("retry").await;
     broker.enqueue("retry").await;
     let retried = other.next().await;

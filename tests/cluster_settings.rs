@@ -1,4 +1,4 @@
-//! Cluster settings: limits that apply at every broker, to every way of enqueueing, and to SQL functions.
+//! Tests cluster settings: limits that apply at every broker, to every way of enqueueing, and to SQL functions.
 
 use std::{future::IntoFuture as _, process::Stdio};
 
@@ -13,7 +13,7 @@ use crate::{http_producer::curl, support::*};
 
 const MIB: usize = 1 << 20;
 
-/// The lowest value of each setting, so that small inputs exceed it.
+/// Returns the lowest permitted value of each setting, so that small inputs exceed it.
 fn strict() -> ClusterSettings {
     ClusterSettings {
         payload_bytes: 1 << 10,
@@ -35,7 +35,7 @@ async fn settings_of(broker: &TestBroker) -> GetSettingsResponse {
     soon("an answer", broker.settings().get_settings(GetSettingsRequest {})).await.expect("settings").into_inner()
 }
 
-/// The error message of a failing statement.
+/// Returns the error message of a failing statement.
 async fn sql_refusal(broker: &TestBroker, call: &str) -> String {
     let client = broker.database.connect().await;
     let error = client.batch_execute(&format!("SELECT howdah.{call}")).await.expect_err(call);
@@ -91,7 +91,7 @@ async fn limits_set_at_one_broker_hold_at_another_and_in_sql() {
             .ends_with("1970 to 01:00:00 ahead is allowed")
     );
     assert_eq!(a.count("SELECT count(*) FROM howdah.job").await, 0);
-    // Values just within the limits are accepted.
+    // Values exactly at the limits are accepted.
     b.enqueue(new_job("t", [0; 1_024]).key(&"k".repeat(64)).delay(HOUR).timeout(MINUTE)).await;
     a.sql("SELECT howdah.enqueue('t', repeat('x', 1024), key => repeat('s', 64), delay => '1 h', timeout => '1 min')")
         .await;
@@ -213,7 +213,8 @@ async fn a_broker_that_is_too_small_for_the_cluster_says_so_when_it_starts() {
     .await;
 }
 
-/// Brokers name the bounds of settings in errors, and the database enforces them, so both must have the same numbers.
+/// Brokers name the bounds of settings in errors, and the database enforces the bounds, so both must have the same
+/// numbers.
 #[tokio::test]
 async fn the_database_has_the_same_defaults_and_bounds_as_the_brokers() {
     let broker = TestBroker::start().await;

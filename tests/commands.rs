@@ -1,4 +1,4 @@
-//! The command line, as people and scripts use it.
+//! Tests the command line, as people and scripts use it.
 
 mod messages; // messages for wrong values and empty lists
 
@@ -109,7 +109,7 @@ async fn a_drain_waits_for_the_jobs_of_a_worker_that_was_killed() {
         "--drain=now waited for jobs of other workers"
     );
     let (status, _, log) = run(&[&drains[..], &["--drain"], &server].concat(), b"").await;
-    assert!(status.success() && log.contains("may come back"), "{log}");
+    assert!(status.success() && log.contains("may become ready again"), "{log}");
     assert_eq!(broker.count("SELECT count(*) FROM howdah.history").await, 4);
 }
 
@@ -160,7 +160,7 @@ async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
 #[tokio::test]
 async fn a_command_that_fails_is_tried_again_with_its_error_and_65_fails_for_good() {
     let broker = TestBroker::start().await;
-    // The next attempt is an hour away, because the job could be ready again before a slow machine has checked it.
+    // The next attempt is an hour away, so that the job is not ready again before a slow machine has checked its state.
     let id = ok(&[&["enqueue", "bad", "x", "--retry-delays", "1h"], &server(&broker)[..]].concat(), b"").await;
     let once = |command| [&["work", "bad", "--exec", command, "--max-jobs", "1"], &server(&broker)[..]].concat();
     ok(&once("echo it broke >&2; exit 3"), b"").await;
@@ -241,10 +241,10 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
     let fifo = dir.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     ok(&[&["enqueue", "long", ""], &server(&broker)[..]].concat(), b"").await;
-    // The shell and its child process both have the FIFO open, so the FIFO ends when both are gone.
+    // The shell and its child process both have the FIFO open, so a read of the FIFO ends when both processes are gone.
     let command = format!("exec 3> '{}'; echo begun >&3; sleep infinity; echo over", fifo.display());
     let mut worker = Program::start(&[&["work", "long", "--exec", &command], &server(&broker)[..]].concat());
-    // Opening the FIFO blocks until the command opens it, so it runs on a separate thread.
+    // Opens the FIFO on a separate thread, because opening blocks until the command opens it too.
     let (opened, open) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || opened.send(std::fs::File::open(&fifo)));
     let open = soon("the start of the command", open).await.unwrap().unwrap();
@@ -260,7 +260,7 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
 #[tokio::test]
 async fn brokers_of_two_databases_are_refused_by_name() {
     let (one, other) = (database().await, database().await);
-    // Test databases are copies of one template and have the same identity; gives the second one a new identity.
+    // Gives the second database a new identity. Test databases are copies of one template and have the same identity.
     let output = ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
     let (_, identity) = output.split_once("the identity of the database is now ").unwrap_or_else(|| panic!("{output}"));
     let sql = format!(
@@ -274,7 +274,7 @@ async fn brokers_of_two_databases_are_refused_by_name() {
     let (status, _, err) = run(&["types", "--server", &format!("{},{}", a.grpc, c.grpc)], b"").await;
     assert_eq!(status.code(), Some(2), "{err}");
     assert!(err.contains("another database") && err.contains(a.address()) && err.contains(c.address()), "{err}");
-    // This client connects to the second database only after the broker of the first one has stopped.
+    // This client connects to the second database only after the broker of the first database has stopped.
     let client = howdah_client::Client::builder().endpoints([&a.grpc, &c.grpc]).connect_lazy().unwrap();
     client.enqueue(howdah_client::NewJob::new("t")).await.unwrap();
     a.stop().await;
@@ -289,7 +289,7 @@ async fn a_broker_that_is_slow_to_say_which_database_it_serves_is_still_what_oth
     ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
     let (a, b) = (TestBroker::on(&one).await, TestBroker::on(&other).await);
     let lock = one.connect().await;
-    // Holds the lock for 600 ms, which is longer than a client waits for further brokers.
+    // The test holds the lock for 600 ms, which is longer than a client waits for further brokers.
     let waits =
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
                                 AND clock_timestamp() - query_start > interval '600 ms')";
@@ -302,7 +302,8 @@ async fn a_broker_that_is_slow_to_say_which_database_it_serves_is_still_what_oth
             connected = &mut connecting => Some(connected),
         };
         lock.batch_execute("ROLLBACK").await.expect("no lock");
-        // If the broker waits longer than 2 s for the lock, it answers before the lock is released; then the round is repeated.
+        // If the broker has already waited for the lock for 2 s, it answers before the test releases the lock. The round is
+        // then repeated.
         let is_early = early.is_some();
         let connected = if let Some(connected) = early { connected } else { soon("an error", connecting).await };
         let error = connected.expect_err("two databases");

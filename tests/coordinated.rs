@@ -1,4 +1,4 @@
-//! Coordinated jobs: jobs that need extra work when they end or before they start.
+//! Tests coordinated jobs: jobs that need extra work before they start or when they end.
 
 mod keys; // keys and key policies
 mod supersede; // a newer version waits for a running one

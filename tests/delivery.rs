@@ -1,4 +1,4 @@
-//! At-least-once delivery of jobs to workers.
+//! Tests at-least-once delivery of jobs to workers.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Jobs enqueued directly into `leased` keep the order, are delivered once and are not lost.
+//! Tests that jobs enqueued directly into `leased` keep the order, are delivered once and are not lost.
 
 use howdah_proto::v1::StreamEnqueueRequest;
 use tokio::sync::mpsc;
@@ -15,8 +15,8 @@ async fn with_nothing_waiting_and_room_at_a_worker_a_job_is_leased_as_it_is_stor
                CREATE TRIGGER see AFTER INSERT ON howdah.ready FOR EACH ROW EXECUTE FUNCTION see()";
     broker.sql(log).await;
     let mut worker = broker.worker("d").await;
-    // The broker stores a job in `leased` directly only while it knows that no job is ready. It does not know that at its start
-    // and after a poll; such a job goes through `ready`.
+    // The broker stores a job directly in `leased` only while it knows that no job is ready. At its start and after a poll it
+    // does not know that, and the job goes through `ready`.
     let (mut in_a_row, mut all) = (0, 0);
     let all_direct = async {
         while in_a_row < 15 {
@@ -51,7 +51,7 @@ async fn a_job_never_overtakes_those_that_wait_for_the_same_worker() {
     });
     let sender = tokio::spawn(async move {
         for sequence in 0..400_u64 {
-            // Requests with one, two and three jobs: some requests fit into the window, and some do not.
+            // Sends requests with one, two and three jobs, so that some requests fit into the window and some do not.
             let jobs = (0..=sequence % 3).map(|n| new_job("d", format!("{sequence:04}.{n}"))).collect();
             send.send(StreamEnqueueRequest { sequence, jobs, ..Default::default() }).await.expect("send");
         }

@@ -1,4 +1,4 @@
-//! `howdah doctor` on real databases that have each problem.
+//! Tests `howdah doctor` on real databases that have each problem.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_server::{config::Config, store::Store};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// Findings by name, and the exit status.
+/// Exit status and findings of a run of `howdah doctor`.
 struct Examined {
     status: Option<i32>,
     findings: Vec<Value>,
@@ -38,7 +38,7 @@ async fn examine(database: &TestDatabase) -> Examined {
     examine_with(&database.url, &[]).await
 }
 
-/// The checks with findings, except those that every test server has because it is small and not durable.
+/// Returns the checks with findings, except those that fail on every test server because it is small and not durable.
 fn others(examined: &Examined) -> Vec<&str> {
     let of_the_server = [
         "fsync",
@@ -53,14 +53,15 @@ fn others(examined: &Examined) -> Vec<&str> {
     examined.checks().into_iter().filter(|check| !of_the_server.contains(check)).collect()
 }
 
-/// A new database with the partitions of all days. Its template may lack the last day if it was made before midnight.
+/// Creates a database with the partitions of all days. Its template may lack the last day if it was made before
+/// midnight.
 async fn complete() -> TestDatabase {
     let database = database().await;
     Store::new(&Config::new(&database.url)).expect("store").make_partitions(3).await.expect("partitions");
     database
 }
 
-/// The name of a database, for ALTER DATABASE.
+/// Returns the name of a database for ALTER DATABASE.
 async fn name(database: &TestDatabase) -> String {
     let client = database.connect().await;
     client.query_one("SELECT current_database()::text", &[]).await.expect("a name").get(0)

@@ -1,4 +1,4 @@
-//! The end of a session: a worker drains, or a broker stops.
+//! Tests the end of a session: a worker drains, or a broker stops.
 
 use howdah_proto::v1::{DrainReason, work_response::Message};
 
@@ -61,7 +61,8 @@ async fn a_broker_with_a_silent_worker_still_stops_by_its_deadline() {
     let broker = TestBroker::start_with(|c| c.drain_deadline = secs(3)).await;
     let _worker = broker.worker("d").await;
     let silent = tokio::net::TcpStream::connect(broker.address()).await.expect("connect");
-    // Stops by its drain deadline of 3 s. Otherwise it would wait forever for the worker and for the silent connection.
+    // The broker stops at its drain deadline of 3 s. Otherwise it would wait forever for the worker and for the silent
+    // connection.
     broker.stop().await;
     drop(silent);
 }

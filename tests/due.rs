@@ -1,20 +1,20 @@
-//! Jobs become due at their time, without waiting for the next sweep, because brokers set timers.
+//! Tests that jobs become due at their time, without waiting for the brokers' next sweep, because brokers set timers.
 
 use std::collections::BTreeSet;
 
 use crate::support::*;
 
-/// Number of sweeps of a broker.
+/// Number of sweeps that a broker has done, from its metrics.
 pub async fn sweeps(broker: &TestBroker) -> u64 {
     let metrics = broker.metrics().await;
     let count = metrics.lines().find_map(|line| line.strip_prefix("howdah_sweeps_total "));
     count.and_then(|count| count.parse().ok()).expect(&metrics)
 }
 
-/// Starts a broker with a poll interval of an hour and waits for its first sweeps. Also returns their number.
+/// Starts a broker with a poll interval of an hour and waits for its first sweeps. Also returns the number of sweeps.
 async fn broker() -> (TestBroker, u64) {
     let broker = TestBroker::start_with(|config| config.poll_interval = HOUR).await;
-    // A broker sweeps at its start, and again when it begins to listen.
+    // A broker sweeps at its start, and again when it begins to listen for notifications.
     eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n")).await;
     eventually("two sweeps of the broker", async || sweeps(&broker).await >= 2).await;
     let before = sweeps(&broker).await;

@@ -1,11 +1,11 @@
-//! A worker that reconnects to another broker reports the jobs it holds. Its former broker learns of the move, and releases jobs
-//! that it had sent and the worker never received.
+//! Tests workers that reconnect to another broker and report the jobs they hold. The former broker learns of the move, and
+//! releases jobs that it had sent and the worker never received.
 
 use howdah_proto::v1::SettleStatus;
 
 use crate::{hostile::secrets::listen, sessions::without_expiry, support::*};
 
-/// Two brokers that receive each other's notifications.
+/// Starts two brokers and waits until they receive each other's notifications.
 async fn pair() -> (TestBroker, TestBroker) {
     let (a, b) = TestBroker::pair_with(without_expiry).await;
     for broker in [&a, &b] {
@@ -46,7 +46,7 @@ async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_
         let again = worker.next().await;
         assert_eq!((again.id, again.attempt), (jobs[1].id, 1));
         worker.ack(&again).await;
-        // The session's current stream is at the second broker, where it ends now.
+        // Ends the session's current stream, which is at the second broker.
         worker.vanish();
     }
 }
@@ -72,8 +72,8 @@ async fn word_that_a_worker_went_away_is_nothing_to_a_broker_to_which_it_has_com
     let mut worker = a.worker("r").window(2).resumes(&second, &[]).await;
     a.enqueue("r").await;
     let job = worker.next().await;
-    // Sends the old notification again and then enqueues a job. When the job arrives, the broker has read the notification
-    // before it.
+    // Sends the old notification again and then enqueues a job. When this job arrives, the broker has also read the
+    // notification.
     a.sql(&format!("SELECT pg_notify('howdah_wake', '{notification}'); SELECT howdah.enqueue('r')")).await;
     let next = worker.next().await;
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
@@ -90,7 +90,7 @@ async fn a_worker_that_comes_back_at_once_keeps_what_it_took_along() {
         let session_id = worker.welcome.session_id.clone();
         worker.vanish();
         let broker = if turn % 2 == 0 { &b } else { &a };
-        // The broker answers UNAVAILABLE while it is still releasing jobs of the session; the worker tries again.
+        // The broker answers UNAVAILABLE while it is still releasing jobs of the session, so the worker tries again.
         worker = loop {
             match broker.worker("r").window(1).resumes(&session_id, &[&job]).answer().await {
                 Ok(worker) => break worker,

@@ -1,6 +1,6 @@
-//! Faults under load, for minutes. Brokers and workers are separate processes, which write all calls and responses to records
-//! outside the system; at the end the records are compared with the tables. Required: no job lost, none unexpected, none accepted
-//! twice, no overlapping leases.
+//! Tests faults under load, for minutes. Brokers and workers are separate processes. Producers and workers write all calls and
+//! responses to files outside the system; at the end the test compares these records with the tables. Required: no job lost,
+//! none unexpected, none accepted twice, no overlapping leases.
 //!
 //! `cargo test --test system -- --ignored --test-threads 1 --nocapture endurance`; see CONTRIBUTING.md.
 
@@ -25,7 +25,7 @@ mod stores; // two stores, one stopped
 mod watch; // continuous checks
 mod worker; // worker processes
 
-/// The worker process that the endurance tests start; does nothing in a normal test run.
+/// Runs in the worker processes that the endurance tests start. Does nothing in a normal test run.
 #[test]
 #[ignore = "a worker of the tests beside it"]
 fn a_worker_process_of_the_tests_beside_it() {
@@ -34,7 +34,7 @@ fn a_worker_process_of_the_tests_beside_it() {
     }
 }
 
-/// The producer process that the endurance tests start; does nothing in a normal test run.
+/// Runs in the producer processes that the endurance tests start. Does nothing in a normal test run.
 #[test]
 #[ignore = "a producer of the tests beside it"]
 fn a_producer_process_of_the_tests_beside_it() {

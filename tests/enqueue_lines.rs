@@ -1,4 +1,4 @@
-//! `howdah enqueue --lines`: which lines are stored if some are refused or a call fails.
+//! Tests which lines `howdah enqueue --lines` stores if some lines are refused or a call fails.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use crate::support::*;
 
-/// Lines of which the fourth and the seventh are invalid.
+/// Returns ten lines, of which the fourth and the seventh are invalid.
 fn lines() -> String {
     let long = "x".repeat(2000);
     (1..=10).map(|n| if n == 4 || n == 7 { format!("{long}\n") } else { format!("{n}\n") }).collect()
@@ -26,7 +26,7 @@ async fn with_small_payloads() -> TestBroker {
     other
 }
 
-/// The stored payloads, ordered by job id.
+/// Returns the stored payloads, ordered by job id.
 async fn stored(broker: &TestBroker) -> String {
     let rows = broker.database.connect().await;
     let sql = "SELECT coalesce(string_agg(convert_from(payload, 'UTF8'), ' ' ORDER BY id), '') FROM howdah.job";
@@ -86,7 +86,7 @@ async fn after_a_lost_answer_it_goes_on_without_storing_a_line_twice() {
     for _ in 0..2 {
         soon("an id", ids.next_line()).await.unwrap().unwrap();
     }
-    // The lock blocks the request: the broker has it and is killed before it answers.
+    // Blocks the request with a lock, so that the broker has received the request but is killed before it answers.
     let mut locked = database.connect().await;
     let lock = locked.transaction().await.unwrap();
     lock.batch_execute("LOCK TABLE howdah.request").await.unwrap();

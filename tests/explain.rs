@@ -1,4 +1,4 @@
-//! Every reason why a job does not run, produced by its cause.
+//! Tests every reason for which a job does not run. Each test creates the cause and checks the explanation.
 
 mod position; // the reported order, compared with actual deliveries
 mod pulls; // types with pulled jobs
@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::{access::Guarded, support::*};
 
-/// Explains a job; asserts that every sentence ends with a full stop.
+/// Explains a job with `ExplainJob`, and asserts that every sentence ends with a full stop.
 async fn explain(broker: &Service, id: i64) -> ExplainJobResponse {
     let answer = soon("an answer", broker.jobs().explain_job(ExplainJobRequest { id })).await;
     let explained = answer.expect("an explanation").into_inner();
@@ -31,7 +31,7 @@ async fn kinds(broker: &Service, id: i64) -> Vec<ReasonKind> {
     explain(broker, id).await.reasons.iter().map(JobReason::kind).collect()
 }
 
-/// Asserts that the explanation has exactly this reason, and returns it.
+/// Asserts that the explanation of a job has exactly one reason of this kind, and returns the reason.
 async fn reason(broker: &Service, id: i64, kind: ReasonKind) -> JobReason {
     let mut explained = explain(broker, id).await;
     assert_eq!(explained.reasons.iter().map(JobReason::kind).collect::<Vec<_>>(), [kind], "{explained:?}");
@@ -48,8 +48,8 @@ async fn a_job_that_runs_names_its_holder_and_its_deadline() {
     assert_eq!((running.broker.as_str(), running.worker_id.len()), ("b1", 16));
     assert!(running.since.is_some() && running.until.is_some());
     assert!(running.text.contains(&running.worker_id) && running.text.contains("attempt 1 of 10"), "{running:?}");
-    // Gives the lease to an expired broker. The other broker does not rescue it during the test, because it must first have
-    // renewed its lease for an hour.
+    // Assigns the lease to an expired broker. The running broker does not rescue it during the test, because it must first have
+    // renewed its own row for `broker_lease`, here an hour.
     broker
         .sql(
             "INSERT INTO howdah.broker (id, name, expires) VALUES (1000, 'gone', now() - interval '1 s');
@@ -133,7 +133,7 @@ async fn a_job_at_its_limit_key_names_the_jobs_in_the_slots_and_its_place() {
     let full = &explained.reasons[0];
     assert_eq!((full.jobs[0].id, full.used, full.limit, full.key.as_str()), (first, 1, 1.0, "it's"));
     assert_eq!(explained.position.map(|at| (at.jobs_before, at.has_more)), Some((1, false)));
-    // The job failed and keeps its slot.
+    // The job failed and still holds the slot of its limit key while it waits for a retry.
     let mut worker = broker.worker("l").await;
     let job = worker.next().await;
     worker.nack(&job, "no").await;
@@ -194,7 +194,8 @@ async fn a_ready_job_says_everything_that_holds_it_back() {
     broker.set("t", TaskTypeSettings { max_running: 1, ..Default::default() }).await;
     let job = small.next().await;
     assert_eq!(job.id, second);
-    // The broker counts the job shortly after it has learned of the limit, because it claimed the job before.
+    // The broker claimed the job before it knew the limit, so it counts the job only shortly after it has learned of
+    // the limit.
     eventually("the job that counts towards the new limit", async || {
         let limited = explain(&broker, first).await;
         let limit = limited.reasons.iter().find(|reason| reason.kind() == ReasonKind::TypeLimit);
@@ -211,9 +212,9 @@ async fn a_ready_job_says_everything_that_holds_it_back() {
     let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
     assert_eq!(kinds, [ReasonKind::WorkersFull, ReasonKind::OthersFirst]);
     assert_eq!((last.position.expect("a place").jobs_before, last.expected_in), (1, None));
-    assert_eq!(last.reasons[0].text, "The worker of full holds 1 of at most 1 job.");
+    assert_eq!(last.reasons[0].text, "The worker of the type full holds 1 of at most 1 job.");
     assert!(
-        last.reasons[1].text.ends_with(", 1 job goes first.")
+        last.reasons[1].text.ends_with(", 1 job goes before this one.")
             && last.reasons[1].remedy.starts_with("That job must start")
     );
 }
@@ -232,7 +233,7 @@ async fn a_rate_limit_and_fair_shares_are_named() {
     let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
     assert_eq!(kinds, [ReasonKind::TypeRate, ReasonKind::OthersFirst, ReasonKind::FairShare]);
     assert!(last.reasons[0].until.is_some());
-    // Fair sharing does not explain the wait of a job if all jobs before it have the same fair key or none.
+    // If all jobs before a job have the same fair key or none, the explanation does not name fair sharing.
     let own = new_job("own", "").fair_key("f");
     let ids = broker.enqueue_all([own.clone(), new_job("own", ""), own]).await;
     assert_eq!(self::kinds(&broker, ids[2]).await, [ReasonKind::NoWorker, ReasonKind::OthersFirst]);
@@ -280,7 +281,7 @@ async fn a_foreign_job_is_like_a_missing_one_and_foreign_jobs_are_named_by_their
         let error = reader.jobs().explain_job(ExplainJobRequest { id }).await.expect_err("a refusal");
         (error.code(), error.message().replace(&id.to_string(), "ID"), error.details().len())
     };
-    // No job has this id. It has as many digits as the foreign id, so both errors have the same length.
+    // No job has the id `theirs + 7`. It has as many digits as the foreign id, so both errors have the same length.
     let missing = refused(theirs + 7).await;
     assert_eq!((missing.0, &refused(theirs).await), (Code::NotFound, &missing));
     let waits = reason(&reader, mine, ReasonKind::Dependency).await;
@@ -300,7 +301,7 @@ async fn the_command_says_what_to_do_and_by_which_command() {
          No worker takes jobs of the type email.send, at any broker.\n\
          \x20 to do     Start a worker for exactly this type.\n\
          \x20 command   howdah work email.send --exec COMMAND\n\
-         position: 0 before it\n"
+         jobs before this one: 0\n"
     );
     assert_eq!(out, expected);
     let (_, out, _) = run(&["explain", &id, "--json", "--server", &broker.grpc], b"").await;

@@ -1,4 +1,4 @@
-//! Failover to another primary, when the former one keeps running as a primary or does not respond.
+//! Tests failover to another primary, while the former primary keeps running as a primary or does not respond.
 
 use rustix::process::Signal;
 
@@ -20,12 +20,11 @@ async fn a_primary_that_was_not_told_of_its_end_is_left_for_the_one_that_was_pro
     broker.enqueue("mail").await;
     both.promote().await;
     goes_on_at_the_replica(&both, &broker).await;
-    // Ignores sessions that wait for synchronous replication: they do not notice that their client has gone.
+    // Ignores sessions that wait for synchronous replication, because they do not notice that their client has gone.
     let nobody = "SELECT count(*) = 0 FROM pg_stat_activity
                   WHERE application_name LIKE 'howdah%' AND wait_event IS DISTINCT FROM 'SyncRep'";
     both.at_primary().until("no sessions at the former primary", nobody).await;
-    // The URL of a new broker names the old primary first, and the old primary accepts writes. The broker must choose the new
-    // primary.
+    // The new broker's URL names the old primary first, which still accepts writes. The broker must choose the new primary.
     let another = TestBroker::on_with(&both.at_replica(), |c| c.database_url = both.url()).await;
     another.enqueue("mail").await;
 }

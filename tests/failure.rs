@@ -1,4 +1,4 @@
-//! Failing jobs: when they are retried, where they go after the last attempt, and how operators handle them.
+//! Tests failing jobs: when they are retried, where they go after the last attempt, and how operators handle them.
 
 mod dead; // retried, discarded, cancelled; by id, type and error group
 mod fallback; // fallbacks of dead jobs
@@ -15,7 +15,7 @@ async fn retry(broker: &TestBroker, request: RetryJobsRequest) -> RetryJobsRespo
     answer.expect("retried").into_inner()
 }
 
-/// A retry request with defaults, for struct updates: now, with the stored payload.
+/// A retry request with default values: retry now, with the stored payload. Tests change some fields.
 const RETRY: RetryJobsRequest =
     RetryJobsRequest { filter: None, start: None, payload: None, page_token: String::new() };
 
@@ -27,7 +27,7 @@ fn of_type(task_type: &str) -> JobFilter {
     JobFilter { task_type: task_type.into(), ..Default::default() }
 }
 
-/// Inserts dead jobs of a type with this error, in which `#` stands for the job's id.
+/// Inserts dead jobs of a type whose error is `error` with the job's id in place of `#`.
 async fn add_dead_jobs(database: &TestDatabase, task_type: &str, count: i32, error: &str) {
     let sql = "
         WITH type AS (INSERT INTO howdah.task_type (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = $1 RETURNING id),

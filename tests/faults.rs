@@ -1,4 +1,4 @@
-//! Processes are killed under load: no job is lost, and attempts are counted correctly.
+//! Tests that no job is lost when processes are killed under load, and that attempts are counted correctly.
 
 use std::{
     collections::HashSet,
@@ -17,10 +17,10 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Short lease and grace times, so that brokers rescue and release jobs within seconds.
+/// Settings with short lease and grace times, so that brokers rescue and release jobs within seconds.
 const QUICK: [&str; 6] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
 
-/// A short grace time for lost workers. The lease of the broker is not short, so that a slow broker keeps its jobs.
+/// A short grace time for lost workers, with the default broker lease, so that a slow broker keeps its jobs.
 const SHORT_GRACE: [&str; 2] = ["--set", "session_grace=1s"];
 
 async fn client(brokers: &[&Service]) -> Client {
@@ -28,7 +28,7 @@ async fn client(brokers: &[&Service]) -> Client {
     soon("a connection", builder.connect()).await.expect("connect")
 }
 
-/// Asserts that every accepted job is in history, and no other table has jobs.
+/// Asserts that every accepted job is in history, and that no other table has jobs.
 async fn check_all_done(database: &TestDatabase, ids: &HashSet<i64>) {
     let left = "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state NOT IN ('succeeded'))";
     until(database, "the end of all jobs", left).await;
@@ -49,10 +49,11 @@ async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt
     let producer = client(&[&broker]).await;
     let jobs: Vec<NewJob> = (0..60).map(|n| NewJob::new("slow").payload(n.to_string())).collect();
     let ids: HashSet<i64> = producer.enqueue_all(jobs).await.expect("enqueue").iter().map(|e| e.id).collect();
-    // A worker whose commands never end. The test kills it while it runs four jobs.
+    // Starts a worker whose commands never end. The test kills it while it runs four jobs.
     let endless = "cat >/dev/null; echo begun >&3; sleep infinity";
     let killed = Program::start(&["work", "slow", "--exec", endless, "--jobs", "4", "--server", server]);
-    // Waits until the commands run, because jobs that were leased and not sent would be released without counting an attempt.
+    // Waits until the commands run, because a job that was leased but not yet sent would be released without counting an
+    // attempt.
     let begun = "SELECT count(*) = 4 FROM howdah.leased WHERE options ? 'progress_text'";
     until(&database, "four running commands", begun).await;
     let held = database.connect().await.query("SELECT id FROM howdah.leased", &[]).await.unwrap();
@@ -139,7 +140,7 @@ async fn postgres_killed_under_load_loses_nothing() {
         async move {
             let mut ids = HashSet::new();
             while !stop.load(Ordering::Relaxed) {
-                // The producer repeats failed requests with the same request key.
+                // If a request fails, the producer repeats it with the same request key.
                 if let Ok(more) = producer.enqueue_all((0..50).map(|_| NewJob::new("p").payload("x"))).await {
                     ids.extend(more.iter().map(|e| e.id));
                     count.send_modify(|n| *n += more.len());
@@ -170,7 +171,7 @@ async fn postgres_killed_under_load_loses_nothing() {
 #[tokio::test]
 async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_back() {
     let mut config = cluster_config();
-    // Committed data must survive an immediate stop.
+    // Turns fsync on, because committed data must survive an immediate stop.
     config.fsync = true;
     let mut cluster = Cluster::start(config).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
@@ -202,9 +203,10 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
 #[tokio::test]
 async fn with_postgres_silent_an_enqueue_waits_for_it_once_and_not_behind_others() {
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(10)).await;
-    // Enqueues both types once, so that the broker has their ids in its cache and needs no other statement.
+    // Enqueues both types once, so that the broker has the ids of the types in its cache and needs no other statement.
     broker.enqueue_all(["first", "second"]).await;
-    // A trigger makes the statement wait without a lock timeout, so that the broker cannot give up on the lock.
+    // A trigger makes the statement wait without a lock timeout, so that the broker cannot end the wait by giving up on
+    // the lock.
     let trigger = "CREATE TABLE public.silence ();
                    CREATE FUNCTION public.be_silent() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS
                        $$ BEGIN LOCK TABLE public.silence IN ACCESS SHARE MODE; RETURN NULL; END $$;
@@ -226,7 +228,7 @@ async fn with_postgres_silent_an_enqueue_waits_for_it_once_and_not_behind_others
             "the broker must not say whether the job was stored"
         );
     }
-    // Postgres still runs the first statement, so its result is unknown. The broker has not sent the second one.
+    // Postgres still runs the first statement, so its result is unknown. The broker has not sent the second statement.
     assert_eq!(broker.count(waiting).await, 1);
     silence.rollback().await.unwrap();
     broker
@@ -243,7 +245,7 @@ async fn killing_backends_all_the_time_loses_nothing() {
     let broker = TestBroker::start().await;
     let client = client(&[&broker]).await;
     let worker = client.worker().handle("t", |_: Job| async { Ok::<_, JobError>(()) }).concurrency(20).build().start();
-    // Kills one connection for each enqueue, while the connections execute enqueues and acks.
+    // Kills one database connection for each enqueue, while the connections execute enqueues and acks.
     let (count, mut stored) = watch::channel(0_usize);
     let killer = broker.database.connect().await;
     let killer = tokio::spawn(async move {
@@ -263,7 +265,7 @@ async fn killing_backends_all_the_time_loses_nothing() {
         }
     }
     drop(count);
-    // Waits for the last kill, because it could hit the connection of the check below.
+    // Waits for the last kill, because it could hit the connection that the check below uses.
     soon("the killer's end", killer).await.expect("no panic");
     assert_eq!(ids.len(), 2_000);
     check_all_done(&broker.database, &ids).await;
@@ -280,7 +282,7 @@ async fn a_broker_told_to_stop_ends_well_and_a_second_signal_ends_it_at_once() {
     let mut worker = held.worker("x").window(1).await;
     let held = &mut held.program;
     held.signal(Signal::TERM);
-    // The worker does not leave when the broker drains, so the drain would take a minute.
+    // The worker stays when the broker drains, so the drain would take a minute.
     worker.drained().await;
     held.signal(Signal::TERM);
     assert!(!held.ended().await.success());

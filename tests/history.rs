@@ -1,4 +1,4 @@
-//! Data that is written once, the parts of finished jobs that are kept, and retention.
+//! Tests data that is written once, the parts of finished jobs that history keeps, and retention.
 
 use howdah_proto::v1::{HistoryMode, JobState, ListJobsRequest, NewJob, TaskTypeSettings};
 use howdah_server::{config::Config, store::Store};
@@ -77,11 +77,12 @@ async fn a_window_in_bytes_counts_a_payload_that_is_stored_out_of_line() {
 
 #[tokio::test]
 async fn payloads_of_old_days_are_dropped_but_not_those_of_jobs_that_are_still_there() {
-    // The broker keeps history for years, because its own retention could run at any time during the test.
+    // The broker keeps history for years, because otherwise its own retention could run during the test.
     let broker = TestBroker::start_with(|c| c.history_days = 3_650).await;
     let ids = broker.enqueue_all([large("gone", 1), large("stays", 2)]).await;
     let client = broker.database.connect().await;
-    // Moves both payloads to a day of last month. The first job also loses its history, as retention would do.
+    // Deletes the first job, and moves the payloads of both jobs to a day of last month. Retention must drop only the
+    // first payload.
     let day = "SELECT ((min(created) AT TIME ZONE 'UTC')::date - 30)::text FROM howdah.payload";
     let day: String = client.query_one(day, &[]).await.expect(day).get(0);
     let old = format!(
@@ -106,7 +107,7 @@ async fn a_type_may_keep_no_succeeded_jobs_or_only_those_that_failed_before() {
         let settings = TaskTypeSettings { history: mode as i32, ..Default::default() };
         assert_eq!(first.set(task_type, settings).await.history(), mode);
     }
-    // Uses a new broker, which has certainly read the settings.
+    // Uses a new broker, because it has certainly read the new settings.
     let broker = first.another().await;
     for task_type in ["none", "failures", "full"] {
         let mut worker = broker.worker(task_type).window(1).await;
@@ -143,7 +144,7 @@ async fn junk_in_the_size_of_a_payload_holds_up_no_other_job() {
         client.batch_execute(&sql).await.expect("junk");
     }
     let mut worker = broker.worker("j").await;
-    // According to its options, the first job is too large for every window, so it stays ready.
+    // The options of the first job give a payload size that is too large for every window, so the job stays ready.
     for id in &ids[1..] {
         let job = worker.next().await;
         assert_eq!(job.id, *id);
@@ -233,7 +234,7 @@ const DROP_DAYS: &str = "DO $$ DECLARE part regclass; BEGIN
     FOR part IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'howdah.history'::regclass AND inhrelid <> 'howdah.history_default'::regclass
     LOOP EXECUTE format('DROP TABLE %s', part); END LOOP; END $$";
 
-/// A query that is true if history has a partition for this day, relative to today.
+/// Returns a query that is true if history has a partition for this day, relative to today.
 fn has_day(from_today: i32) -> String {
     format!(
         "SELECT howdah.has_table('history' || to_char((now() AT TIME ZONE 'UTC')::date + {from_today}, '_YYYYMMDD'))"
@@ -275,7 +276,7 @@ async fn a_look_up_by_id_locks_the_days_that_may_have_the_job_and_not_all_of_his
     broker.sql(days).await;
     let store = Store::new(&Config::new(&broker.database.url)).expect("store");
     while store.record_id_range().await.expect("ids") {}
-    // Moves a job to a day for which the range of ids was recorded while the day had no jobs.
+    // Moves a job to a day that had no jobs when a broker recorded the day's range of ids.
     let age = format!(
         "UPDATE howdah.history SET finished = finished - interval '100 days' WHERE id = {old};
          UPDATE howdah.payload SET created = created - interval '100 days' WHERE id = {old}"
@@ -303,7 +304,8 @@ async fn a_large_default_partition_keeps_its_rows_until_they_expire_and_later_da
     let setter = TestBroker::on(&database).await;
     setter.set("t", TaskTypeSettings::default()).await;
     setter.stop().await;
-    // Fills the default partition with jobs that finished today, three days ago, and longer ago than history is kept.
+    // Fills the default partition with jobs that finished today, three days ago, and before the start of the retention
+    // period.
     let fill = "
         INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, payload)
         SELECT nextval('howdah.job_id'), now(), now() - d * interval '1 day', t.id, 'succeeded', 1, 1, 0, convert_to(repeat('x', 9000), 'UTF8')

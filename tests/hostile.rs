@@ -1,5 +1,5 @@
-//! Malicious and malformed input: the caller gets a helpful error, the broker stores nothing, other clients are not affected, and
-//! its memory does not grow.
+//! Tests malicious and malformed input: the caller gets a helpful error, the broker stores nothing, other clients are not
+//! affected, and the broker's memory does not grow.
 
 mod answers; // responses that must fit into a message
 mod blocked; // backlogs while Postgres does not respond
@@ -42,12 +42,13 @@ async fn channel(grpc: &str) -> Channel {
     soon("a connection", endpoint.connect()).await.expect("connect")
 }
 
-/// The error of a call that must fail.
+/// Makes a call that must fail, and returns its error.
 async fn refused<T>(call: impl Future<Output = Result<T, Status>>) -> Status {
     soon("an answer", call).await.err().expect("it was accepted")
 }
 
-/// Asserts `INVALID_ARGUMENT` that names the field in message and details, and fits into the headers of a response.
+/// Asserts that an error is `INVALID_ARGUMENT`, names the field in message and details, and fits into the headers of a
+/// response.
 #[track_caller]
 fn assert_names(status: &Status, field: &str) {
     assert_eq!(status.code(), Code::InvalidArgument, "{field}: {status:?}");
@@ -70,7 +71,7 @@ async fn get(grpc: &str, id: i64) -> Job {
     answer.expect("the job").into_inner().job.expect("a job")
 }
 
-/// Runs a job from enqueue to ack: the broker still works.
+/// Runs a job from enqueue to ack, to check that the broker still works.
 async fn assert_serves(grpc: &str) {
     let task_type = format!("fine/{}", rand::random::<u64>());
     let mut worker = Worker::connect(grpc, &task_type, 1).await;
@@ -87,7 +88,7 @@ async fn assert_nothing_stored(database: &TestDatabase) {
     assert_eq!(database.count(sql).await, 0);
 }
 
-/// A hash of all stored data about jobs.
+/// Returns a hash of all stored data about jobs, to detect changes.
 async fn fingerprint(database: &TestDatabase) -> i64 {
     let sql = "SELECT hashtextextended(
                    (SELECT coalesce(string_agg(j::text, ';' ORDER BY id), '') FROM howdah.job j) ||
@@ -95,7 +96,7 @@ async fn fingerprint(database: &TestDatabase) -> i64 {
     database.count(sql).await
 }
 
-/// Locks a table: statements that use it wait until `COMMIT` or the end of the connection.
+/// Locks a table. Statements that use the table wait until `COMMIT` or the end of the returned connection.
 async fn hold(database: &TestDatabase, table: &str) -> tokio_postgres::Client {
     let client = database.connect().await;
     client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.expect("lock");

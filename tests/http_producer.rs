@@ -1,4 +1,4 @@
-//! Enqueueing by HTTP, with the real curl.
+//! Tests enqueueing by HTTP, with the real curl.
 
 use std::process::Stdio;
 
@@ -12,12 +12,12 @@ async fn broker() -> TestBroker {
     TestBroker::start_with(|config| config.http_enqueue = true).await
 }
 
-/// Sends a request; returns the status and the JSON of the response.
+/// Sends a request with curl. Returns the status and the JSON of the response.
 pub async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]) -> (u16, Value) {
     let mut command = tokio::process::Command::new("curl");
     command.args(["-s", "-w", "\n%{http_code}", "--data-binary", "@-"]);
-    // curl asks before it sends a large body, and by default sends it after one second without a response. If a slow broker then
-    // refuses it unread, the connection breaks before the response.
+    // curl asks before it sends a large body, and by default sends the body after one second without a response. If a slow
+    // broker then refuses the request, the connection breaks before curl reads the response.
     command.args(["--expect100-timeout", "60"]);
     for header in headers {
         command.args(["-H", header]);
@@ -51,7 +51,7 @@ async fn a_job_with_its_options_is_stored_byte_by_byte() {
     assert_eq!((job.task_type.as_str(), job.state(), job.priority), ("mail/send", JobState::Scheduled, -5));
     assert_eq!((&job.payload[..], job.key.as_str(), job.max_attempts), (&b"\0\xff\n"[..], "a b", 3));
     assert_eq!((job.headers["tenant"].as_str(), job.headers["lang"].as_str()), ("é", "en"));
-    // This job holds the key.
+    // The first job holds the key.
     let (_, again) = curl(&broker, path, &[], b"other").await;
     assert_eq!(again, json!({ "id": id.to_string(), "outcome": "ENQUEUE_OUTCOME_KEPT" }));
 }

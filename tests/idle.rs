@@ -1,10 +1,10 @@
-//! The cost of an idle broker.
+//! Tests the cost of an idle broker.
 
 use crate::support::*;
 
 #[tokio::test]
 async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_second() {
-    // Uses a separate Postgres and turns off autovacuum, whose commits would count.
+    // Uses a separate Postgres, and turns off autovacuum, whose commits would be counted too.
     let (_cluster, database) = crate::stores::unavailable::second_server().await;
     database.sql("ALTER SYSTEM SET autovacuum = off").await;
     database.sql("SELECT pg_reload_conf()").await;
@@ -15,8 +15,9 @@ async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_se
     }
     let mut renewals = broker.database.changes("howdah.broker").await;
     let client = broker.database.connect().await;
-    // Measures by the clock of the database, between renewals of the broker's lease. Postgres counts the commits of a
-    // connection up to 10 s late, or later on a slow machine. So the test waits for the first period with few commits.
+    // Counts commits by the clock of the database, between renewals of the broker's row. Postgres counts the commits of
+    // a connection up to 10 s late, or later on a slow machine. So the test waits for the first period with few
+    // commits.
     let sql = "SELECT xact_commit + xact_rollback, extract(epoch FROM clock_timestamp())::float8
                FROM pg_stat_database WHERE datname = current_database()";
     let statement = client.prepare(sql).await.expect(sql);
@@ -26,7 +27,7 @@ async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_se
             let row = client.query_one(&statement, &[]).await.expect(sql);
             let (sent, at) = (row.get::<_, i64>(0), row.get::<_, f64>(1));
             samples.push((sent, at));
-            // Subtracts the test's statements: one per renewal, and one before.
+            // Subtracts the statements of the test itself: one per renewal in the period.
             if let [.., (earlier_sent, earlier), _, _, _] = samples[..]
                 && (sent - earlier_sent - 3) as f64 <= 2.0 * (at - earlier)
             {

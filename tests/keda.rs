@@ -1,4 +1,4 @@
-//! `howdah keda`, called in the same way as by KEDA.
+//! Tests `howdah keda`, called in the same way as by KEDA.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ struct Scaler {
     keda: ExternalScalerClient<Channel>,
 }
 
-/// A trigger with these fields.
+/// Returns a reference to a scaled object whose trigger has these metadata fields.
 fn object(fields: &[(&str, &str)]) -> ScaledObjectRef {
     let all = [("scalerAddress", "scaler:7434"), ("jobsPerReplica", "10")].iter().chain(fields);
     let scaler_metadata: HashMap<_, _> = all.map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -120,15 +120,15 @@ async fn places_are_those_that_start_the_backlog_in_time() {
     let broker = TestBroker::start().await;
     let mut scaler = Scaler::start(&broker.grpc).await;
     broker.enqueue_all((0..600).map(|_| "a")).await;
-    // Inserts statistics: three hours ago, attempts of this type took 2 s on average.
+    // Inserts statistics of three hours ago, in which attempts of this type took 2 s on average.
     let earlier = "INSERT INTO howdah.statistics (type_id, minutes, starts, enqueued, succeeded, failed, dead, cancelled, expired,
                        wait_us, run_us, wait_buckets, wait_counts, run_buckets, run_counts)
                    SELECT id, 60, date_trunc('hour', now(), 'UTC') - interval '3 hours', 50, 50, 0, 0, 0, 0,
                           0, 100000000, '{}', '{}', '{84}', '{50}'
                    FROM howdah.task_type WHERE name = 'a'";
     broker.sql(earlier).await;
-    // Before the 600 enqueues are in the statistics, only the backlog counts. Afterwards the enqueue rate (600 jobs in about 10
-    // minutes) adds two places, or a few more on a slow machine.
+    // Before the 600 enqueues are in the statistics, the scaler's metric counts only the backlog. Afterwards the enqueue rate
+    // (600 jobs in about 10 minutes) adds two places, or a few more on a slow machine.
     let drain = |seconds: &str| object(&[("taskType", "a"), ("drainSeconds", seconds)]);
     let within = |value: f64, least: f64| (least..least + 10.0).contains(&value);
     eventually("20 places for 600 jobs of 2 s in 60 s", async || {
@@ -221,7 +221,7 @@ async fn only_who_shows_a_good_certificate_is_answered_where_one_is_asked_for() 
         ["--serve-tls-key", files.key()],
         ["--serve-tls-client-ca", ca.to_str().unwrap()],
     ];
-    // Listens on a non-loopback address.
+    // Starts the scaler on a non-loopback address.
     let args = [&["keda", "--server", &broker.grpc, "--listen", "0.0.0.0:0"], tls.as_flattened()].concat();
     let mut program = Program::start(&args);
     let ready = program.line().await;

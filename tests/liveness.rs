@@ -1,4 +1,5 @@
-//! Workers from which nothing is heard are lost; outcomes that come late count until their jobs are delivered again.
+//! Tests that workers which send nothing are counted as lost, and that their late outcomes are accepted until their
+//! jobs are delivered again.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ fn no_grace(config: &mut howdah_server::config::Config) {
     config.session_grace = millis(1);
 }
 
-/// Vanishes with a job and waits until its lease has ended: the job is then ready, dead or in its fallback. Returns the job and
-/// the worker's session id.
+/// A worker vanishes with a job. Waits until its lease has ended: the job is then ready, dead or in its fallback type. Returns
+/// the job and the worker's session id.
 async fn lost(broker: &TestBroker, task_type: &str) -> (LeasedJob, String) {
     let mut worker = broker.worker(task_type).window(1).await;
     let job = worker.next().await;
@@ -54,8 +55,8 @@ async fn a_worker_that_does_not_even_read_loses_its_jobs_after_its_liveness() {
     let mut stuck = broker.worker("big").window(1_000).bytes(1 << 30).await;
     broker.enqueue_all((0..64).map(|_| new_job("big", vec![0; 64 << 10]))).await;
     stuck.next().await;
-    // These jobs are more than the HTTP/2 windows of the worker hold. It reads nothing, so not even the end of its stream can
-    // be sent.
+    // The jobs do not fit into the HTTP/2 windows of the stuck worker, which reads nothing. So the broker cannot even send the
+    // end of the stream.
     let mut other = broker.worker("big").window(100).liveness(HOUR).await;
     for _ in 0..64 {
         let job = other.next().await;
@@ -83,7 +84,7 @@ async fn a_worker_may_ask_for_ten_seconds_to_an_hour_of_silence() {
     let broker = TestBroker::start_with(impatient).await;
     let worker = broker.worker("l").liveness(HOUR).await;
     assert_eq!(worker.welcome.liveness, Some(wire(HOUR)));
-    // The pings keep the stream open: proxies close a stream without traffic after a minute.
+    // The pings keep the stream open, because proxies close a stream without traffic after a minute.
     assert_eq!(worker.welcome.ping_interval, Some(wire(Duration::from_secs(15))));
     for refused in [millis(9_999), HOUR + millis(1), Duration::ZERO] {
         let status = broker.worker("l").liveness(refused).refused().await;
@@ -143,7 +144,7 @@ async fn an_outcome_of_a_lost_worker_counts_until_its_job_is_delivered_again() {
             "{text}"
         );
         assert_eq!(stored.failures, [], "{text}");
-        // The late ack counts once: a repeated ack succeeds, and another outcome is lost.
+        // The late ack is accepted once: a repeated ack succeeds, and another outcome gets `LEASE_LOST`.
         worker.ack(&job).await;
         assert_eq!(worker.nack(&job, "no").status().await, SettleStatus::LeaseLost, "{text}");
         assert_eq!(broker.state(dependent).await, JobState::Ready, "{text}");
@@ -200,13 +201,13 @@ async fn a_late_outcome_counts_in_sql_too() {
 async fn a_late_outcome_of_a_job_that_was_changed_does_not_count() {
     let broker = TestBroker::start_with(no_grace).await;
     let mut worker = broker.worker("none").await;
-    // The job was cancelled.
+    // Case: the job was cancelled.
     let id = broker.enqueue("l").await;
     let (job, _) = lost(&broker, "l").await;
     broker.cancel(&[id]).await;
     assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
     assert_eq!(broker.state(id).await, JobState::Cancelled);
-    // The job died, and an operator retried it with new attempts.
+    // Case: the job died, and an operator retried it with new attempts.
     let id = broker.enqueue(new_job("l", "").max_attempts(1)).await;
     let (job, _) = lost(&broker, "l").await;
     broker.until_state(id, JobState::Dead).await;
@@ -214,12 +215,12 @@ async fn a_late_outcome_of_a_job_that_was_changed_does_not_count() {
     assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
     assert_eq!(broker.state(id).await, JobState::Ready);
     broker.cancel(&[id]).await;
-    // The job went to its fallback.
+    // Case: the job went to its fallback type.
     let id = broker.enqueue(new_job("l", "").max_attempts(1).fallback("f")).await;
     let (job, _) = lost(&broker, "l").await;
     assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
     assert_eq!(broker.job(id).await.task_type, "f");
-    // The job is dead, and another job holds its key.
+    // Case: the job is dead, and another job holds its key.
     let id = broker.enqueue(new_job("l", "").max_attempts(1).key("k")).await;
     let (job, _) = lost(&broker, "l").await;
     broker.until_state(id, JobState::Dead).await;

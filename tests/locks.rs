@@ -1,5 +1,5 @@
-//! An open transaction holds locks: callers that do not need the locked rows continue, and the others learn who holds the lock, or
-//! continue when it is released.
+//! Tests open transactions that hold locks. Callers that do not need the locked rows continue; other callers learn who holds
+//! the lock, or continue when the lock is released.
 
 mod brokers; // the row of a broker
 mod claims; // claims of jobs
@@ -21,7 +21,8 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Opens a transaction, runs these statements and keeps it open, on a connection with this application name.
+    /// Opens a transaction on a connection with this application name, runs these statements and keeps the transaction
+    /// open.
     pub(crate) async fn after(database: &TestDatabase, name: &str, sql: &str) -> Self {
         let client = database.connect().await;
         client.batch_execute(&format!("SET application_name = '{name}'; BEGIN; {sql}")).await.expect(sql);

@@ -1,5 +1,5 @@
-//! System tests through the public interfaces: gRPC, SQL, HTTP and the command line. They share one Postgres, have one database
-//! each, and run in parallel.
+//! System tests through the public interfaces: gRPC, SQL, HTTP and the command line. The tests share one Postgres, have one
+//! database each, and run in parallel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 // In this crate, readable tests matter more than pedantic lints.
 #![allow(clippy::pedantic)]
@@ -25,7 +25,7 @@ mod elsewhere; // workers that reconnect to another broker
 mod drain; // draining workers and brokers
 mod pull; // pulling jobs by unary calls
 
-// Execution and the end of jobs.
+// Tests of the execution and the end of jobs.
 mod progress; // progress, checkpoints, a cancel on another broker
 mod due; // due jobs, without waiting for a sweep
 mod clock; // the clock of the database
@@ -71,7 +71,7 @@ mod access; // access control
 mod audit; // audit log
 mod ui; // the operator page
 
-// Failures of the environment.
+// Tests of failures of the environment.
 mod failover; // failover to another primary
 mod faults; // recovery after kill -9
 mod locks; // locks of other transactions

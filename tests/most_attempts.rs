@@ -1,4 +1,4 @@
-//! `ListJobs` ordered by attempts: the started, unfinished jobs of a type with the most attempts.
+//! Tests `ListJobs` ordered by attempts, which returns the started, unfinished jobs of a type with the most attempts.
 
 use howdah_proto::v1::{Job, JobOrder, JobState, ListJobsRequest, ListJobsResponse};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn attempts(jobs: &[Job]) -> Vec<(i64, u32)> {
     jobs.iter().map(|job| (job.id, job.attempt)).collect()
 }
 
-/// Inserts jobs of a type. `attempt` is an expression in `i`, which counts from 1.
+/// Inserts jobs of a type into a table. `attempt` is a SQL expression in `i`, which counts from 1.
 async fn store(broker: &TestBroker, table: &str, task_type: &str, jobs: i32, attempt: &str) {
     let (column, value) = match table {
         "scheduled" => (", run_at", ", now() + interval '1 day'"),
@@ -65,7 +65,7 @@ async fn jobs_of_every_state_but_the_finished_ones_come_with_the_most_attempts_f
     let list = most(&broker, JobState::Unspecified, 10).await;
     assert_eq!(attempts(&list.jobs), [(dead, 3), (backing_off, 2), (leased, 1)]);
     assert!(!list.partial && !list.has_more && list.next_page_token.is_empty(), "{list:?}");
-    // The scan examined one leased, one ready and two scheduled jobs. It finds the dead job by an index.
+    // The scan read one leased, one ready and two scheduled jobs. It finds the dead job by an index, without a scan.
     assert_eq!(list.scanned_count, 4);
     assert_eq!(list.jobs[1].failures.len(), 1, "the list has only the last failure of a job");
     assert!(!list.jobs[2].broker.is_empty() && list.jobs[2].payload.is_empty());
@@ -97,7 +97,7 @@ async fn a_job_with_many_attempts_is_found_behind_thousands_with_few() {
     let page = browser.get("/ui/jobs?type=t&sort=attempts").await;
     page.has(&["9/99", "8/99", "7/99", "6/99", "3/99", "The 100 jobs with the most attempts."])
         .has_no(&["Scanned", "50/99"]);
-    browser.get("/ui/jobs?type=t&sort=attempts&state=waiting").await.has(&["6/99", "Jobs that have started"]);
+    browser.get("/ui/jobs?type=t&sort=attempts&state=waiting").await.has(&["6/99", "All jobs that have started"]);
     browser
         .get("/ui/jobs?type=t&sort=attempts&state=succeeded")
         .await
@@ -108,7 +108,7 @@ async fn a_job_with_many_attempts_is_found_behind_thousands_with_few() {
     assert!(status.success(), "{err}");
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.iter().map(|job| &job["attempt"]).collect::<Vec<_>>(), [9, 8]);
-    assert!(err.contains("only the first 2 jobs: --limit lists up to 1,000"), "{err}");
+    assert!(err.contains("only the first 2 jobs: --limit allows up to 1,000"), "{err}");
 }
 
 #[tokio::test]
@@ -130,8 +130,8 @@ async fn a_look_that_has_no_time_for_all_jobs_says_so() {
     page.has(&["5/99", "Scanned 20,000 jobs, but not all of them"]);
 }
 
-/// Returns the result of a scan while `scheduled` is locked until the time limit of the scan has passed. `look` returns `None` if
-/// the scan gave up because the lock was held for too long; it is then repeated.
+/// Runs a scan while `scheduled` is locked until the time limit of the scan has passed, and returns its result. If `look`
+/// returns `None`, the scan gave up because the lock was held for too long, and is repeated.
 async fn held_up<T>(broker: &TestBroker, look: impl AsyncFn() -> Option<T>) -> T {
     let lock = broker.database.connect().await;
     let waits = "SELECT EXISTS (

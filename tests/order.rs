@@ -1,4 +1,4 @@
-//! The order of jobs: ageing, and priorities that change later.
+//! Tests the order of jobs: ageing, and priorities that change later.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,8 @@ fn job(task_type: &str, payload: &str, priority: i32) -> NewJob {
     new_job(task_type, payload).priority(priority)
 }
 
-/// Sets the priority step in milliseconds; 0 means no ageing.
+/// Sets the task type's priority step (the waiting time that equals one priority level) in milliseconds; 0 means no
+/// ageing.
 async fn set_step(broker: &TestBroker, task_type: &str, step: u64) {
     let priority_step = (step > 0).then(|| wire(millis(step)));
     broker.set(task_type, TaskTypeSettings { priority_step, ..Default::default() }).await;
@@ -36,7 +37,7 @@ fn ids(ids: &[i64], priority: i32) -> ReprioritizeJobsRequest {
     ReprioritizeJobsRequest { ids: ids.to_vec(), priority, ..Default::default() }
 }
 
-/// Simulates time: the job has been ready for this many seconds longer.
+/// Simulates that a job has been ready for this many seconds longer.
 async fn age(database: &TestDatabase, id: i64, seconds: i64) {
     let sql = format!(
         "UPDATE howdah.ready SET rank = rank - {seconds} * 1000000::bigint, created = created - {seconds} * interval '1 second' \
@@ -45,7 +46,7 @@ async fn age(database: &TestDatabase, id: i64, seconds: i64) {
     database.connect().await.batch_execute(&sql).await.expect("age");
 }
 
-/// Payloads of the next jobs, each acked before the next.
+/// Runs the next jobs one after another, and returns their payloads.
 async fn next(worker: &mut Worker, count: usize) -> Vec<String> {
     let mut got = Vec::new();
     for _ in 0..count {
@@ -56,7 +57,7 @@ async fn next(worker: &mut Worker, count: usize) -> Vec<String> {
     got
 }
 
-/// Asserts that each rank is the priority times this step plus a time between yesterday and tomorrow.
+/// Asserts that each rank is the priority times `step_us`, plus a time between yesterday and tomorrow.
 async fn ranks_follow(database: &TestDatabase, task_type: &str, step_us: i64) {
     let sql = format!(
         "SELECT coalesce(bool_and(rank - priority * {step_us}::bigint BETWEEN
@@ -98,7 +99,7 @@ async fn jobs_that_wait_follow_a_new_step_on_every_broker_whatever_state_they_ar
     b.enqueue_all([job("s", "new, high", -10), job("s", "later", 7).delay(10 * MINUTE)]).await;
     set_step(&a, "s", 60_000).await;
     ranks_follow(&a.database, "s", 60_000_000).await;
-    // Jobs that are enqueued, retried or released later also have the new step.
+    // Jobs that are enqueued, retried or released after the change also have ranks by the new step.
     a.settings_reach(&b).await;
     b.enqueue(job("s", "newest", 10)).await;
     holder.nack(&held.1, "again").at_once().await;
@@ -130,7 +131,7 @@ async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_br
                   UPDATE howdah.task_type SET priority_step_us = 5000000, step_changed = now() WHERE name = 'm'";
     client.batch_execute(change).await.expect("change");
     let type_id: i32 = client.query_one("SELECT id FROM howdah.task_type WHERE name = 'm'", &[]).await.unwrap().get(0);
-    // Changes the ranks of the first 1,000 jobs twice, as after a crash of the broker before it saved its position.
+    // Changes the ranks of the first 1,000 jobs twice, as if a broker had crashed before it saved its position.
     let store = Store::new(&Config::new(&database.url)).expect("store");
     let first = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
     assert_eq!(store.rerank(type_id, None, first, 1_000).await.expect("step").moved, 1_000);
@@ -138,7 +139,7 @@ async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_br
     let broker = TestBroker::on(&database).await;
     ranks_follow(&database, "m", 5_000_000).await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 5_000);
-    // Brokers repeat the scan until all operations that knew the old step have ended; ages the change by an hour.
+    // Makes the change an hour old: brokers repeat the scan until all operations that knew the old step have ended.
     client.batch_execute("UPDATE howdah.task_type SET step_changed = now() - interval '1 hour'").await.expect("age");
     set_step(&broker, "other", 1_000).await;
     until(
@@ -186,7 +187,7 @@ async fn a_job_that_is_moved_forward_goes_next_on_every_broker_though_they_have_
     let (held_a, held_b) = (on_a.next().await, on_b.next().await);
     let answer = reprioritize(&a, ids(&late[1..], -100)).await.expect("reprioritize");
     assert_eq!((answer.reprioritized_ids, answer.job_count), (late[1..].to_vec(), 2));
-    // Notifications arrive in order. When the other broker delivers the marker, it has read the notification of the new
+    // Notifications arrive in order. When broker `b` delivers the job `marker`, it has read the notification of the new
     // priorities.
     let marker = a.enqueue_all([job("marker", "", 0)]).await;
     let delivered = on_b.next().await;
@@ -256,7 +257,7 @@ async fn twenty_thousand_jobs_of_a_type_change_their_priority_and_those_of_other
     assert_eq!(a.count("SELECT count(*) FROM howdah.job WHERE task_type = 'other' AND priority = 50").await, 2);
     assert_eq!(reprioritize(&b, whole).await.expect("again").job_count, 0);
     ranks_follow(&a.database, "big", 1 << 45).await;
-    // All jobs have the same priority now and run in the order of their creation, whatever priority they had.
+    // All jobs now have the same priority, and run in the order of their creation, whatever priority they had before.
     worker.ack(&first).await;
     let got: Vec<i64> = next(&mut worker, 50).await.iter().map(|n| n.parse().expect("a number")).collect();
     let mut sorted = got.clone();

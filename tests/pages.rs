@@ -30,7 +30,7 @@ use self::{
     shell::Shell,
 };
 
-/// Runs a page from its first block to its last.
+/// Runs all blocks of a documentation page in order.
 async fn follow(page: &str) {
     let text = fs::read_to_string(root().join(page)).expect(page);
     let blocks = blocks(&text);
@@ -55,11 +55,11 @@ async fn follow(page: &str) {
                 Language::Sql => shell.sql(command).await,
                 Language::Other => continue,
             };
-            // A command may fail if the page shows an error as its output.
+            // A command may fail if the page shows an error as the command's output.
             let good = came.status == 0 || ["howdah: ", "ERROR:"].iter().any(|word| shown.starts_with(word));
             assert!(good, "{at}: exit status {}\n$ {command}\n{}", came.status, came.output);
             shell.learn(shown, &came.output).await;
-            // Pages show the output of a broker with one store; removes the column of stores.
+            // Pages show the output of a broker with one store, so remove the column of stores from the actual output.
             let output = if stores::are_two() { stores::own_table(&came.output) } else { came.output.clone() };
             if let Err(difference) = compare::same(&shell.real(shown), &output) {
                 panic!("{at}: {difference}\n$ {command}\n--- shown\n{shown}\n--- came\n{}", came.output);
@@ -69,7 +69,7 @@ async fn follow(page: &str) {
     shell.end().await;
 }
 
-/// Generates one test per page, so that pages run concurrently.
+/// Generates one test per documentation page, so that pages run concurrently.
 macro_rules! pages {
     ($($(#[$condition:meta])? $name:ident: $page:literal,)*) => {
         const PAGES: &[&str] = &[$($page),*];

@@ -1,5 +1,5 @@
-//! The plan of every hot statement, with empty, stale and fresh statistics: it uses the intended index, and never a sequential scan
-//! or a sort that grows with the table.
+//! Tests the plan of every frequent statement, with empty, stale and fresh statistics. A plan uses the intended index, and
+//! never a sequential scan or a sort that grows with the table.
 
 mod backlog; // the backlog sample
 mod functions; // the statements within functions
@@ -8,14 +8,14 @@ use howdah_server::store::{Purpose, Statement};
 
 use crate::support::{TestDatabase, database};
 
-/// Index lookups of a job by its id, one in each job table.
+/// Texts of a plan that looks up a job by its id, with one index in each job table.
 const BY_ID: &[&str] = &[
     "using ready_by_id on ready",
     "using leased_pkey on leased",
     "using scheduled_id_key on scheduled",
     "using waiting_pkey on waiting",
     "using dead_pkey on dead",
-    // The function reads only the days that may have the job; its statements are planned when it runs.
+    // The function `history_of` reads only the days that may contain the job. Its statements are planned when it runs.
     "Function Scan on history_of",
 ];
 
@@ -108,7 +108,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
             "using history_default_hashtext_type_id_id_idx on history_default",
         ],
     ),
-    // Reads the newest tags first, backward through the index of each partition, without a sort.
+    // A search by tag reads the newest tags first, backward through the index of each partition, without a sort.
     (Statement::SearchTag, &["Index Only Scan Backward using job_tag_default_hash_type_id_id_idx on job_tag_default"]),
     (Statement::CountTag, &["using job_tag_default_hash_type_id_id_idx on job_tag_default"]),
     (Statement::SearchReady, &["using ready_pkey on ready"]),
@@ -121,7 +121,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::MostAttemptsScheduled, &["using scheduled_id_key on scheduled", "Limit"]),
     (Statement::MostAttemptsWaiting, &["using waiting_pkey on waiting", "Limit"]),
     (Statement::MostAttemptsDead, &["Index Scan using dead_by_attempt on dead"]),
-    // Without a time range, all partitions are pruned.
+    // Without a time range, the search prunes all partitions.
     (Statement::SearchFinished, &["Merge Append", "Subplans Removed"]),
     (Statement::FoundJobs, BY_ID),
     (Statement::FindArchived, &["using archive_file_by_ids on archive_file"]),
@@ -152,7 +152,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         Statement::ChangeableForBulk,
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),
-    // Reads the job by its id, and then what may hold it back.
+    // `ExplainJob` reads the job by its id, and then the rows that may explain its wait.
     (Statement::ExplainJob, BY_ID),
     (
         Statement::ExplainJob,
@@ -161,7 +161,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::ExplainReady, &["using ready_pkey on ready", "using pull_pkey on pull", "on leased"]),
     (Statement::ExplainLimitKey, &["on ready", "on leased", "on scheduled", "on waiting"]),
     (Statement::ReportPulls, &["using task_type_pkey on task_type", "using pull_pkey on pull"]),
-    // Finds old rows by their time.
+    // The statement finds old rows by an index on their time.
     (Statement::ForgetStatistics, &["using backlog_by_start on backlog", "using statistics_by_start on statistics"]),
     (Statement::MovedJobs, &["using moved_pkey on moved"]),
     (Statement::JobsInTransit, &["using leaving_by_type on leaving"]),
@@ -175,7 +175,8 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::EnqueueKeyed, &["Function Scan"]),
 ];
 
-/// States of the tables and their statistics. With 30,000 jobs in each table, the planner could prefer sequential scans.
+/// States of the tables and their statistics. Filled tables have 30,000 jobs each, so many that the planner could prefer
+/// sequential scans.
 const STATES: [(&str, &str); 3] = [
     ("empty, never analysed", ""),
     (
@@ -213,10 +214,11 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                 assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
-            // enqueue_keyed and retry_jobs sort the keys they insert, and report_pulls sorts types; the other statements get their
-            // order from an index. Scans in steps (bulk operations too) sort the rows of one step, and WaitJobs sorts the
-            // few ended jobs. Searches and the order by attempts sort their results, and an explanation sorts the times at which a
-            // job was put back. Pages of the archive and of history merge partitions, which EXPLAIN shows as a sort key.
+            // Most statements get their order from an index. enqueue_keyed and retry_jobs sort the keys they insert, and
+            // report_pulls sorts types. Scans in steps (bulk operations too) sort the rows of one step, and WaitJobs sorts the
+            // few ended jobs. Searches and the order by attempts sort their results, and an explanation sorts the times at
+            // which a job was put back. Pages of the archive and of history merge partitions, which EXPLAIN shows as a sort
+            // key.
             let may_sort = matches!(
                 statement,
                 Statement::EnqueueKeyed

@@ -1,4 +1,5 @@
-//! Brokers behind PgBouncer in transaction mode, as Debian packages it. Without PgBouncer these tests are skipped with a message.
+//! Tests brokers behind PgBouncer in transaction mode, as Debian packages it. Without PgBouncer these tests are skipped with a
+//! message.
 
 use std::{os::unix::fs::MetadataExt as _, path::PathBuf, process::Stdio};
 
@@ -21,7 +22,7 @@ struct Pooler {
     database: TestDatabase,
 }
 
-/// Starts PgBouncer with this many connections to the database. `None` if it is not installed.
+/// Starts PgBouncer with this many connections to the database. `None` if PgBouncer is not installed.
 async fn pooler(database: &TestDatabase, connections: u32) -> Option<Pooler> {
     let (socket_dir, name) = database.socket_dir_and_name();
     let dir = open_directory();
@@ -51,7 +52,7 @@ async fn pooler(database: &TestDatabase, connections: u32) -> Option<Pooler> {
         while !log.next_line().await.expect("its log").expect("it ended").contains("process up") {}
     })
     .await;
-    // Keep reading its log; otherwise PgBouncer would block.
+    // Keeps reading PgBouncer's log, because PgBouncer would block on a full pipe.
     tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
     let host: String = dir.path().to_string_lossy().replace('/', "%2F");
     let database = TestDatabase { url: format!("postgres://howdah@/{name}?host={host}&port=6432") };
@@ -125,7 +126,7 @@ async fn brokers_that_start_together_behind_two_connections_migrate_once() {
     let migrations = (0..5).map(|_| async {
         let mut config = Config::new(&pooler.database.url);
         poll(&mut config);
-        // The migrations run one after the other, so the last one may wait long for the pooler.
+        // Migrations of several brokers run one after the other, so the last one may wait long for the pooler.
         config.database_timeout = PATIENCE;
         Store::new(&config).unwrap().migrate().await.unwrap().created
     });
@@ -151,7 +152,7 @@ async fn behind_a_transaction_pooler_a_broker_that_would_listen_does_not_start_a
     assert!(matches!(ended, Err(StartError::NoNotifications | StartError::Store(_))), "{ended:?}");
 }
 
-/// The directory of the socket and the name of the database.
+/// Returns the directory of the database server's Unix socket, and the name of the database.
 impl TestDatabase {
     fn socket_dir_and_name(&self) -> (PathBuf, String) {
         let rest = self.url.split_once("@/").expect("a URL").1;

@@ -1,4 +1,4 @@
-//! Progress and checkpoints; and a cancel that reaches a worker at another broker.
+//! Tests progress reports and checkpoints, and a cancel that reaches a worker at another broker.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_sa
     assert!(progress.update_time.unwrap().seconds >= job.start_time.unwrap().seconds);
     assert_eq!(job.update_time, progress.update_time);
     assert_eq!(&job.checkpoint[..], b"row 7");
-    // An empty checkpoint removes the stored one.
+    // An empty checkpoint removes the stored checkpoint.
     assert!(all_ok(&worker.report(vec![checkpoint(&first, b"")]).await));
     let job = broker.job(first.id).await;
     assert!(job.checkpoint.is_empty());
@@ -66,7 +66,8 @@ async fn a_worker_may_report_as_often_as_it_likes_and_the_last_word_stays() {
     let job = worker.next().await;
     let most = (0..10_000).map(|n| report(&job, f64::from(n) / 10_000.0, &format!("step {n}"))).collect();
     let mut answered = worker.report(most).await.len();
-    // Sends 200 reports without waiting for results. They take effect in this order.
+    // Sends 200 progress reports without waiting for results. The reports take effect in the order in which they were
+    // sent.
     for n in 0..200 {
         let reports = vec![report(&job, 0.5, &format!("message {n}"))];
         worker.send(work_request::Message::Progress(Progress { reports })).await;
@@ -103,7 +104,7 @@ async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
     assert_eq!(statuses, [SettleStatus::LeaseLost, SettleStatus::Ok, SettleStatus::Invalid, SettleStatus::Invalid]);
     assert!(unary[2].message.starts_with("reports[2].fraction is 1.2"), "{}", unary[2].message);
     assert!(unary[3].message.starts_with("reports[3].checkpoint has 65537 bytes"), "{}", unary[3].message);
-    // Sorts the results, because on a stream they may arrive in any order.
+    // Sorts the results of the reports, because on a stream they may arrive in any order.
     let mut stream = worker.report(reports).await;
     stream.sort_by_key(|result| (result.token != job.token, result.status));
     assert_eq!(stream.len(), 4);
@@ -115,7 +116,7 @@ async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
     assert_eq!(empty.code(), tonic::Code::InvalidArgument);
 }
 
-/// Leases the next job and stores a checkpoint; the caller then ends the attempt.
+/// Leases the next job and stores a checkpoint. The caller of this function ends the attempt.
 async fn lease_with_checkpoint(broker: &TestBroker, worker: &mut Worker, bytes: &[u8]) -> v1::LeasedJob {
     let job = worker.next().await;
     let mut reports = vec![checkpoint(&job, bytes)];
@@ -250,17 +251,17 @@ async fn a_cancel_that_a_broker_did_not_hear_reaches_its_worker_without_it() {
     client.execute("SELECT howdah.cancel($1)", &[&cancelled]).await.expect("cancel");
     beside.batch_execute(&allow(true)).await.expect("connections again");
     assert_eq!(worker.cancelled().await.id, cancelled);
-    // The broker cancels only the cancelled job; the other one stays with its worker.
+    // The broker cancels only the cancelled job, so the other job stays with its worker.
     worker.ack(&kept_job).await;
 }
 
 #[tokio::test]
 async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     let database: TestDatabase = database().await;
-    // With a poll interval of an hour, the other broker can learn of the cancel only by a notification.
+    // With a poll interval of an hour, broker `b` can learn of the cancel only by a notification.
     let far = |config: &mut Config| config.poll_interval = HOUR;
     let (a, b) = (TestBroker::on_with(&database, far).await, TestBroker::on_with(&database, far).await);
-    // A broker is ready before it listens. The metric shows when it listens.
+    // A broker is ready before it listens for notifications. The metric shows when it listens.
     eventually("a broker that listens", async || {
         b.metrics().await.contains(
             "howdah_listening 1
@@ -274,7 +275,7 @@ async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     assert_eq!(a.cancel(&[id]).await, [id]);
     let cancelled = worker.cancelled().await;
     assert_eq!((cancelled.id, cancelled.token, cancelled.reason()), (id, job.token, CancelReason::Cancelled));
-    // The worker can no longer report or settle it.
+    // The worker can no longer report progress of the cancelled job, or settle it.
     assert_eq!(worker.report(vec![report(&job, 1.0, "")]).await[0].status(), SettleStatus::LeaseLost);
     assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
     assert_eq!(a.state(id).await, JobState::Cancelled);

@@ -1,5 +1,5 @@
-//! nginx with default limits between clients and brokers, and silent addresses. Without nginx, a test prints that it was skipped.
-//! `tests/proxies/matrix.py` tests every client with more proxies.
+//! Tests nginx with default limits between clients and brokers, and addresses that never respond. Without nginx, a test prints
+//! that it was skipped. `tests/proxies/matrix.py` tests every client with more proxies.
 
 use std::process::Stdio;
 
@@ -19,7 +19,7 @@ struct Nginx {
     address: String,
 }
 
-/// Starts nginx in front of this broker. `None` if it is not installed.
+/// Starts nginx in front of a broker. `None` if nginx is not installed.
 async fn nginx(broker: &TestBroker) -> Option<Nginx> {
     let (dir, address) = (open_directory(), unused_address());
     let at = dir.path().display();
@@ -46,7 +46,7 @@ async fn nginx(broker: &TestBroker) -> Option<Nginx> {
         while !log.next_line().await.expect("its log").expect("it ended").contains("start worker process ") {}
     })
     .await;
-    // Keep reading its log; a full pipe would block it.
+    // Keeps reading nginx's log, because nginx would block on a full pipe.
     tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
     Some(Nginx { _process: process, _dir: dir, address: format!("http://{address}") })
 }
@@ -63,7 +63,8 @@ async fn results_that_exceed_a_proxys_limit_together_are_all_stored() {
     let broker = TestBroker::start().await;
     let Some(proxy) = nginx(&broker).await else { return };
     broker.enqueue_all((0..30).map(|_| new_job("t", ""))).await;
-    // All 30 handlers run concurrently and end together, so their results together exceed the proxy's limit.
+    // All 30 handlers run concurrently and end at the same time, so their results together exceed the proxy's size
+    // limit.
     work(&proxy, "t", "sleep 1; head -c 102400 /dev/zero").await;
     let stored = "SELECT count(*) FROM howdah.job WHERE state = 'succeeded' AND octet_length(result) = 102400";
     assert_eq!(broker.count(stored).await, 30);
@@ -84,7 +85,7 @@ async fn a_result_or_payload_that_a_proxy_refuses_fails_for_good_and_says_so() {
     assert!(!status.success() && errors.contains("HTTP 413") && errors.contains(&proxy.address), "{errors}");
 }
 
-/// A listener that accepts connections and never responds.
+/// Opens a listener that accepts connections and never responds, and returns it with its address.
 async fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
     let address = format!("http://{}", listener.local_addr().expect("its address"));

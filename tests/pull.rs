@@ -1,4 +1,4 @@
-//! Pulling jobs by unary calls instead of a stream.
+//! Tests pulling jobs by unary calls instead of a stream.
 
 use howdah_proto::v1::{JobState, PullJobsRequest, SettleStatus};
 use prost::Message as _;
@@ -12,7 +12,7 @@ use crate::{
 async fn pulled_jobs_live_by_their_own_deadline() {
     // A retried job waits for an hour, so that the test finds it scheduled.
     let broker = TestBroker::start_with(|c| c.retry.initial = HOUR).await;
-    // The pull begins before the first job exists, which ends its wait.
+    // The pull call waits, because it begins before the first job exists. The first job ends the wait.
     let waiting = tokio::spawn(broker.pull("u").up_to(2).wait(MINUTE).into_future());
     broker.enqueue_all(["u"; 3]).await;
     let jobs = waiting.await.unwrap();
@@ -37,7 +37,7 @@ async fn jobs_of_an_answer_that_cannot_be_sent_are_ready_again_and_their_attempt
         ..Default::default()
     };
     pull.encode(&mut request).unwrap();
-    // With a stream window of 0, the broker can send the headers of the answer and no data.
+    // With an HTTP/2 stream window of 0, the broker can send the headers of the response but no data.
     let mut caller = Http2::connect_with_window(&broker.grpc, 0).await;
     let call = [
         headers(1, "/howdah.v1.WorkerService/PullJobs"),

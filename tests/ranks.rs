@@ -1,5 +1,5 @@
-//! Random changes of steps and priorities, by brokers with a current or an outdated step, interrupted anywhere: the rank of a job
-//! always contains its original time.
+//! Tests random changes of priority steps and priorities, made by brokers with a current or an outdated step and interrupted
+//! anywhere. The rank of a job must always contain its original time.
 
 use std::{collections::HashSet, sync::LazyLock, time::Duration};
 
@@ -17,14 +17,14 @@ const TYPE: i32 = 1;
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// Enqueues a job at a broker that uses this step, which may be outdated.
+    /// Enqueues a job at a broker that knows this priority step, which may be outdated.
     Enqueue {
         priority: i16,
         known_step: Option<i64>,
     },
-    /// Changes the step of the task type. The ranks change by later scans.
+    /// Changes the priority step of the task type. Later scans change the ranks.
     Step(Option<i64>),
-    /// A scan of `steps` steps with `jobs` jobs each, with a new priority if set.
+    /// Changes ranks by a scan of `steps` steps with `jobs` jobs each. Also sets a new priority, if given.
     Walk {
         priority: Option<i16>,
         steps: usize,
@@ -149,7 +149,7 @@ impl Case {
         self.ids.extend(stored.ids);
     }
 
-    /// Asserts that no job is missing, and that each rank still contains the creation time of its job.
+    /// Asserts that no job is missing, and that each job's rank still contains its creation time.
     async fn check(&self, after: &Change) {
         let sql = "SELECT count(*) = $1, coalesce(bool_and(
                        rank - priority * howdah.step_of(options) = (extract(epoch FROM created) * 1000000)::bigint), true)
@@ -160,7 +160,7 @@ impl Case {
         assert!(row.get::<_, bool>(1), "a job has lost its time after {after:?}");
     }
 
-    /// Releases leased jobs and completes a scan: all ranks then use the current step.
+    /// Releases leased jobs and completes a scan, after which all ranks use the current priority step.
     async fn end(&mut self) {
         self.apply(&Change::Release).await;
         let from = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };

@@ -1,5 +1,5 @@
-//! Lists, searches and statistics from a read replica, as long as it is available and its lag is small; never older than changes
-//! made through this broker.
+//! Tests lists, searches and statistics that brokers read from a read replica while it is available and its lag is small. The
+//! results are never older than changes made through the same broker.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::ListJobsRequest;
@@ -18,20 +18,20 @@ async fn reading(both: &Replicated, max_lag: std::time::Duration) -> TestBroker 
     broker
 }
 
-/// Waits until the broker reports that it uses the replica, or that it does not.
+/// Waits until the broker's metrics report that it uses the replica, or that it does not.
 async fn until_read(broker: &TestBroker, is_read: bool) {
     let line = format!("howdah_read_replica_used {}", u8::from(is_read));
     eventually(&line, async || broker.metrics().await.lines().any(|shown| shown == line)).await;
 }
 
-/// Replication lag that the broker reports.
+/// Replication lag that the broker's metrics report, in seconds.
 async fn lag(broker: &TestBroker) -> f64 {
     let metrics = broker.metrics().await;
     let lag = metrics.lines().find_map(|line| line.strip_prefix("howdah_read_replica_lag_seconds "));
     lag.expect("the metric").parse().expect("a number")
 }
 
-/// Number of jobs of `mail` in a list.
+/// Number of jobs of type `mail` that `ListJobs` returns.
 async fn listed(broker: &TestBroker) -> usize {
     let request = ListJobsRequest { task_type: "mail".into(), ..ListJobsRequest::default() };
     broker.jobs().list_jobs(request).await.expect("a list").into_inner().jobs.len()
@@ -46,14 +46,14 @@ async fn lists_come_from_the_replica_until_something_is_changed_here() {
     let browser = Browser::at(&broker);
     eventually("a page that shows the replica in use", async || {
         let shown = browser.get("/ui/").await.body;
-        ["Read replica", "s behind"].iter().all(|words| shown.contains(words)) && !shown.contains("not read")
+        ["Read replica", "s behind"].iter().all(|words| shown.contains(words)) && !shown.contains("not used")
     })
     .await;
 
     both.at_replica().sql("SELECT pg_wal_replay_pause()").await;
     both.at_replica().until("the pause of the replay", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
     let second = broker.enqueue("mail").await;
-    // Polls: a broker that does not know the lag for a moment reads from the primary, which happens on a slow machine.
+    // Polls, because on a slow machine the broker may briefly not know the lag, and then reads from the primary.
     eventually("a list of the replica, without the second job", async || listed(&broker).await == 1).await;
     assert_eq!(broker.job(second).await.id, second, "a single job comes from the primary");
 
@@ -71,14 +71,14 @@ async fn a_replica_that_is_too_far_behind_is_not_read_until_it_has_caught_up() {
     let broker = reading(&both, secs(2)).await;
     both.at_replica().sql("SELECT pg_wal_replay_pause()").await;
     both.at_replica().until("the pause of the replay", "SELECT pg_get_wal_replay_pause_state() = 'paused'").await;
-    // Commits a job, which the paused replica does not show.
+    // Commits a job that the replica does not show, because its replay is paused.
     broker.enqueue("mail").await;
     eventually("a broker that does not read the lagging replica", async || {
         lag(&broker).await > 2.0 && broker.metrics().await.contains("\nhowdah_read_replica_used 0\n")
     })
     .await;
     assert_eq!(listed(&broker).await, 1, "the broker must read the primary");
-    Browser::at(&broker).get("/ui/").await.has(&["Read replica not read"]);
+    Browser::at(&broker).get("/ui/").await.has(&["Read replica not used"]);
     both.at_replica().sql("SELECT pg_wal_replay_resume()").await;
     until_read(&broker, true).await;
     assert_eq!(listed(&broker).await, 1);

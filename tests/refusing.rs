@@ -1,4 +1,5 @@
-//! A Postgres that refuses, or cannot be reached: what callers are told, and whether the broker says that it is ready.
+//! Tests a Postgres that refuses statements or cannot be reached: the errors that callers get, and whether the broker
+//! reports that it is ready.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::{hostile::http::get, support::*};
 pub(crate) mod connections; // passwords, limits, connection strings
 pub(crate) mod timeouts; // of the role
 
-/// A trigger that refuses new rows of a table with this SQLSTATE.
+/// Returns SQL for a trigger that refuses new rows of a table with this SQLSTATE.
 fn refusal(table: &str, code: &str, when: &str) -> String {
     format!(
         "CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -25,7 +26,7 @@ fn end_of_refusal(table: &str) -> String {
     format!("DROP TRIGGER refusal ON howdah.{table}")
 }
 
-/// Status and text of `/readyz`.
+/// Returns whether `/readyz` reports that the broker is ready, and the text of the response.
 async fn readyz(broker: &Service) -> (bool, String) {
     let answer = get(&broker.http, stores::readyz()).await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
@@ -76,7 +77,7 @@ async fn what_is_refused_for_itself_harms_neither_others_nor_the_readiness() {
         assert_eq!(answer.is_err(), n == 30, "{n}: {answer:?}");
     }
     assert!(readyz(&broker).await.0);
-    // Outcomes are refused in the same way: only the outcome of the job that Postgres refuses fails.
+    // Settles jobs of which Postgres refuses one. Only the outcome of that job fails.
     let mut worker = broker.worker("b").window(59).await;
     let jobs = worker.take(59).await;
     let poison = jobs[20].id;
@@ -101,12 +102,12 @@ async fn with_postgres_stopped_calls_say_since_when_it_cannot_be_reached() {
     let mut cluster = Cluster::start(config).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
     let database = TestDatabase { url: cluster.url("app") };
-    // A call must fail at once, and not after this timeout, for which the test does not wait.
+    // The timeout is so long that a call that waits for it would fail the test. Calls must fail at once.
     let broker = Program::serve(&database, &["--set", "database_timeout=10m"]).await;
     broker.enqueue("t").outcome().await;
     cluster.stop(StopMode::Immediate).await;
     let since = "Postgres cannot be reached since 20";
-    // The first calls may get another error, because the connection breaks on which they were sent.
+    // The first calls may get another error, because the connection on which they were sent breaks.
     eventually("an error that says since when Postgres is away", async || {
         let refused = broker.enqueue("t").refused().await;
         assert_eq!(refused.code, Code::Unavailable, "{refused:?}");
@@ -161,7 +162,7 @@ async fn a_broker_that_cannot_listen_at_its_start_polls() {
     assert!(broker.metrics().await.contains("howdah_listening 0"));
 }
 
-/// The connection string in a file.
+/// Writes a connection string to a file for brokers to read.
 pub(crate) fn url_file(path: &Path, url: &str) -> UrlFile {
     std::fs::write(path, url).expect("write");
     UrlFile::without_store(path, url)

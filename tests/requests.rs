@@ -1,4 +1,4 @@
-//! Enqueue requests are atomic, idempotent, and independent of concurrent requests.
+//! Tests that enqueue requests are atomic, idempotent, and independent of concurrent requests.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ async fn a_key_is_held_by_one_live_job_and_free_again_when_that_finishes() {
     let keyed = || new_job("k", "").key("invoice-7");
     let both = broker.enqueue_all([keyed(), keyed()]).outcomes().await;
     assert_eq!((both[0].is_new, both[1].is_new, both[0].id == both[1].id), (true, false, true));
-    // Each type has a separate key space.
+    // The other task type has a separate key space, so the key is free there.
     assert!(broker.enqueue("other").key("invoice-7").outcome().await.is_new);
     let mut worker = broker.worker("k").window(1).await;
     let job = worker.next().await;
@@ -71,7 +71,7 @@ async fn a_bad_job_among_concurrent_requests_fails_alone() {
 #[tokio::test]
 async fn a_job_that_postgres_itself_refuses_fails_alone() {
     let database = database().await;
-    // Jobs that pass validation are never refused by the tables, so the test adds a constraint.
+    // Adds a constraint that refuses a job, because the tables accept all jobs that pass the broker's validation.
     database.sql("ALTER TABLE howdah.ready ADD CHECK (payload <> 'poison'::bytea)").await;
     let broker = TestBroker::on(&database).await;
     let mut calls = JoinSet::new();

@@ -1,4 +1,4 @@
-//! A schedule enqueues one job per planned time, exactly once, whichever brokers run.
+//! Tests that a schedule enqueues one job per planned time, exactly once, whichever brokers run.
 
 mod definitions; // create, update, list, delete; bad input; the command line
 mod policies; // overlap, drift, what was missed, pauses, runs by hand
@@ -15,7 +15,7 @@ async fn client(broker: &Service) -> Client {
     broker.client().await
 }
 
-/// A schedule that fires every hour, first in one hour.
+/// Returns a schedule that fires every hour, first in one hour.
 fn hourly(name: &str) -> NewSchedule {
     NewSchedule::new(name, NewJob::new(name).payload("p"), Plan::every(HOUR))
 }
@@ -60,8 +60,8 @@ async fn a_planned_time_makes_one_job_that_knows_it_and_the_next_is_a_period_lat
     assert_eq!(a.count("SELECT count(*) FROM howdah.job").await, 3);
 }
 
-/// Asserts that each schedule has one job for each planned time, ten seconds apart, without gaps. Uses a single statement, because
-/// a schedule may fire between two.
+/// Asserts that each schedule has one job for each planned time, ten seconds apart, without gaps. Uses a single statement,
+/// because a schedule may fire between two statements.
 async fn assert_exactly_once(database: &TestDatabase, schedules: i64) {
     let sql = "SELECT name, j.jobs, j.times, j.span, s.fired::bigint, s.skipped::bigint,
                       extract(epoch FROM s.last_planned - s.anchor)::bigint
@@ -81,7 +81,7 @@ async fn assert_exactly_once(database: &TestDatabase, schedules: i64) {
     }
 }
 
-/// Creates schedules with 720 missed times each.
+/// Creates schedules that each have missed 720 planned times.
 async fn overdue(database: &TestDatabase, broker: &Client, schedules: usize) {
     for n in 0..schedules {
         let plan = Plan::every(Duration::from_secs(10));
@@ -162,8 +162,8 @@ async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
         "last_error LIKE '%SQLSTATE 23514%' AND fired = 0 AND next_at > now() + interval '30 s'",
     )
     .await;
-    // With `OneWaiting`, a planned time waits until the job before it has ended. If its enqueue then fails, the time is
-    // skipped.
+    // With `OneWaiting`, a planned time waits until the previous job has ended. If enqueueing then fails, the planned
+    // time is skipped.
     let job = NewJob::new("w").delay(HOUR);
     let waits = NewSchedule::new("w", job, Plan::every(HOUR)).overlap(OverlapPolicy::OneWaiting);
     client(&broker).await.create_schedule(waits).await.unwrap();

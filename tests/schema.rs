@@ -1,4 +1,4 @@
-//! Creation and replacement of the schema, also under another name.
+//! Tests creation and replacement of the schema, also under another name.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn migrate(database: &TestDatabase, schema: &str) -> MigrationReport {
     Store::new(&config).unwrap().migrate().await.unwrap()
 }
 
-/// Replaces a function by a stub and changes the stored hash, as if another release had created the functions.
+/// Replaces a function by a stub and changes the stored hash, as if another release had created the schema's functions.
 async fn pretend(database: &TestDatabase, release: &str) {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION howdah.add_failure(failures jsonb, attempt smallint, error text, started timestamptz)
@@ -154,7 +154,8 @@ async fn an_option_that_a_release_adds_is_an_argument_without_making_calls_ambig
     assert!(client.query_one(may, &[]).await.unwrap().get::<_, bool>(0), "the role may not call the new function");
 }
 
-/// Uses every feature with a separate table in a schema with another name; nothing appears in the schema `howdah`.
+/// Uses every feature that has a separate table, in a schema with another name. Nothing may appear in the schema
+/// `howdah`.
 #[tokio::test]
 async fn a_schema_of_another_name_works_end_to_end() {
     let database = database().await;
@@ -166,7 +167,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     let request = UpdateTaskTypeRequest { task_type: "work".into(), settings: Some(limits) };
     task_types_client(&broker.grpc).await.update_task_type(request).await.unwrap();
 
-    // Enqueue by gRPC: plain, keyed, with a limit, with a dependency, with stages.
+    // Enqueues jobs by gRPC: plain, with a key, with a limit, with a dependency, with stages.
     let mut jobs = jobs_client(&broker.grpc).await;
     let mut enqueue = async |jobs_of: Vec<v1::NewJob>| {
         let request = v1::EnqueueJobsRequest { jobs: jobs_of, request_key: String::new() };
@@ -180,7 +181,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     enqueue(vec![limited("limited"), limited("limited")]).await;
     enqueue(vec![v1::NewJob { after: vec![first], next_stages: vec!["work".into()], ..new_job("work", "after") }])
         .await;
-    // Enqueue by SQL: plain, keyed, many.
+    // Enqueues jobs by SQL: plain, with a key, and many at once.
     client.query("SELECT jobs_eu.enqueue('work', 'sql')", &[]).await.unwrap();
     client.query("SELECT jobs_eu.enqueue('work', 'sql keyed', key => 'sql')", &[]).await.unwrap();
     client.query("SELECT jobs_eu.enqueue_many('work', ARRAY['many', 'many'])", &[]).await.unwrap();
@@ -195,7 +196,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     while seen.len() < 12 {
         let job = worker.next().await;
         seen.push(String::from_utf8(job.payload.to_vec()).unwrap());
-        // One attempt ends by SQL, the others on the stream.
+        // One attempt ends by SQL, all others on the worker's stream.
         if job.payload == "sql keyed" && job.attempt == 1 {
             client.execute("SELECT jobs_eu.fail($1, $2, 'once', '0 s')", &[&job.id, &job.token]).await.unwrap();
         } else {
@@ -203,8 +204,8 @@ async fn a_schema_of_another_name_works_end_to_end() {
         }
     }
     seen.sort_unstable();
-    // The second stage of "after" gets the empty result of the first stage. "sql keyed" is delivered twice, because its first
-    // attempt fails.
+    // The second stage of the job "after" gets the empty result of the first stage. The job "sql keyed" is delivered twice,
+    // because its first attempt fails.
     let expected = [
         "",
         "after",
@@ -229,7 +230,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     broker.stop().await;
 }
 
-/// A dump by pg_dump, as in backups.
+/// Restores a dump that pg_dump made, as in backups.
 #[tokio::test]
 async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
     let dump = Binaries::find(None).expect("Postgres").program("pg_dump");
@@ -247,7 +248,7 @@ async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
     let mut command = tokio::process::Command::new(dump);
     let output = command.args(["--inserts", "--dbname", &database.url]).output().await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Lines with a backslash are psql commands.
+    // Leaves out lines with a backslash, which are psql commands.
     let text = String::from_utf8(output.stdout).unwrap();
     let sql: Vec<&str> = text.lines().filter(|line| !line.starts_with('\\')).collect();
     let restored = database.empty("restored", "").await;
@@ -262,15 +263,15 @@ async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
     assert_eq!(worker.next().await.payload, "sql");
 }
 
-/// The default priority step is defined both in SQL and in Rust.
+/// The default priority step is defined both in SQL and in Rust, so compare the two.
 #[tokio::test]
 async fn the_default_step_is_the_same_in_sql_and_in_rust() {
     let database = database().await;
     assert_eq!(database.count("SELECT howdah.default_step()").await, howdah_server::job::PRIORITY_STEP);
 }
 
-/// A driver asks the database for each type that it does not know; behind a pooler, once per connection. So statements use only
-/// built-in types.
+/// Statements use only built-in types, because a driver asks the database for each type that it does not know; behind a pooler,
+/// once per connection.
 #[tokio::test]
 async fn no_statement_has_a_parameter_or_a_column_of_a_type_of_ours() {
     let database = database().await;

@@ -1,4 +1,4 @@
-//! Searches: every kind of query in every state, pagination, bounds, hostile input, permissions, the command.
+//! Tests searches: every kind of query in every state, pagination, bounds, hostile input, permissions, and the command.
 
 mod tags; // search by tags
 
@@ -26,7 +26,7 @@ fn path(path: &str) -> Query {
     Query::PayloadPath(path.into())
 }
 
-/// A search in the jobs of a type in a state.
+/// Returns a search request for the jobs of a type in a state.
 fn look(task_type: &str, state: JobState, query: Query) -> SearchJobsRequest {
     SearchJobsRequest {
         query: Some(query),
@@ -57,7 +57,7 @@ async fn refused(broker: &Service, request: SearchJobsRequest) -> Refusal {
     soon("an answer", broker.jobs().search_jobs(request)).await.expect_err("refused").into()
 }
 
-/// All pages of a search: the ids in order, and the last response.
+/// Reads all pages of a search. Returns the ids in order, and the last response.
 async fn all(broker: &Service, mut request: SearchJobsRequest) -> (Vec<i64>, SearchJobsResponse) {
     let (mut ids, mut scanned_count) = (Vec::new(), 0);
     loop {
@@ -76,7 +76,7 @@ async fn ids(broker: &Service, request: SearchJobsRequest) -> Vec<i64> {
     all(broker, request).await.0
 }
 
-/// One matching job in each state except expired, and another one that does not match in each unfinished state.
+/// Creates one matching job in each state except expired, and another job that does not match in each unfinished state.
 async fn one_of_each(broker: &TestBroker) -> Vec<(JobState, i64)> {
     let wanted = |name: &str| {
         let payload = format!(r#"{{"to": "ann@example.com", "n": 7, "state": "{name}"}}"#);
@@ -103,7 +103,7 @@ async fn one_of_each(broker: &TestBroker) -> Vec<(JobState, i64)> {
     }
     let leased = broker.enqueue(wanted("leased")).await;
     worker.next().await;
-    // Closes the window, so that the worker gets none of the jobs that follow.
+    // Closes the window, so that the worker gets none of the jobs enqueued below.
     worker.window("t", 0).await;
     worker.ping().await;
     states.push((JobState::Leased, leased));
@@ -117,7 +117,7 @@ async fn one_of_each(broker: &TestBroker) -> Vec<(JobState, i64)> {
     states.push((JobState::Cancelled, cancelled));
     broker.enqueue(other()).await;
     states.push((JobState::Ready, broker.enqueue(wanted("ready")).await));
-    // Changes the lease into a pulled one, so that the job stays leased when the worker leaves.
+    // Turns the job into a pulled job, so that it stays leased when the worker leaves.
     broker.sql("UPDATE howdah.leased SET broker_id = NULL, deadline = now() + interval '1 day'").await;
     states
 }
@@ -208,7 +208,7 @@ async fn over_many_pages_each_job_comes_once() {
             JobState::Dead => 6_000,
             _ => 9_000,
         };
-        // Every second job has the type `p`.
+        // Only every second job has the type `p`.
         (1..=3_000).filter(|i| i % 2 == 0).map(|i| from + i).collect()
     };
     for state in [JobState::Ready, JobState::Scheduled, JobState::Dead, JobState::Succeeded] {
@@ -284,7 +284,7 @@ async fn a_payload_that_takes_too_long_is_left_out_and_named() {
     for tries in 1.. {
         assert!(tries < 50, "{all:?} {skipped:?}");
         let page = match found(&broker, SearchJobsRequest { page_token: token.clone(), ..request.clone() }).await {
-            // On a busy machine, reading a job may use up the time that the broker allows for matching it; the test tries
+            // On a busy machine, reading a job may use up the time that the broker allows for matching it. The test then tries
             // again.
             Err(status) if status.code() == Code::Unavailable => continue,
             page => page.expect("found"),
@@ -318,7 +318,7 @@ async fn hostile_texts_and_paths_are_only_texts_or_are_refused() {
     assert_eq!(find(text("1__%")).await, none);
     assert_eq!(find(text("drop table")).await, none);
     assert_eq!(find(by_header(nasty, nasty)).await, [id]);
-    // A path matches nothing in payloads that are not JSON; false and null are no match.
+    // A JSON path matches nothing in payloads that are not JSON. The results false and null are not matches.
     assert_eq!(find(path("$.a.b[*]")).await, [json]);
     assert_eq!(find(path("$.a.b[1]")).await, none);
     assert_eq!(find(path("$.a.b[2]")).await, none);
@@ -384,10 +384,7 @@ async fn the_command_goes_on_until_its_limit_and_says_how_far_it_came() {
     assert_eq!(out.lines().count(), 3, "{out}");
     assert!(err.contains("only the first 2 jobs: scanned 2 of about "), "{err}");
     let (_, out, err) = search(&["c", "--text", "nothing", "--state", "scheduled"]).await;
-    assert_eq!(
-        (out.as_str(), err.trim()),
-        ("", "no such jobs: scanned 5, which is every job in this state and time range")
-    );
+    assert_eq!((out.as_str(), err.trim()), ("", "no such jobs: scanned 5, all jobs in this state and time range"));
     let (status, _, err) = search(&["c", "--path", "$[", "--state", "scheduled"]).await;
     assert_eq!(status.code(), Some(65), "{err}");
     assert!(err.starts_with("howdah: --path "), "{err}");

@@ -1,4 +1,4 @@
-//! Sessions: a worker that reconnects in time keeps its leases; otherwise it loses them.
+//! Tests sessions: a worker that reconnects in time keeps its leases; otherwise it loses them.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use tonic_types::StatusExt as _;
 
 use crate::support::*;
 
-/// Grace time and broker lease that do not expire during a test.
+/// Sets a grace time, a liveness and a broker lease that do not expire during a test.
 pub fn without_expiry(config: &mut Config) {
     (config.session_grace, config.liveness, config.broker_lease) = (HOUR, HOUR, HOUR);
 }
@@ -32,7 +32,7 @@ async fn a_worker_that_lost_its_stream_resumes_on_the_other_broker_and_its_ack_c
     worker.vanish();
     let mut worker = back.await;
     assert_eq!((&worker.welcome.kept[..], worker.welcome.lost.len()), (&[lease(&job)][..], 0));
-    // The first broker releases nothing when it stops: the lease belongs to the second one.
+    // When it stops, the first broker releases nothing, because the lease belongs to the second broker.
     a.stop().await;
     worker.ack(&job).await;
     assert_eq!(b.worker("r").holds(&[&forged]).await.welcome.lost, [lease(&forged)]);
@@ -85,13 +85,13 @@ async fn a_job_that_ends_every_worker_is_dead_at_its_limit() {
 #[tokio::test]
 async fn a_worker_that_does_not_read_gets_a_bounded_part_and_the_rest_goes_to_others() {
     let broker = TestBroker::start().await;
-    // Enqueues 64 MiB of jobs for a worker whose window has room for all of them and who reads nothing.
+    // Enqueues 64 MiB of jobs for a worker that reads nothing, but whose window has room for all of them.
     let stuck = broker.worker("big").window(1_000).bytes(1 << 30).await;
     for _ in 0..16 {
         broker.enqueue_all((0..64).map(|_| new_job("big", vec![0; 64 << 10]))).await;
     }
-    // The worker is sent only as much as the HTTP/2 flow-control windows hold. The other jobs are released without counting an
-    // attempt.
+    // The broker sends the worker only as many jobs as the HTTP/2 flow-control windows hold. The other jobs are released
+    // without counting an attempt.
     broker.until("the unsent jobs", "SELECT count(*) > 900 AND max(attempt) = 0 FROM howdah.ready").await;
     let mut other = broker.worker("big").window(100).await;
     for _ in 0..900 {
@@ -106,7 +106,7 @@ async fn a_worker_that_does_not_read_gets_a_bounded_part_and_the_rest_goes_to_ot
 async fn workers_that_do_not_read_hold_no_more_unsent_jobs_than_the_memory_for_them() {
     const JOB: usize = 64 << 10;
     let broker = TestBroker::start_with(|c| c.limits.answer_bytes = 8 << 20).await;
-    // Enqueues 160 MiB of jobs; the windows of six workers have room for more.
+    // Enqueues 160 MiB of jobs, for which the windows of six workers have room.
     for _ in 0..40 {
         broker.enqueue_all((0..64).map(|_| new_job("big", vec![0; JOB]))).await;
     }
@@ -114,7 +114,7 @@ async fn workers_that_do_not_read_hold_no_more_unsent_jobs_than_the_memory_for_t
     for _ in 0..6 {
         stuck.push(broker.worker("big").window(2_000).bytes(1 << 30).await);
     }
-    // Waits until the broker releases jobs that the workers do not read. The HTTP/2 windows hold up to 8 MiB per worker.
+    // Waits until the broker has released jobs that the workers do not read. The HTTP/2 windows hold up to 8 MiB per worker.
     let mut most = 0;
     eventually("released jobs in the metrics", async || {
         most = most.max(broker.count("SELECT count(*) FROM howdah.leased").await);
@@ -138,7 +138,7 @@ async fn with_notifications_lost_a_job_is_picked_up_within_the_poll_interval() {
     let (a, b) = TestBroker::pair_with(|c| c.wake = WakeMode::Poll).await;
     let mut worker = b.worker("p").window(1).await;
     a.enqueue("p").await;
-    // The job arrives, though on a slow machine later than the poll interval.
+    // A poll finds the job, although on a slow machine later than the poll interval.
     let job = worker.next().await;
     worker.ack(&job).await;
 }
@@ -149,8 +149,8 @@ async fn a_broker_that_was_given_up_starts_over_and_tells_its_workers_what_is_lo
     let mut worker = broker.worker("x").window(2).await;
     broker.enqueue_all(["x", "x"]).await;
     let (kept, lost) = (worker.next().await, worker.next().await);
-    // Simulates a broker that was stopped for longer than its lease: its row is gone, and another broker rescued one of its two
-    // jobs.
+    // Simulates that the broker was stopped for longer than its lease: its row is gone, and another broker has rescued one of
+    // its two jobs.
     let take = format!(
         "UPDATE howdah.broker SET expires = now() - interval '1 s';
          DELETE FROM howdah.leased WHERE id = {}; DELETE FROM howdah.broker",
@@ -169,7 +169,7 @@ async fn what_a_resuming_worker_lists_and_its_broker_cannot_keep_has_used_an_att
     let mut worker = broker.worker("r").window(1).await;
     broker.enqueue("r").await;
     let job = worker.next().await;
-    // Reports three forged tokens of the job before the right one: more than the broker checks for one job.
+    // Reports three forged tokens of the job before the right one, more than the broker checks for one job.
     let forged: Vec<_> = (0..3).map(|n| LeasedJob { token: i64::MIN + n, ..job.clone() }).collect();
     let held: Vec<&LeasedJob> = forged.iter().chain([&job]).collect();
     let back = broker.worker("none").resumes(&worker.welcome.session_id, &held).await;
@@ -181,7 +181,7 @@ async fn what_a_resuming_worker_lists_and_its_broker_cannot_keep_has_used_an_att
 #[tokio::test]
 async fn a_broker_that_has_expired_itself_does_not_say_what_is_lost() {
     let a = TestBroker::start_with(without_expiry).await;
-    // The second broker renews its lease only once an hour, so it does not notice that its row has expired, as after SIGSTOP.
+    // The second broker renews its row only once an hour, so it does not notice that its row has expired, as after SIGSTOP.
     let expired = a
         .another_with(|config| {
             without_expiry(config);
@@ -218,7 +218,7 @@ async fn a_lease_that_its_broker_is_about_to_end_is_not_adopted_again() {
     let id = broker.enqueue("r").await;
     let job = worker.next().await;
     let session = worker.welcome.session_id.clone();
-    // The worker comes back without a window for the type. Its grace time has passed, but a lock prevents the release of its
+    // The worker reconnects without a window for the type. Its grace time has passed, but a lock prevents the release of its
     // job.
     let mut application = broker.database.connect().await;
     let lock = application.transaction().await.unwrap();
@@ -230,7 +230,7 @@ async fn a_lease_that_its_broker_is_about_to_end_is_not_adopted_again() {
     })
     .await;
     lock.rollback().await.unwrap();
-    // After the lock is released, the lease ends. The job is not delivered, because no worker has a window for it.
+    // After the test releases the lock, the lease ends. No worker gets the job, because no worker has a window for it.
     eventually("a Welcome that lists the lease as lost", async || {
         let back = broker.worker("none").resumes(&session, &[&job]).answer().await;
         back.is_ok_and(|back| back.welcome.lost == [lease(&job)])
@@ -254,7 +254,7 @@ async fn a_broker_that_starts_over_leaves_what_its_workers_took_to_another() {
     let mut worker = a.worker("x").window(1).await;
     let id = a.enqueue("x").await;
     let job = worker.next().await;
-    // The worker moves to the second broker. The first one does not know this when it finds that its own row has expired.
+    // The worker moves to the second broker. The first broker does not know this when it finds that its own row has expired.
     let mut moved = b.worker("x").window(1).resumes(&worker.welcome.session_id, &[&job]).await;
     let owner = a.count("SELECT broker_id::bigint FROM howdah.leased").await;
     a.sql("UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT min(id) FROM howdah.broker)")
@@ -270,7 +270,7 @@ async fn a_broker_that_starts_over_leaves_what_its_workers_took_to_another() {
 
 #[tokio::test]
 async fn a_broker_that_has_expired_itself_takes_nothing_back() {
-    // The broker renews its lease only once an hour, so it does not notice that its row has expired, as after SIGSTOP.
+    // The broker renews its row only once an hour, so it does not notice that the row has expired, as after SIGSTOP.
     let broker = TestBroker::start_with(|c| (c.renew_interval, c.broker_lease) = (HOUR, HOUR)).await;
     let mut worker = broker.worker("x").window(2).await;
     broker.enqueue("x").await;
@@ -284,7 +284,7 @@ async fn a_broker_that_has_expired_itself_takes_nothing_back() {
     let other = store.register_broker("other", HOUR).await.expect("register");
     assert_eq!(store.lost_coordinated(10, other, false).await.expect("look").len(), 1);
     assert_eq!(store.rescue(10, other).await.expect("rescue").iter().map(|moved| moved.jobs).sum::<i64>(), 1);
-    // The rescued job was not delivered to another worker, so its old lease can still be settled.
+    // No other worker has received the rescued job, so its old lease can still be settled.
     for job in &jobs {
         worker.ack(job).await;
     }
@@ -321,22 +321,23 @@ async fn of_two_streams_of_a_session_the_older_ends_and_says_why() {
         let session_id = worker.welcome.session_id.clone();
         a.enqueue_all(["r", "r"]).await;
         let (kept, never_got) = (worker.next().await, worker.next().await);
-        // The worker resumes its session at the other broker while its stream at this broker is still open.
+        // The worker resumes its session at broker `b` while its stream at broker `a` is still open.
         let mut moved = b.worker("r").window(1).resumes(&session_id, &[&kept]).await;
         assert_eq!((&moved.welcome.kept[..], moved.welcome.lost.len()), (&[lease(&kept)][..], 0));
         assert_resumed(worker.message().await);
-        // The job that the worker did not report is released without counting an attempt; a new worker of this broker gets it.
+        // Broker `a` releases the job that the worker did not report, without counting an attempt. A new worker of `a` gets
+        // this job.
         let mut other = a.worker("r").window(1).await;
         let again = other.next().await;
         assert_eq!((again.id, again.attempt), (never_got.id, 1));
         other.ack(&again).await;
-        // The worker resumes the session again, at the same broker.
+        // The worker resumes the session again, at broker `b`.
         let mut back = b.worker("r").resumes(&session_id, &[&kept]).await;
         assert_resumed(moved.message().await);
         assert_eq!(back.welcome.kept, [lease(&kept)]);
         back.ack(&kept).await;
-        // The worker then resumes at the first broker. The window of the other worker there is closed, so that it does not get
-        // the next job.
+        // The worker then resumes at broker `a`. The window of the other worker there is closed, so that it does not get the
+        // next job.
         other.window("r", 0).await;
         other.ping().await;
         b.enqueue("r").await;
@@ -347,7 +348,7 @@ async fn of_two_streams_of_a_session_the_older_ends_and_says_why() {
     }
 }
 
-/// Asserts the error of a stream whose session was resumed by another stream.
+/// Asserts that a stream ended with the error for a session that another stream has resumed.
 fn assert_resumed(end: Result<Option<work_response::Message>, Status>) {
     let status = end.expect_err("an error");
     assert_eq!(status.code(), Code::Aborted, "{status:?}");
@@ -367,7 +368,8 @@ async fn of_concurrent_resumes_at_two_brokers_one_has_the_leases_and_the_other_i
             a.worker("r").window(1).resumes(&session_id, &[&job]).answer(),
             b.worker("r").window(1).resumes(&session_id, &[&job]).answer(),
         );
-        // The later resume wins. Its stream stays open, and the other stream ends, perhaps before its `Welcome`.
+        // The later of two concurrent resumes wins. Its stream stays open, and the other stream ends, perhaps before
+        // its `Welcome`.
         let owner = "SELECT count(*) FROM howdah.leased WHERE broker_id = (SELECT min(id) FROM howdah.broker)";
         let of_a = a.count(owner).await == 1;
         let (winner, loser) = if of_a { (at_a, at_b) } else { (at_b, at_a) };
@@ -375,7 +377,7 @@ async fn of_concurrent_resumes_at_two_brokers_one_has_the_leases_and_the_other_i
         assert_eq!(winner.welcome.kept, [lease(&job)]);
         match loser {
             Ok(mut loser) => assert_resumed(loser.message().await),
-            // The first broker may still be releasing leases of the session; it then answers UNAVAILABLE.
+            // The first broker may still be releasing leases of the session, and then answers UNAVAILABLE.
             Err(status) if status.code() == Code::Unavailable => {
                 assert!(status.message().contains("is ending a lease of this session"), "{status}");
             }
@@ -391,14 +393,14 @@ async fn a_call_whose_caller_goes_away_leaves_no_transaction_open_for_others() {
     let database = database().await;
     let store = Store::new(&Config::new(&database.url)).expect("store");
     let (jobs, by) = (Chosen::from(vec![1]), Actor::of_session("test"));
-    // Drops the call after each number of polls: before, during and after its BEGIN.
+    // Drops the call after `turns` polls: before, during and after its BEGIN.
     for turns in 0..40_i64 {
         tokio::select! {
             biased;
             _ = store.cancel(&jobs, None, &by) => {}
             () = async { for _ in 0..turns { tokio::task::yield_now().await } } => {}
         }
-        // A later statement on the same connection must be committed, and not be part of the dropped call's transaction.
+        // A later statement on the same connection must commit, and not be part of the dropped call's transaction.
         store.register_broker(&format!("broker-{turns}"), HOUR).await.expect("register");
         assert_eq!(database.count("SELECT count(*) FROM howdah.broker").await, turns + 1, "after {turns} turns");
     }

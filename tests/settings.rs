@@ -1,4 +1,4 @@
-//! Settings of task types reach every broker within a second.
+//! Tests that settings of task types reach every broker within a second.
 
 use howdah_proto::v1::TaskTypeSettings;
 use serde_json::Value;
@@ -12,7 +12,8 @@ fn paused() -> TaskTypeSettings {
 #[tokio::test]
 async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes_on() {
     let (a, b) = TestBroker::pair().await;
-    // Each broker also has a type that the other one does not serve, because either broker could claim a job of the common type.
+    // Each broker also serves a type that the other broker does not serve, because either broker could claim a job of the
+    // common type.
     let mut on_a = a.worker("p").and("qa").await;
     a.enqueue("p").await;
     let running = on_a.next().await;
@@ -21,7 +22,7 @@ async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes
     a.settings_reach(&b).await;
     for (broker, worker, unpaused) in [(&a, &mut on_a, "qa"), (&b, &mut on_b, "qb")] {
         broker.enqueue_all(["p", "p"]).await;
-        // A later job of a type that is not paused is delivered, and no paused job before it.
+        // The later job of a type that is not paused is delivered, and the earlier jobs of the paused type are not.
         broker.enqueue(unpaused).await;
         let other = worker.next().await;
         assert_eq!(other.task_type, unpaused);
@@ -56,7 +57,7 @@ async fn a_pull_that_waits_gets_its_job_when_the_type_goes_on() {
 #[tokio::test]
 async fn the_types_timeout_is_for_jobs_that_say_none() {
     let (a, b) = TestBroker::pair().await;
-    // A timeout that does not pass during the test.
+    // Sets a timeout that does not pass during the test.
     a.set("t", TaskTypeSettings { timeout: Some(wire(secs(3000))), ..Default::default() }).await;
     a.settings_reach(&b).await;
     b.enqueue_all([new_job("t", "none"), new_job("t", "own").timeout(secs(700))]).await;

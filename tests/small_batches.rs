@@ -1,5 +1,5 @@
-//! Special statements for a single job (`enqueue_one.sql`, `enqueue_direct_one.sql`) and for few acks
-//! (`settle_small_batch.sql`) have the same effects as the statements for many.
+//! Tests that special statements for a single job (`enqueue_one.sql`, `enqueue_direct_one.sql`) and for few acks
+//! (`settle_small_batch.sql`) have the same effects as the general statements.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// Numbers of acks: one, the most that the special statement takes, and one more.
+/// Numbers of acks to test: one, the maximum of the special statement, and one more.
 const COUNTS: [usize; 3] = [1, 16, 17];
 const TYPES: [&str; 2] = ["t", "u"];
-/// Types without history, and with history of failures only.
+/// Names of types without history, and with history of failures only.
 const FORGETFUL: [&str; 2] = ["none", "failures"];
 
-/// A job with more options the higher its number is.
+/// Returns a job that has more options the higher its number is.
 fn job(number: usize) -> NewJob {
     NewJob {
         task_type: TaskTypeName::parse(TYPES[number % 2]).expect("a name"),
@@ -51,7 +51,8 @@ fn plain<'a>(jobs: &'a [NewJob], types: &'a [TypeId]) -> Vec<PlainJob<'a>> {
         .collect()
 }
 
-/// The rows of a table by id, without columns that differ between runs. Times are relative to the creation of the job.
+/// Returns the rows of a table by id, without columns that differ between runs. Times are relative to the creation of
+/// the job.
 async fn rows(database: &TestDatabase, table: &str) -> Vec<Value> {
     let sql = format!(
         "SELECT to_jsonb(j) - '{{id,token,created,leased_at,deadline,finished,rank,broker_id}}'::text[]
@@ -63,7 +64,7 @@ async fn rows(database: &TestDatabase, table: &str) -> Vec<Value> {
     rows.iter().map(|row| row.get::<_, Value>("row")).map(by_creation).collect()
 }
 
-/// Makes the rank relative to the creation time.
+/// Makes the rank in a row relative to the creation time of the job.
 fn by_creation(mut row: Value) -> Value {
     let created = row["created"].take().as_f64().expect("a time");
     if let Some(rank) = row["rank"].as_f64() {
@@ -72,7 +73,8 @@ fn by_creation(mut row: Value) -> Value {
     row
 }
 
-/// For each type, the number of enqueued and of succeeded jobs counted since the last call.
+/// Returns for each type the numbers of enqueued and of succeeded jobs that the statistics have counted since the last
+/// call.
 async fn counted(database: &TestDatabase) -> Vec<(i32, i64, i64)> {
     let sql = "WITH taken AS (DELETE FROM howdah.statistics_change RETURNING *)
                SELECT type_id, coalesce(sum(enqueued), 0)::bigint, coalesce(sum(succeeded), 0)::bigint FROM taken
@@ -81,7 +83,8 @@ async fn counted(database: &TestDatabase) -> Vec<(i32, i64, i64)> {
     rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
 }
 
-/// A store without a broker, so that no background task changes it; its types, and the id of a registered broker.
+/// Returns a store without a running broker, so that no background task changes it, its types, and the id of a
+/// registered broker.
 async fn store(database: &TestDatabase) -> (Store, Vec<TypeId>, i32) {
     let store = Store::new(&Config::new(&database.url)).expect("a store");
     store.create_task_types(&[TYPES, FORGETFUL].concat(), "").await.expect("types");
@@ -148,7 +151,7 @@ async fn a_few_jobs_are_leased_and_acked_just_as_many_are() {
         assert_eq!(counted(&database).await, expected_counts(count, &types));
         let results: Vec<String> =
             (0..count).map(|n| if n % 2 == 0 { format!("result {n}") } else { String::new() }).collect();
-        // One of the acks has a wrong token.
+        // Gives one of the acks a wrong token.
         let mut acks: Vec<(Lease, &[u8])> = leases.iter().copied().zip(results.iter().map(String::as_bytes)).collect();
         acks[count - 1].0.token ^= 1;
         let acked = store.settle_acks(&acks, &ShortHistories::default(), None).await.expect("acks");

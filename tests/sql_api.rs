@@ -1,5 +1,5 @@
-//! The SQL client interface: functions of the schema in the application's transactions, with psql, psycopg, node-postgres and
-//! tokio-postgres.
+//! Tests the SQL client interface: functions of the schema in the application's transactions, with psql, psycopg, node-postgres
+//! and tokio-postgres.
 
 mod columns; // columns of the view and its documentation
 mod drivers; // psql, psycopg
@@ -24,15 +24,15 @@ async fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(client: &Client, sql
     client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
 }
 
-/// SQLSTATE and message of a refused statement.
+/// Runs a statement that must be refused, and returns its SQLSTATE and message.
 async fn refused(client: &Client, sql: &str) -> (SqlState, String) {
     let error = client.query(sql, &[]).await.expect_err(sql);
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
     (error.code().clone(), error.message().to_owned())
 }
 
-/// Asserts that a statement is refused as invalid input; the message begins with `message`, and the error names the argument in
-/// COLUMN.
+/// Asserts that a statement is refused as invalid input, that the message begins with `message`, and that the error names the
+/// argument in COLUMN.
 async fn refused_by_name(client: &Client, sql: &str, message: &str) {
     let error = client.query(sql, &[]).await.expect_err(sql);
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
@@ -47,7 +47,7 @@ async fn jobs(database: &TestDatabase) -> i64 {
     database.count("SELECT count(*) FROM howdah.job").await
 }
 
-/// A broker with a poll interval of an hour, so that its workers get only jobs that are announced by notifications.
+/// Starts a broker with a poll interval of an hour, so that its workers get only jobs that notifications announce.
 async fn without_polls() -> TestBroker {
     TestBroker::start_with(rare_polls).await
 }
@@ -139,7 +139,8 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
 async fn those_that_keep_silent_are_found_by_the_one_that_announces() {
     let broker = without_polls().await;
     let mut worker = broker.worker("t").window(1000).await;
-    // Three connections take turns, so that transactions begin while another one announces its job.
+    // Three connections enqueue in turn, so that transactions begin while another one announces (notifies brokers of)
+    // its job.
     let clients = [broker.database.connect().await, broker.database.connect().await, broker.database.connect().await];
     for n in 0..90 {
         clients[n % 3].batch_execute(&format!("SELECT howdah.enqueue('t', '{n}')")).await.unwrap();
@@ -178,8 +179,8 @@ async fn many_connections_do_not_notify_in_each_transaction() {
     };
     let calls = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'announce'";
     let (mut stored, mut before) = (0, 0);
-    // Both connections must run at once. If they run one after the other, each announces all its jobs, and the round is
-    // repeated.
+    // Both connections must run concurrently. If they run one after the other, each notifies brokers of all its jobs,
+    // and the round is repeated.
     let both_run = async {
         loop {
             tokio::join!(at_once(&first), at_once(&second));
@@ -192,7 +193,8 @@ async fn many_connections_do_not_notify_in_each_transaction() {
             )
             .await;
             let all = database.count(calls).await;
-            // Of connections that run at once, only one announces at a time, so fewer calls are counted than jobs.
+            // Of connections that run concurrently, only one notifies brokers at a time, so fewer calls are counted
+            // than jobs.
             if all - before < 3900 {
                 break;
             }
@@ -212,7 +214,7 @@ async fn a_hundred_thousand_jobs_in_one_transaction_are_announced_as_one() {
     let sql = "SELECT count(*) FROM howdah.enqueue_many('t', ARRAY(SELECT n::text FROM generate_series(1, 95000) n))";
     assert_eq!(one::<i64>(&client, sql).await, 95_000);
     assert_eq!(&worker.next().await.payload[..], b"1", "the first job runs first");
-    // Counts the jobs of both tables in one snapshot, because jobs move between them.
+    // Counts the jobs of both tables in one snapshot, because jobs move between the tables.
     let there = "SELECT (SELECT count(*) FROM howdah.ready) + (SELECT count(*) FROM howdah.leased)";
     assert_eq!(broker.count(there).await, 100_000);
 }
@@ -242,8 +244,8 @@ async fn a_trigger_enqueues_each_change_of_a_table() {
     assert_eq!(changes, "insert tea, insert jam, update rum, delete tea");
 }
 
-/// An operator may disable the trigger, or enable it for rows written by logical replication, whose apply worker runs with the
-/// session_replication_role that the end of this test sets.
+/// A second call of `on_change` must leave its trigger disabled or enabled as an operator has set it. The apply worker of
+/// logical replication runs with `session_replication_role = replica`, which the end of this test sets.
 #[tokio::test]
 async fn a_second_call_of_on_change_leaves_its_trigger_as_it_is_set() {
     let database = database().await;
@@ -278,7 +280,7 @@ async fn triggers_of_long_types_do_not_replace_each_other() {
     let client = database.connect().await;
     client.batch_execute("CREATE TABLE public.orders (id int)").await.unwrap();
     let mut names = std::collections::HashSet::new();
-    // Task types whose trigger names are about as long as a Postgres identifier may be, or longer.
+    // Tests task types whose trigger names are about as long as a Postgres identifier may be, or longer.
     for (length, last) in [(56, 'a'), (57, 'a'), (57, 'b'), (200, 'a'), (200, 'b')] {
         let task_type = format!("{}{last}", "t".repeat(length - 1));
         for _ in 0..2 {

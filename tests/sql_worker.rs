@@ -1,4 +1,4 @@
-//! `howdah work --sql`: jobs are SQL statements, run by the real program in a real database.
+//! Tests `howdah work --sql`: jobs are SQL statements, run by the real program in a real database.
 
 mod errors; // errors of failed jobs
 mod features; // features of pg_task
@@ -13,7 +13,7 @@ use howdah_proto::v1::{Job, JobState};
 
 use crate::support::*;
 
-/// A broker with a client.
+/// A broker and a client connected to it.
 struct SqlBroker {
     broker: TestBroker,
     client: Client,
@@ -30,7 +30,7 @@ impl Deref for SqlBroker {
     }
 }
 
-/// A SQL job whose next attempt is an hour after a failure, so that a test can check the failure.
+/// Returns a SQL job that is retried only an hour after a failure, so that a test can check the failure.
 fn sql(text: &str) -> NewJob {
     NewJob::new("sql").payload(text.to_owned()).retry_policy(RetryPolicy::exponential(HOUR, HOUR))
 }
@@ -47,7 +47,7 @@ impl SqlBroker {
         enqueued.iter().map(|job| job.id).collect()
     }
 
-    /// Runs a worker with these flags to its end, which must succeed; returns its standard error.
+    /// Runs `howdah work` with these flags until it ends, which must succeed. Returns its standard error.
     async fn work(&self, flags: &[&str]) -> String {
         let args = [&["work", "--server", &self.grpc, "--sql", &self.database.url], flags].concat();
         let (status, _, errors) = run(&args, b"").await;
@@ -59,7 +59,7 @@ impl SqlBroker {
         Program::start(&[&["work", "--server", &self.grpc, "--sql", &self.database.url], flags].concat())
     }
 
-    /// Runs these jobs one after the other, one attempt each, and returns them.
+    /// Runs these jobs one after another, one attempt each, and returns the jobs.
     async fn done(&self, jobs: Vec<NewJob>) -> Vec<Job> {
         let count = jobs.len().to_string();
         let ids = self.enqueue(jobs).await;
@@ -78,7 +78,7 @@ impl SqlBroker {
         String::from_utf8(job.result.to_vec()).expect("UTF-8")
     }
 
-    /// Waits until the statement of a job sleeps in the server.
+    /// Waits until the statement of a job sleeps in the database server.
     async fn until_running(&self, id: i64) {
         let sql = format!(
             "SELECT count(*) = 1 FROM pg_stat_activity

@@ -1,4 +1,4 @@
-//! Random sequences of store operations, compared with a simple model: every job is in exactly one table, moved there by a
+//! Tests random sequences of store operations against a simple model. Every job is in exactly one table, moved there by a
 //! permitted transition, with the right number of attempts.
 
 use std::{
@@ -33,7 +33,7 @@ enum JobState {
     Finished(i16),
 }
 
-/// The model: jobs in the order of their creation.
+/// The model of the store: jobs in the order of their creation.
 #[derive(Clone, Debug, Default)]
 struct Model {
     jobs: BTreeMap<usize, (JobState, i16)>,
@@ -45,7 +45,7 @@ enum Step {
         jobs: usize,
         delayed: bool,
     },
-    /// Enqueues jobs directly into `leased`, for one of two brokers.
+    /// Enqueues jobs directly into `leased`, assigned to one of two brokers.
     EnqueueDirect {
         jobs: usize,
         broker: usize,
@@ -197,7 +197,7 @@ fn nack(state: &mut JobState, attempt: &mut i16, action: Action, delayed: bool) 
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("runtime"));
 
-/// The real store, and the id of each job of the model.
+/// The real store, and the database id of each job of the model.
 struct Real {
     database: TestDatabase,
     store: Store,
@@ -325,7 +325,7 @@ impl Real {
         }
     }
 
-    /// The latest lease of a job, or a forged one.
+    /// Returns the latest lease of a job, or a lease with a forged token.
     fn lease(&self, job: usize, right_token: bool) -> Option<Lease> {
         let id = *self.ids.get(job)?;
         let token = *self.tokens.get(&id)?;

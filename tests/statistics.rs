@@ -1,4 +1,5 @@
-//! Statistics by period: exact for every way of enqueueing and ending, summed up in the background, and dropped by retention.
+//! Tests statistics by period: exact for every way of enqueueing and ending, aggregated in the background, and dropped by
+//! retention.
 
 use howdah_proto::v1::{GetStatsRequest, JobState, Stats, StatsPeriod};
 use howdah_server::{
@@ -9,21 +10,21 @@ use howdah_server::{
 
 use crate::support::*;
 
-/// Sums up all committed changes.
+/// Aggregates all committed changes into the statistics.
 async fn sum_up(database: &TestDatabase) {
     let all = "SELECT NOT EXISTS (SELECT FROM howdah.statistics_change)
                AND (SELECT summed FROM howdah.statistics_sum) IS NOT NULL AND howdah.sum_statistics(100000, '0 s') IS NOT NULL";
     database.until("statistics are summed up", all).await;
 }
 
-/// Deletes old periods, as brokers do once a minute.
+/// Deletes statistics of old periods, as brokers do once a minute.
 async fn forget(database: &TestDatabase) {
     let store = Store::new(&Config::new(&database.url)).expect("store");
     store.forget_statistics().await.expect("an answer");
 }
 
-/// Differences between the daily statistics and the job tables, which must be empty. Counts the events of each type, and the run
-/// time of attempts in µs.
+/// Query for differences between the daily statistics and the job tables, of which there must be none. It compares the counted
+/// events of each type, and the run time of attempts in µs.
 const DIFFERENCES: &str = "
 WITH job AS (
     SELECT type_id, options, failures, NULL AS outcome, NULL::timestamptz AS leased_at, NULL::timestamptz AS finished FROM howdah.ready
@@ -87,12 +88,12 @@ async fn stats(broker: &TestBroker, task_type: &str, period: StatsPeriod) -> Vec
 #[tokio::test]
 async fn statistics_count_what_workers_do_on_streams() {
     let broker = TestBroker::start_with(|c| c.session_grace = millis(1)).await;
-    // These jobs are stored in `ready`. Later jobs are enqueued directly into `leased`.
+    // These jobs are stored in `ready`. Jobs enqueued below go directly into `leased`.
     broker.enqueue_all([new_job("s", "a"), new_job("s", "b").priority(7), new_job("s", "c").fair_key("f")]).await;
     broker.enqueue_all([new_job("s", "k").key("k"), new_job("s", "k").key("k"), new_job("s", "d").delay(HOUR)]).await;
     let mut worker = broker.worker("s").window(10).await;
     let first = worker.take(4).await;
-    // One ack of the batch has a wrong token. The others must be counted.
+    // One ack of the batch has a wrong token. The statistics must still count the other acks.
     let lost = howdah_proto::v1::LeasedJob { token: first[0].token ^ 1, ..first[0].clone() };
     worker.settle(vec![ack(&lost), ack(&first[1]), ack(&first[2])]).await;
     worker.settle(vec![ack(&first[0])]).await;
@@ -162,7 +163,7 @@ async fn statistics_count_what_is_pulled_and_what_applications_do_in_sql() {
         .unwrap();
     client.batch_execute(&format!("BEGIN; SELECT howdah.complete({}); ROLLBACK", lease(6))).await.unwrap();
     broker.settle(vec![ack(&jobs[6]), nack(&jobs[7], "no").no_retry()]).await;
-    // Gives the last lease to a broker that does not exist, so that it is rescued.
+    // Assigns the last lease to a broker that does not exist, so that it is rescued.
     client
         .batch_execute(&format!(
             "UPDATE howdah.leased SET broker_id = 999999, deadline = NULL WHERE id = {}",
@@ -174,7 +175,7 @@ async fn statistics_count_what_is_pulled_and_what_applications_do_in_sql() {
     client.query(&*Statement::Rescue.text(), &[&10_i32, &number, &true]).await.unwrap();
     assert_eq!(broker.state(jobs[8].id).await, JobState::Ready);
     assert_exact(&broker.database).await;
-    // Counts an operator's retry, and attempts that end by the expiry of their leases.
+    // The statistics also count an operator's retry, and attempts that end because their leases expire.
     broker.retry(&[jobs[2].id]).await;
     let again = broker.pull("q").up_to(2).wait(MINUTE).lease(secs(1)).await;
     for job in &again {
@@ -207,7 +208,7 @@ async fn statistics_count_coordinated_jobs() {
     worker.nack(&job, "no").await;
     let spared = worker.next().await;
     worker.ack(&spared).await;
-    // A newer job with the same key supersedes the job whose attempt fails.
+    // The failed attempt does not lead to a retry, because a newer job with the same key replaces the job.
     broker.enqueue(new_job("c", "old").key("k")).await;
     let old = worker.next().await;
     broker.enqueue(new_job("c", "new").key("k").replace()).await;
@@ -231,7 +232,7 @@ async fn a_wait_counts_from_when_a_job_was_ready() {
     sum_up(&broker.database).await;
     let differs = "SELECT (SELECT sum(wait_us)::bigint FROM howdah.statistics WHERE minutes = 60)
                         - (SELECT sum(extract(epoch FROM leased_at - created) * 1000000)::bigint FROM howdah.history)";
-    // The wait counts from the rank, which for a fair key may be some milliseconds after the creation.
+    // The wait time counts from the job's rank, which for a fair key may be some milliseconds after the creation.
     let differs = broker.count(differs).await;
     assert!((-10_000..=0).contains(&differs), "{differs} µs");
 }
@@ -254,7 +255,7 @@ async fn totals_of_all_types_come_busiest_first_and_only_what_was_asked_for() {
     let run = all[0].run.unwrap();
     assert_eq!((run.count, run.sum_seconds, run.mean), (12, 18.0, Some(wire(millis(1_500)))));
     assert_eq!(ask(GetStatsRequest { limit: 1, ..Default::default() }).await.len(), 1);
-    // The answer includes the period that contains the start time.
+    // The response includes the period that contains the start time of the request.
     let client = broker.database.connect().await;
     let last = client.query_one("SELECT max(starts) FROM howdah.statistics", &[]).await.unwrap();
     let last: std::time::SystemTime = last.get(0);
@@ -284,7 +285,7 @@ async fn old_periods_are_deleted_and_a_deleted_type_takes_its_statistics_along()
     broker.sql("UPDATE howdah.task_type SET unused_since = now() - interval '1 year' WHERE name = 'old'").await;
     broker.sql("SELECT howdah.delete_unused_task_types('1 day', 10)").await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.statistics").await, 0);
-    // An open transaction can commit counts of a type that was deleted meanwhile; these are dropped.
+    // An open transaction can commit counts of a type that another transaction has deleted. These counts are dropped.
     broker.sql("INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (999, 1)").await;
     sum_up(&broker.database).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.statistics").await, 0);
@@ -294,7 +295,8 @@ async fn old_periods_are_deleted_and_a_deleted_type_takes_its_statistics_along()
 async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour_stays() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
-    // Waits for the broker's first count. Its next count is 15 s later, so it does not count between the enqueues.
+    // Waits for the broker's first backlog count. The next count is 15 s later, so the broker does not count between
+    // the enqueues.
     database.until("the first count", "SELECT sampled > '-infinity' FROM howdah.backlog_sample").await;
     broker.enqueue_all(["t", "t", "t"]).await;
     broker.enqueue("t").delay(HOUR).await;
@@ -317,7 +319,7 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
         let last = all.iter().filter_map(|s| s.backlog).next_back().expect("a backlog");
         assert_eq!((last.ready, last.scheduled, last.dead), (3, 1, 0), "{all:?}");
     }
-    // The store ignores a second sample of this minute, and a later, smaller sample does not replace the maximum of the hour.
+    // The store ignores a second sample of the same minute. A later, smaller sample does not replace the maximum of the hour.
     let view = |ready| TypeView {
         name: "t".into(),
         settings: TypeSettings::default(),
@@ -343,7 +345,7 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
 #[tokio::test]
 async fn what_brokers_at_rest_have_not_summed_up_is_summed_up_for_whoever_reads_it() {
     let broker = TestBroker::start().await;
-    // Waits for a sum, so that the broker sums up again only after some seconds.
+    // Waits until the broker has aggregated statistics. It aggregates again only after some seconds.
     broker
         .database
         .until("a sum of the statistics", "SELECT summed > now() - interval '1 s' FROM howdah.statistics_sum")
@@ -365,7 +367,7 @@ async fn nobody_waits_for_an_open_transaction_that_has_counted() {
     let mut worker = broker.worker("n").await;
     let job = worker.next().await;
     worker.ack(&job).await;
-    // While a session sums up, other sessions return at once and do not sum up.
+    // While one session aggregates statistics, other sessions return at once and do not aggregate.
     sum_up(&broker.database).await;
     let sum = "RESET lock_timeout; BEGIN; SELECT FROM howdah.statistics_sum FOR UPDATE";
     other.batch_execute(sum).await.unwrap();

@@ -1,4 +1,4 @@
-//! Several stores of a cluster: their numbers, and the ids that begin with them.
+//! Tests several stores of a cluster: their store numbers, and job ids, which begin with the store number.
 
 pub mod unavailable; // a store that cannot be reached
 pub mod calls; // routing of calls and merging of results
@@ -16,7 +16,8 @@ use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
 
 use crate::support::{JobOptions as _, Program, TestBroker, TestDatabase, database, run, secs, soon};
 
-/// An empty database. Databases of other tests share one identity, so two of them cannot be stores of one cluster.
+/// Creates an empty database. Databases of other tests share one identity, so two of them cannot be stores of one
+/// cluster.
 async fn empty(suffix: &str) -> TestDatabase {
     database().await.empty(suffix, "").await
 }
@@ -29,7 +30,7 @@ fn store(name: &str, database: &TestDatabase) -> String {
     format!("{name}={}", database.url)
 }
 
-/// Status and error of a command that must fail.
+/// Runs a command that must fail, and returns its exit status and error.
 async fn refused(args: &[&str]) -> (Option<i32>, String) {
     let (status, _, stderr) = run(args, b"").await;
     assert!(!status.success(), "{args:?}");
@@ -42,7 +43,7 @@ async fn done(args: &[&str]) -> String {
     stdout
 }
 
-/// A store with this number, and a broker on it.
+/// Creates a store with this number, and starts a broker on it.
 async fn numbered(number: u16) -> TestBroker {
     let database = empty("numbered").await;
     let output = done(&["migrate", "--database-url", &database.url, "--store-number", &number.to_string()]).await;
@@ -70,7 +71,7 @@ async fn the_ids_of_jobs_begin_with_the_number_of_their_store_however_they_come(
     assert!(ids.iter().all(of_store), "{ids:?}");
     assert_eq!(broker.count(&format!("SELECT howdah.store_of({first})::bigint")).await, 89);
     assert_eq!(broker.count("SELECT howdah.ids_of_a_store()").await, IDS_OF_A_STORE);
-    // A role that may read jobs may also ask for the stores of ids.
+    // A role that may read jobs may also call the functions that return store numbers.
     broker.sql("SELECT howdah.create_roles()").await;
     let sql = "SET ROLE howdah_reader; SELECT howdah.store_number(), howdah.store_of(1)";
     broker.database.connect().await.batch_execute(sql).await.unwrap();
@@ -94,7 +95,7 @@ async fn jobs_with_the_longest_ids_are_worked_on_found_listed_and_ended() {
     let found = soon("a search", broker.jobs().search_jobs(request)).await.unwrap().into_inner();
     assert_eq!(found.jobs.len(), 1);
     assert_eq!(broker.cancel(&[later]).await, [later]);
-    // An id of another store does not exist here.
+    // A job id of another store does not exist in this store.
     let other = soon("an answer", broker.jobs().get_job(GetJobRequest { id: 1 })).await.unwrap_err();
     assert_eq!(other.code(), tonic::Code::NotFound);
 }
@@ -112,8 +113,8 @@ async fn new_stores_get_numbers_that_are_free_and_keep_them() {
     let output = done(&[&args[..], &["--json"]].concat()).await;
     let numbers: Vec<_> = output.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
     assert_eq!(numbers.iter().map(|line| line["store_number"].as_i64().unwrap()).collect::<Vec<_>>(), [0, 1]);
-    // Repeats the migration with the stores in the other order, without --store-number, after a job was enqueued: the numbers
-    // stay.
+    // Repeats the migration with the stores in the other order, without --store-number, after a job was enqueued. The stores
+    // must keep their numbers.
     mail.sql("SELECT howdah.enqueue('t')").await;
     done(&["migrate", "--store", &pairs[1], "--store", &pairs[0]]).await;
     assert_eq!((number(&shop).await, number(&mail).await), (0, 1));
@@ -123,7 +124,7 @@ async fn new_stores_get_numbers_that_are_free_and_keep_them() {
 
 #[tokio::test]
 async fn a_database_that_was_never_numbered_is_store_0_without_any_step() {
-    // The id sequence has the bounds that it had before a broker could serve several stores.
+    // Selects the id sequence if it has the bounds that it had before a broker could serve several stores.
     let before = "SELECT count(*) FROM pg_sequences WHERE schemaname = 'howdah' AND sequencename = 'job_id'
                   AND min_value = 1 AND max_value = 9223372036854775807";
     let old = empty("old").await;
@@ -132,7 +133,7 @@ async fn a_database_that_was_never_numbered_is_store_0_without_any_step() {
     let broker = TestBroker::on(&old).await;
     assert_eq!(broker.enqueue("t").await, 1);
     broker.stop().await;
-    // The sequence stays as it is when another store is added.
+    // Adding another store does not change the id sequence.
     let new = empty("new").await;
     done(&["migrate", "--store", &store("new", &new), "--store", &store("old", &old)]).await;
     assert_eq!((old.count(before).await, number(&old).await, number(&new).await), (1, 0, 1));
@@ -142,7 +143,7 @@ async fn a_database_that_was_never_numbered_is_store_0_without_any_step() {
 async fn a_number_stays_with_a_store_that_has_given_out_an_id() {
     let database = empty("used").await;
     done(&["migrate", "--database-url", &database.url, "--store-number", "5"]).await;
-    // The rolled back transaction has used an id, so ids of this store exist.
+    // The rolled back transaction has used an id, so the store must keep the number in that id.
     database.connect().await.batch_execute("BEGIN; SELECT howdah.enqueue('t'); ROLLBACK").await.unwrap();
     let (code, err) = refused(&["migrate", "--database-url", &database.url, "--store-number", "6"]).await;
     assert_eq!(code, Some(2), "{err}");
@@ -179,7 +180,7 @@ async fn two_stores_with_one_number_and_one_store_under_two_names_are_refused() 
     let (code, err) = refused(&["migrate", "--store", &pairs[0], "--store", &pairs[1]]).await;
     assert_eq!(code, Some(2), "{err}");
     assert!(err.contains("stores a and b both have the number 0"), "{err}");
-    // Names one database twice, by two forms of its URL.
+    // Configures one database twice, by two forms of its URL.
     let again = pairs[2].replacen("postgres://", "postgresql://", 1);
     assert_ne!(again, pairs[2]);
     let (code, err) = refused(&["migrate", "--store", &pairs[0], "--store", &again]).await;
@@ -209,7 +210,7 @@ async fn a_broker_checks_the_number_of_its_store_when_it_starts() {
     write(3);
     let mut program = Program::start(&serve);
     assert!(program.line().await.starts_with("ready grpc="));
-    // A store without ids takes the number from the configuration, except at a broker that must not change the schema.
+    // A store without ids gets the number from the configuration, except from a broker that must not change the schema.
     let fresh = empty("fresh").await;
     let pair = format!("[[stores]]\nname = 'new'\nnumber = 9\ndatabase_url = '{}'\n", fresh.url);
     std::fs::write(&file, format!("listen = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{pair}")).unwrap();

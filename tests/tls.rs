@@ -1,4 +1,4 @@
-//! TLS to Postgres, according to `sslmode`.
+//! Tests TLS from brokers and commands to Postgres, according to `sslmode`.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio_postgres::NoTls;
 
 use crate::support::*;
 
-/// A certificate authority, and a certificate for `localhost` only.
+/// Writes a certificate authority, and a certificate that is valid only for `localhost`.
 pub(crate) fn certificates(directory: &Path) {
     let authority_key = KeyPair::generate().expect("key");
     let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
@@ -26,13 +26,13 @@ pub(crate) fn certificates(directory: &Path) {
     write("ca.pem", authority_cert.pem());
     write("server.pem", cert.expect("certificate").pem());
     write("server.key", key.serialize_pem());
-    // Only TLS connections are accepted.
+    // Lets Postgres accept only TLS connections by TCP.
     let hba =
         "local all all trust\nhostssl all guarded 127.0.0.1/32 scram-sha-256\nhostssl all all 127.0.0.1/32 trust\n";
     write("hba.conf", hba.into());
 }
 
-/// Gives the files to the user that runs Postgres, if it is another one.
+/// Gives the files to the user that runs Postgres, if this is not the current user.
 pub(crate) fn hand_over(directory: &Path) {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("mode");
     let id = std::process::Command::new("id").args(["-u", "postgres"]).output().expect("id");
@@ -47,7 +47,7 @@ pub(crate) fn hand_over(directory: &Path) {
     }
 }
 
-/// Starts a Postgres with these certificates at `127.0.0.1`. Some packages of Postgres are built without TLS: `None`.
+/// Starts a Postgres with these certificates at `127.0.0.1`. Returns `None` if this Postgres was built without TLS.
 pub(crate) async fn start_with_tls(directory: &Path) -> Option<(Cluster, u16)> {
     let file = |name: &str| directory.join(name).display().to_string();
     let mut attempts = 0;
@@ -65,14 +65,14 @@ pub(crate) async fn start_with_tls(directory: &Path) -> Option<(Cluster, u16)> {
         attempts += 1;
         match Cluster::start(config).await {
             Err(error) if error.to_string().contains("SSL is not supported by this build") => return None,
-            // Another program may have taken the port in the meantime; tries another port.
+            // Another program may have taken the port meanwhile, so try another port.
             Err(_) if attempts < 5 => {}
             started => return Some((started.expect("Postgres"), port)),
         }
     }
 }
 
-/// Connects within a time, which may be short for a connection that must fail.
+/// Connects within the given time. Tests give a short time if the connection must fail.
 async fn try_connect(host: &str, port: u16, options: &str, within: Duration) -> Result<(), StoreError> {
     let mut config = Config::new(format!("postgres://howdah@{host}:{port}/postgres?{options}"));
     config.database_timeout = within;
@@ -115,7 +115,7 @@ async fn sslmode_decides_how_sure_to_be_of_the_server() {
     sql_by_tls(&cluster, &format!("localhost:{port}/postgres?sslmode=verify-full&{known}")).await;
 }
 
-/// The SQL worker implements the Postgres protocol, on a connection with TLS and a password.
+/// Runs the SQL worker, which implements the Postgres protocol, on a connection with TLS and a password.
 async fn sql_by_tls(cluster: &Cluster, address: &str) {
     let (client, connection) = tokio_postgres::connect(&cluster.url("postgres"), NoTls).await.expect("connect");
     tokio::spawn(connection);
@@ -135,7 +135,7 @@ async fn sql_by_tls(cluster: &Cluster, address: &str) {
         assert!(status.success() && !errors.contains(password), "{errors}");
         errors
     };
-    // Uses --drain instead of --max-jobs, because the waiting job may time out before the worker gets it.
+    // Uses --drain instead of --max-jobs, because the job that waits may time out before the worker gets it.
     work("s3cret", &["--drain"]).await;
     for id in [ids[0], ids[2]] {
         assert_eq!(&jobs.get_job(id).await.expect("get").expect("the job").result[..], b"me\tssl\nguarded\tt");

@@ -1,4 +1,4 @@
-//! TLS on the broker's ports: accepted protocols, client certificates, and clients that stall.
+//! Tests TLS on the broker's ports: accepted protocols, client certificates, and clients that stall.
 
 pub mod authority; // certificates to test with
 mod bounds; // clients that stall or use another protocol
@@ -15,7 +15,7 @@ use howdah_server::config::{Config, TlsFiles};
 use self::authority::{Authority, Files};
 use crate::support::*;
 
-/// A broker in this process that serves with these files.
+/// Starts a broker in this process that serves with these certificate files.
 async fn broker_with(files: &Files, change: impl FnOnce(&mut Config)) -> TestBroker {
     TestBroker::start_with(|config| {
         config.tls = TlsFiles { cert: Some(files.cert.clone()), key: Some(files.key.clone()), ..TlsFiles::default() };
@@ -28,12 +28,12 @@ fn https(service: &Service) -> String {
     format!("https://{}", service.address())
 }
 
-/// TLS options of a client that trusts this authority.
+/// Returns the TLS options of a client that trusts this authority.
 fn trust(authority: &Authority) -> Tls {
     Tls::new().ca_file(authority.ca()).expect("the CA")
 }
 
-/// TLS options of a client that trusts this authority and shows this certificate.
+/// Returns the TLS options of a client that trusts this authority and presents this certificate.
 fn with_certificate(authority: &Authority, files: &Files) -> Tls {
     trust(authority).client_files(&files.cert, &files.key).expect("the certificate")
 }

@@ -1,4 +1,4 @@
-//! `howdah top`: rendering of a real broker's responses; keys and their actions; the program in a terminal.
+//! Tests `howdah top`: rendering of a real broker's responses, keys and their actions, and the program in a terminal.
 
 #[path = "top/terminal.rs"]
 mod terminal;
@@ -17,7 +17,7 @@ use ratatui::{
 use self::terminal::Terminal;
 use crate::{access::Guarded, support::*};
 
-/// `howdah top` without a terminal.
+/// The state and screen of `howdah top`, without a terminal.
 struct Operator {
     client: Client,
     reader: Reader,
@@ -64,14 +64,14 @@ impl Operator {
         screen.backend().to_string()
     }
 
-    /// The line with these words, its columns separated by one space.
+    /// Returns the line of the screen with these words, its columns separated by one space.
     fn line(&self, words: &str) -> String {
         let picture = self.picture(160, 30);
         let line = picture.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{words}: {picture}"));
         line.trim_matches('"').split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Refreshes until the picture contains these words, because brokers count periodically.
+    /// Refreshes until the screen contains these words, because brokers count periodically.
     async fn until(&mut self, words: &str) {
         eventually(words, async || {
             self.refresh().await;
@@ -117,7 +117,7 @@ async fn the_last_count_has_current_settings_and_says_how_old_it_is() {
     assert_eq!(found(&broker, next).await[0].name, "c");
 
     broker.set("c", TaskTypeSettings { paused: true, ..Default::default() }).await;
-    // A new type is listed before it has been counted.
+    // `howdah top` lists a new type before brokers have counted its jobs.
     broker.enqueue("new").await;
     for (name, is_paused) in [("c", true), ("new", false)] {
         let one = ListTaskTypesRequest { last_count: true, task_type: name.into(), ..Default::default() };
@@ -140,7 +140,7 @@ async fn types_are_shown_with_their_jobs_their_rates_and_their_times() {
     operator.until("1 ready  0 leased  2 dead").await;
     assert!(operator.line("mail.send").starts_with("mail.send 1 0 2 0 0"), "{}", operator.line("mail.send"));
     assert!(operator.line("report").starts_with("[paused] report 0 0 0"), "{}", operator.line("report"));
-    // Refreshes until the times appear, because statistics are summed up in the background.
+    // Refreshes until the times appear, because brokers aggregate statistics in the background.
     eventually("the times of attempts", async || {
         operator.refresh().await;
         operator.line("mail.send").split(' ').next_back() != Some("-")
@@ -160,7 +160,7 @@ async fn a_type_is_paused_and_resumed_after_a_question_and_keeps_its_other_setti
     let mut operator = Operator::at(&broker).await;
     operator.until("mail.send").await;
     operator.press("p").await;
-    assert!(operator.picture(80, 24).contains("Pause mail.send, with 0 jobs ready?"));
+    assert!(operator.picture(80, 24).contains("Pause mail.send (0 jobs ready)?"));
     operator.press("x").await;
     assert!(operator.picture(80, 24).contains("other keys do nothing"));
     operator.press("n").await;
@@ -186,7 +186,7 @@ async fn dead_jobs_are_retried_after_a_question_with_their_number_and_examples()
     operator.until("5 dead").await;
     operator.press("r").await;
     let picture = operator.picture(80, 24);
-    for words in ["Retry the dead jobs of mail.send, about 5 jobs?", "no route \\u{1b}[2J to host", "y  yes"] {
+    for words in ["Retry the dead jobs of mail.send (about 5 jobs)?", "no route \\u{1b}[2J to host", "y  yes"] {
         assert!(picture.contains(words), "{words}: {picture}");
     }
     let small = operator.picture(80, 8);
@@ -211,7 +211,7 @@ async fn a_job_is_found_by_its_type_and_its_state_explained_and_retried() {
     operator.until("mail.send").await;
     operator.press("\n").await;
     assert!(operator.picture(120, 24).contains("jobs in all states"), "{}", operator.picture(120, 24));
-    // Steps through the states ready, leased, scheduled, waiting and dead.
+    // The key `s` steps through the states ready, leased, scheduled, waiting and dead.
     operator.press("sssss").await;
     let line = operator.line("no route");
     assert!(line.starts_with(&format!("{dead} dead 0 1/")), "{line}");
@@ -252,7 +252,7 @@ async fn figures_of_a_broker_that_is_gone_are_called_stale_until_it_answers() {
     let error = soon("an error", operator.reader.read(&View::Types)).await.expect_err("no broker");
     operator.top.failed(&error, Instant::now(), secs(4));
     let picture = operator.picture(80, 24);
-    for words in ["no answer for 1s", "figures are stale", "next try in", "mail.send"] {
+    for words in ["no answer from the broker for 1s", "figures are stale", "next try in", "mail.send"] {
         assert!(picture.contains(words), "{words}: {picture}");
     }
     operator.top.update(good, Instant::now());
@@ -276,7 +276,7 @@ async fn a_token_for_some_types_sees_them_and_is_refused_once() {
     operator.until("mail.send").await;
     let picture = operator.picture(120, 24);
     assert!(picture.contains("rates need the scope read:*") && !picture.contains("other"), "{picture}");
-    // Refused calls are counted and logged, so a refresh must not repeat a call that was refused once.
+    // Refused calls are counted and logged, so `howdah top` must not repeat a refused call at each refresh.
     let refused = async || {
         let metrics = guarded.admin.metrics().await;
         let lines = metrics.lines().filter(|line| line.contains("GetStats") && line.contains("PermissionDenied"));
@@ -296,7 +296,7 @@ async fn every_view_is_drawn_in_a_terminal_of_any_size() {
     let _worker = broker.worker("other").window(3).await;
     let mut operator = Operator::at(&broker).await;
     operator.until("3 dead").await;
-    // Each entry leads to another view: types, a filter, help, a confirmation, workers, jobs, a job.
+    // The keys of each entry lead to another view: types, a filter, help, a confirmation, workers, jobs, a job.
     for keys in ["", "/m", "\x1b?", "?r", "n2", "1\n", "\n"] {
         operator.press(keys).await;
         for (width, height) in
@@ -305,7 +305,7 @@ async fn every_view_is_drawn_in_a_terminal_of_any_size() {
             operator.picture(width, height);
         }
         let narrow = operator.picture(40, 10);
-        // In a narrow terminal, a long confirmation replaces the header.
+        // In a narrow terminal, a long confirmation question replaces the header.
         assert!(narrow.contains("howdah top") || narrow.contains(" sure? "), "{keys}: {narrow}");
     }
 }

@@ -1,4 +1,4 @@
-//! Spans of sampled jobs: export to a collector, and propagation of the trace from producer to worker.
+//! Tests spans of sampled jobs: export to a collector, and propagation of the trace from producer to worker.
 
 mod unavailable; // an unavailable collector
 mod client; // the spans and metrics of the Rust client
@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use crate::support::*;
 use collector::{Collector, Seen};
 
-/// A new trace, and a span in it.
+/// A new trace, and the id of a span in the trace.
 struct Trace {
     id: String,
     span: String,
@@ -25,7 +25,7 @@ impl Trace {
         Self { id: format!("{:032x}", rand::random::<u128>()), span: format!("{:016x}", rand::random::<u64>()) }
     }
 
-    /// The W3C `traceparent`, with the sampled flag.
+    /// The W3C `traceparent` of the span, with the sampled flag.
     fn sampled(&self) -> String {
         format!("00-{}-{}-01", self.id, self.span)
     }
@@ -65,7 +65,7 @@ async fn an_attempt_of_a_worker_without_opentelemetry_is_in_the_trace_of_its_job
         assert_eq!(span.attribute("howdah.attempt"), "1");
         assert!(!span.is_error && span.start <= span.end);
     }
-    // The attempt starts when the wait ends.
+    // The attempt's span starts when the span of the wait ends.
     assert_eq!(spans[0].end, spans[1].start);
     assert_eq!(spans[1].attribute("howdah.outcome"), "ack");
     assert_eq!(collector.resource("service.name"), "howdah");
@@ -120,8 +120,8 @@ async fn of_jobs_that_are_not_sampled_there_is_nothing() {
         let job = worker.next().await;
         worker.ack(&job).await;
     }
-    // Waits for the spans of this job. It ended last and spans are exported in the order of their ends, so no others can
-    // follow.
+    // Waits for the spans of this job. The job ended last, and spans are exported in the order of their ends, so no other spans
+    // can follow.
     collector.spans(&sampled.id, 2).await;
     assert_eq!(collector.traces(), [sampled.id]);
 }
@@ -148,7 +148,7 @@ async fn a_sampled_job_without_a_trace_gets_one_which_its_worker_and_its_retries
     assert_eq!(broker.state(id).await, JobState::Succeeded);
 }
 
-/// Ids of the trace and of the span.
+/// Returns the ids of the trace and of the span in a job's `traceparent`.
 fn context_of(job: &LeasedJob) -> (String, String) {
     let parts: Vec<&str> = job.traceparent.split('-').collect();
     (parts[1].to_owned(), parts[2].to_owned())
@@ -164,7 +164,7 @@ async fn an_attempt_says_how_it_ended() {
         let trace = Trace::new();
         let job = broker.enqueue("mail").trace(&trace.sampled());
         if outcome == "timeout" {
-            // The timeout may pass before a worker gets the job.
+            // The timeout may pass before a worker receives the job.
             let id = job.timeout(millis(1)).max_attempts(1).await;
             broker.until_state(id, JobState::Dead).await;
             traces.push((outcome, trace));

@@ -1,4 +1,5 @@
-//! External monitoring of brokers: the metrics of alerts, the rules in `deploy/prometheus`, the dashboard in `deploy/grafana`.
+//! Tests external monitoring of brokers: the metrics of alerts, the rules in `deploy/prometheus`, the dashboard in
+//! `deploy/grafana`.
 
 mod expression; // metrics and labels that an expression names
 mod rules; // every rule and panel, against a real broker
@@ -11,7 +12,8 @@ use howdah_server::{
 
 use crate::support::*;
 
-/// Reads the maintenance figures from the database, as a broker does for its metrics. `days_ahead` looks at the next 3 days.
+/// Reads the maintenance figures from the database, as a broker does for its metrics. The figure `days_ahead` covers the next 3
+/// days.
 async fn upkeep(database: &TestDatabase) -> Upkeep {
     Store::new(&Config::new(&database.url)).expect("store").upkeep(3).await.expect("the figures")
 }
@@ -51,7 +53,7 @@ async fn when_jobs_of_a_type_were_last_pulled_is_in_the_metrics_of_every_broker(
     let (_, last) = metrics.split_once(&series("pulled")).expect("a time");
     let last: u64 = last.lines().next().expect("a line").parse().expect("seconds");
     let now = std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs();
-    // The metric has the time of the pull, which on a slow machine may be minutes ago.
+    // The metric is the time of the last pull, which on a slow machine may be minutes ago.
     assert!((now - 2 * PATIENCE.as_secs()..=now).contains(&last), "{last} of {now}");
     assert!(!metrics.contains(&series("never")));
 }

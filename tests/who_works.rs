@@ -1,4 +1,4 @@
-//! Workers of all brokers, as an operator sees them, and the holders of jobs.
+//! Tests the list of all brokers' workers that an operator sees, and the workers that hold jobs.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{access::Guarded, support::*};
 
-/// Lets brokers share their workers without delay.
+/// Configures short intervals, so that brokers learn of each other's workers without delay.
 fn prompt(config: &mut howdah_server::config::Config) {
     (config.renew_interval, config.session_grace) = (millis(20), millis(1));
 }
@@ -27,7 +27,7 @@ async fn a_worker_says_who_it_is_what_it_wants_and_what_it_holds() {
     let labels = [("host".to_owned(), "h 1".to_owned())].into();
     let subscribe = Subscribe { windows, labels, max_message_bytes: 70_000, ..Default::default() };
     let mut worker = Worker::subscribe(&broker.grpc, subscribe).await;
-    // Waits for both windows: with several stores, a new type may be created after the `Welcome`.
+    // Waits for both windows, because with several stores a new type may be created after the `Welcome`.
     let has_both = |workers: &[v1::Worker]| workers.first().is_some_and(|worker| worker.windows.len() == 2);
     eventually("both windows", async || has_both(&listed(&broker, "w.a").await)).await;
     let found = &listed(&broker, "w.a").await[0];
@@ -162,7 +162,7 @@ async fn a_job_says_which_worker_of_which_broker_holds_it_at_any_broker() {
     assert_eq!((&here.broker, here.worker_id.len()), (&there.broker, 16));
     assert!(here.start_time.is_some() && !here.broker.is_empty());
     assert_eq!(here.worker_id, listed(&a, "h").await[0].worker_id);
-    // The other broker learns of the worker after some seconds.
+    // The other broker knows the worker only after some seconds.
     eventually("the worker id at the other broker", async || b.job(id).await.worker_id == here.worker_id).await;
 
     let pulled = a.enqueue("pulled").await;

@@ -1,4 +1,4 @@
-//! Windows of workers, and cancelled leases.
+//! Tests windows of workers, and cancelled leases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,8 @@ async fn windows_are_never_exceeded_in_jobs_or_bytes_and_can_be_resized() {
     let broker = TestBroker::start().await;
     broker.enqueue_all((0..50).map(|_| new_job("w", vec![0; 1000]))).await;
     let mut worker = broker.worker("w").bytes(3_500).await;
-    // The window of 3,500 bytes has room for three jobs of 1,000 bytes. The fourth job is sent when one is settled.
+    // The window of 3,500 bytes has room for three jobs of 1,000 bytes. The fourth job is sent when one of the three is
+    // settled.
     let mut held = worker.take(3).await;
     broker.until("three leases", "SELECT count(*) = 3 FROM howdah.leased").await;
     for _ in 0..10 {
@@ -35,8 +36,8 @@ async fn windows_are_never_exceeded_in_jobs_or_bytes_and_can_be_resized() {
 async fn a_job_that_is_cancelled_before_it_was_sent_is_not_sent() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("c").bytes(100).await;
-    // Each job fits into the window of 100 bytes, but not both: the broker claims the second job and keeps it until there is
-    // room.
+    // The window of 100 bytes has room for either job but not for both. The broker claims the second job and keeps it until
+    // there is room.
     let ids = broker.enqueue_all([new_job("c", [b'1'; 90]), new_job("c", [b'2'; 90])]).await;
     let first = worker.next().await;
     assert_eq!(first.id, ids[0]);
@@ -105,7 +106,7 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
             other => panic!("{other:?}"),
         }
     }
-    // This broker names the reason if it finds the timeout itself. If the other broker finds it, the reason is a lost lease.
+    // The reason is `Timeout` if this broker finds the timeout itself, and `LeaseLost` if the other broker finds it.
     let timed_out = reasons.remove(&job_named("timed out").id);
     assert!([Some(CancelReason::Timeout), Some(CancelReason::LeaseLost)].contains(&timed_out), "{timed_out:?}");
     let expected = [
@@ -115,7 +116,8 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
         ("taken by SQL", CancelReason::LeaseLost),
     ];
     assert_eq!(reasons, HashMap::from(expected.map(|(job, reason)| (job_named(job).id, reason))));
-    // All seven slots are free again, although the worker is not told of jobs that SQL settled.
+    // The whole window of seven jobs is free again, although the broker does not tell the worker of jobs that SQL
+    // settled.
     let more = a.enqueue_all(["w"; 7]).await;
     let mut come = HashSet::new();
     while !more.iter().all(|id| come.contains(id)) {
@@ -132,8 +134,8 @@ async fn outcomes_do_not_wait_for_others_when_their_worker_waits_for_an_answer()
     let broker = TestBroker::start_with(|config| config.outcome_wait = HOUR).await;
     broker.enqueue_all((0..200).map(|_| "o")).await;
     let mut worker = broker.worker("o").window(200).await;
-    // The broker delays outcomes that arrive faster than 500 per second. The worker avoids this: it waits while four messages
-    // are unanswered.
+    // The worker waits while four messages are unanswered, because the broker delays outcomes that arrive faster than 500 per
+    // second.
     let mut unanswered = 0;
     for job in worker.take(200).await {
         if unanswered == 4 {

@@ -1,4 +1,4 @@
-//! `howdah work`: the bundled workers, as people and scripts use them.
+//! Tests `howdah work`: the bundled workers, as people and scripts use them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::*;
 
-/// Runs `howdah work` to its end, which must succeed; returns its standard error.
+/// Runs `howdah work` until it ends, which must succeed. Returns its standard error.
 async fn work(broker: &TestBroker, args: &[&str]) -> String {
     let (status, _, errors) = run(&[&["work", "--server", &broker.grpc], args].concat(), b"").await;
     assert!(status.success(), "{args:?}: {status}: {errors}");
@@ -116,7 +116,7 @@ async fn a_command_gets_none_of_the_credentials_of_its_worker() {
 #[tokio::test]
 async fn a_command_finds_no_credential_in_the_environment_of_its_worker_and_the_worker_has_them() {
     let broker = TestBroker::start().await;
-    // Prints the environment of the worker and of all processes that it started.
+    // Shell script that prints the environment of the worker and of all processes that it started.
     let look =
         "for p in $PPID $(cat /proc/$PPID/task/*/children); do tr '\\0' '\\n' < /proc/$p/environ; done; echo end";
     let secrets =
@@ -191,7 +191,7 @@ async fn after_its_time_a_stopping_worker_ends_what_runs_and_releases_it() {
     assert_eq!((job.state(), job.attempt), (JobState::Ready, 0));
 }
 
-/// A server whose path determines its response.
+/// Starts an HTTP server that chooses its response by the request's body.
 async fn webhook() -> (String, Arc<tokio::sync::Mutex<Vec<(axum::http::HeaderMap, Vec<u8>)>>>) {
     use axum::{
         Router,
@@ -206,7 +206,7 @@ async fn webhook() -> (String, Arc<tokio::sync::Mutex<Vec<(axum::http::HeaderMap
         seen.push((headers, body.to_vec()));
         match &body[..] {
             b"bad" => (StatusCode::UNPROCESSABLE_ENTITY, "no such customer".to_owned()),
-            // The first request of the job `busy` gets a 503.
+            // The first request with the body `busy` gets a 503.
             b"busy" if seen.iter().filter(|(_, body)| body == b"busy").count() == 1 => {
                 (StatusCode::SERVICE_UNAVAILABLE, "busy".into())
             }
@@ -238,7 +238,7 @@ async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
     assert_eq!(bad.failures[0].error, "422 Unprocessable Entity: no such customer");
     assert_eq!((busy.state(), busy.attempt), (JobState::Succeeded, 2));
     assert_eq!(busy.failures[0].error, "503 Service Unavailable: busy");
-    // Python verifies a signature like the receiver in the reference.
+    // A Python script verifies the signature like the receiver in the reference.
     let log = log.lock().await;
     let (headers, body) = &log[0];
     let headers: HashMap<&str, &str> =
@@ -284,7 +284,7 @@ async fn a_flag_of_another_kind_of_worker_is_refused_by_its_name() {
     cases.extend([(exec, "--timeout=1s"), (argv, "--timeout=1s"), (post, "--max-output=1")]);
     cases.extend([exec, argv].map(|kind| (kind, "--processes=2")));
     for (kind, flag) in cases {
-        // The worker's command comes last, because --argv takes all arguments that follow.
+        // The worker's command comes last, because --argv takes all following arguments.
         let args = [&["work", "t", flag, "--server", "http://127.0.0.1:1"][..], &kind].concat();
         let (status, _, errors) = run(&args, b"").await;
         let name = flag.split('=').next().unwrap();

@@ -33,7 +33,7 @@ pub(crate) fn check_columns(found: &SchemaDescriptor) -> Result<(), Error> {
             .get(at)
             .is_some_and(|found| found.name() == column.name() && found.physical_type() == column.physical_type());
         if !same {
-            return Err(Error::Ended(format!("column {at} is not {}", column.name())));
+            return Err(Error::Ended(format!("column {at} is not {}, or has the wrong type", column.name())));
         }
     }
     Ok(())

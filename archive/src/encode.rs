@@ -72,7 +72,7 @@ pub(crate) fn start(
     busy: Arc<AtomicU64>,
 ) -> oneshot::Receiver<Result<(), Error>> {
     let (ended, end) = oneshot::channel();
-    // If the thread cannot start, `ended` is dropped and the receiver gets an error.
+    // If the thread cannot be started, `ended` is dropped, and the returned receiver reports an error.
     let _ = std::thread::Builder::new().name("archive".into()).spawn(move || {
         // Only Linux sets `nice` per thread; elsewhere it would apply to the whole process. 10 and not 19, because at the
         // lowest priority a busy machine could delay the archive of a day.

@@ -4,31 +4,31 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The archive URL cannot be used.
-    #[error("the archive {url}: {problem}")]
+    #[error("cannot use the archive {url}: {problem}")]
     Url {
         /// The URL as configured.
         url: String,
-        /// Why it cannot be used.
+        /// Reason why the URL cannot be used.
         problem: String,
     },
     /// The directory or bucket returned an error.
     #[error("{operation} {path}: {source}")]
     Store {
-        /// The operation, such as `reading`.
+        /// Name of the failed operation, such as `reading`.
         operation: &'static str,
         /// Path of the file.
         path: String,
         /// The error of the object store.
         source: object_store::Error,
     },
-    /// The operation timed out.
+    /// A storage operation timed out.
     #[error("{operation} {path}: no answer within {seconds} s")]
     Timeout {
-        /// The operation, such as `reading`.
+        /// Name of the failed operation, such as `reading`.
         operation: &'static str,
         /// Path of the file.
         path: String,
-        /// The timeout.
+        /// The timeout of the operation, in seconds.
         seconds: u64,
     },
     /// The content of a file differs from the file's entry in the manifest, or cannot be decoded.
@@ -36,13 +36,13 @@ pub enum Error {
     Damaged {
         /// Path of the file.
         path: String,
-        /// The difference, or the error of the decoder.
+        /// Description of the difference, or the decoder's error.
         problem: String,
     },
     /// Encoding a Parquet file failed. Errors of decoding are [`Error::Damaged`].
     #[error("writing Parquet: {0}")]
     Parquet(#[from] parquet::errors::ParquetError),
-    /// A task or thread of [`crate::Writer`] ended early. Also a decoding error before it is wrapped in [`Error::Damaged`].
+    /// A background task or thread stopped early, or a decoding error that is not yet wrapped in [`Error::Damaged`].
     #[error("{0}")]
     Ended(String),
 }
@@ -57,7 +57,7 @@ impl Error {
         matches!(self, Self::Url { .. } | Self::Store { .. } | Self::Timeout { .. }) && !self.is_missing()
     }
 
-    /// Whether the file does not exist.
+    /// Whether the error means that a file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Store { source: object_store::Error::NotFound { .. }, .. })
     }

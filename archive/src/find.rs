@@ -22,12 +22,12 @@ pub struct Candidate {
     pub bytes: u64,
 }
 
-/// Result of a search.
+/// Result of a search for one job.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The job, in its latest archived version.
     pub row: Option<Row>,
-    /// Files that could not be read, with the error. They belong to the day of the job that was found, or to a later day.
+    /// Paths of files that could not be read, with the errors. If the job was found, files of earlier days are left out.
     pub unread: Vec<(String, Error)>,
     /// Number of files read.
     pub read_count: usize,
@@ -42,8 +42,8 @@ impl Found {
     }
 }
 
-/// Searches `files` until the time `until`. They must be sorted by day, latest first. A job that was retried after its end is
-/// archived on several days; the latest version counts.
+/// Searches `files`, which must be sorted by day, latest first, and stops at the time `until`. A job that was retried after its
+/// end is archived on several days; only its latest version is returned.
 pub async fn find(id: i64, files: Vec<Candidate>, until: Instant) -> Found {
     let mut found = Found { left: files.len(), ..Found::default() };
     let mut day: Option<String> = None;
@@ -68,7 +68,7 @@ pub async fn find(id: i64, files: Vec<Candidate>, until: Instant) -> Found {
             Ok(None) => found.read_count += 1,
             Err(error) => found.unread.push((file.path, error)),
         }
-        // Give up after this many failures: the remaining files would time out one after another.
+        // Stop after `TOGETHER` failures without a readable file: the remaining files would time out one after another.
         if found.unread.len() >= TOGETHER && found.is_unavailable() {
             break;
         }

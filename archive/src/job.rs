@@ -13,7 +13,7 @@ pub struct Job<'a> {
     pub leased_at: Option<i64>,
     /// Time of the outcome.
     pub finished: i64,
-    /// `succeeded`, `cancelled`, `expired` or `discarded`.
+    /// Outcome: `succeeded`, `cancelled`, `expired` or `discarded`.
     pub outcome: &'a str,
     /// Number of attempts started.
     pub attempt: i32,
@@ -29,7 +29,7 @@ pub struct Job<'a> {
     pub fair_key: Option<&'a str>,
     /// Headers, as JSON.
     pub headers: Option<&'a str>,
-    /// Remaining options, as JSON.
+    /// All stored options of the job, as a JSON object.
     pub options: Option<&'a str>,
     /// Failed attempts, as JSON.
     pub failures: Option<&'a str>,

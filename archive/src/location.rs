@@ -20,17 +20,17 @@ use object_store::{
 
 use crate::{Error, layout::below};
 
-/// Timeout of one operation, including retries.
+/// Timeout of one storage operation, including retries.
 const LONGEST: Duration = Duration::from_secs(180);
-/// Maximum number of tries of an operation that fails early.
+/// Maximum number of tries of a storage operation whose tries fail within `SOON`.
 const TRIES: usize = 3;
-/// [`with_timeout`] retries only operations that fail within this time. `object_store` itself retries requests, so an operation
-/// that fails later has been retried already.
+/// Time within which an operation must fail for [`with_timeout`] to retry it. An operation that fails later has already been
+/// retried by `object_store`.
 const SOON: Duration = Duration::from_secs(5);
-/// Timeout of one request, unless an environment variable sets another.
+/// Timeout of one request to a bucket, unless an environment variable sets another.
 const REQUEST: &str = "60 seconds";
 
-/// How long to wait for an archive that does not answer.
+/// Timeout policy for an archive that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeouts {
     /// Waits minutes. For archiving and bulk reads, which resume when the storage answers again.
@@ -40,12 +40,12 @@ pub enum Timeouts {
 }
 
 impl Timeouts {
-    /// Duration for which a failed request is retried.
+    /// Duration for which `object_store` retries a failed request.
     fn retry(self) -> Duration {
         Duration::from_secs(if self == Self::Long { 60 } else { 1 })
     }
 
-    /// Timeout for the first answer of an archive or of one of its files.
+    /// Timeout for opening an archive, or for reading the footer of one of its files.
     pub fn first_answer(self) -> Duration {
         if self == Self::Long { LONGEST } else { Duration::from_secs(4) }
     }
@@ -66,8 +66,8 @@ impl Location {
         split(url).map(drop)
     }
 
-    /// Opens a URL. Credentials, regions and endpoints come from the environment variables of `object_store` (`AWS_…`, `GOOGLE_…`,
-    /// `AZURE_…`). Creates a missing directory.
+    /// Opens an archive URL. Credentials, regions and endpoints come from the environment variables of `object_store` (`AWS_…`,
+    /// `GOOGLE_…`, `AZURE_…`). Creates a missing directory.
     pub fn open(url: &str) -> Result<Self, Error> {
         Self::open_with(url, Timeouts::Long)
     }
@@ -99,12 +99,12 @@ impl Location {
         Ok(Self { store, prefix, url: url.to_owned(), timeouts })
     }
 
-    /// Opens a URL for reading. Fails if the directory does not exist.
+    /// Opens an archive URL for reading. Fails if the directory does not exist.
     pub fn open_to_read(url: &str) -> Result<Self, Error> {
         Self::open_to_read_with(url, Timeouts::Long)
     }
 
-    /// Opens a URL for reading, with these timeouts.
+    /// Opens an archive URL for reading, with the given timeouts.
     pub fn open_to_read_with(url: &str, timeouts: Timeouts) -> Result<Self, Error> {
         match url.strip_prefix("file://") {
             Some(path) if !std::path::Path::new(path).is_dir() => {
@@ -210,8 +210,8 @@ fn split(url: &str) -> Result<(&str, &str, &str), String> {
     Ok((scheme, bucket, path.trim_matches('/')))
 }
 
-/// Runs an idempotent operation with retries and a timeout. `object_store` retries requests that failed or got no answer, but not a
-/// response that broke off midway; this function retries those failures if they occur early.
+/// Runs an idempotent operation with retries and a timeout. `object_store` retries requests that failed or got no answer, but
+/// not a response that broke off midway; this function retries such failures if they occur within `SOON`.
 async fn with_timeout<T, F: Future<Output = object_store::Result<T>>>(
     operation: &'static str,
     name: &str,

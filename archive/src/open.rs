@@ -22,11 +22,11 @@ use crate::{
     sparse::{Sparse, within},
 };
 
-/// Number of bytes first read from the end of a file. Holds the footer of more than 64 row groups.
+/// Number of bytes first read from the end of a file: enough for the footer of 64 row groups.
 const TAIL: u64 = 64 << 10;
-/// Rows per Parquet page if the rows are small.
+/// Maximum number of rows per Parquet page. Pages of large rows have fewer.
 const PAGE_ROWS: usize = 20_480;
-/// Maximum size of a footer.
+/// Maximum size of a Parquet footer, in bytes.
 const LARGEST_FOOTER: u64 = 64 << 20;
 
 /// A Parquet file with its footer.
@@ -72,7 +72,7 @@ impl OpenFile {
         &self.name
     }
 
-    /// Numbers of the row groups.
+    /// Indexes of the row groups in the file.
     pub(crate) fn groups(&self) -> Range<usize> {
         0..self.footer.num_row_groups()
     }
@@ -112,7 +112,7 @@ impl OpenFile {
         Ok(filter.map_err(|error| Error::damaged(&self.name, error))?.check(value))
     }
 
-    /// Reads the columns that filters need, with one entry per row.
+    /// Reads the columns that [`crate::JobFilter`] compares, with one entry per row.
     pub(crate) async fn filter_columns(&self, group: usize) -> Result<FilterColumns, Error> {
         let mut parts = Vec::with_capacity(FILTERED.len());
         for column in FILTERED {
@@ -177,7 +177,7 @@ impl OpenFile {
         Ok((part.start, self.location.part(&self.name, part).await?))
     }
 
-    /// Decodes on a blocking thread: a row group takes about ten milliseconds.
+    /// Decodes a row group on a blocking thread, because decoding takes about ten milliseconds.
     async fn decode<T: Send + 'static>(
         &self,
         group: usize,

@@ -51,7 +51,9 @@ pub async fn publish(location: &Location, manifest: &Manifest) -> Result<(), Err
         match location.rename(&part.staged, &part.path).await {
             Err(error) if error.is_missing() => match location.size(&part.path).await? {
                 bytes if bytes == part.bytes => {}
-                bytes => return Err(Error::damaged(&part.path, format!("{bytes} bytes instead of {}", part.bytes))),
+                bytes => {
+                    return Err(Error::damaged(&part.path, format!("has {bytes} bytes instead of {}", part.bytes)));
+                }
             },
             other => other?,
         }

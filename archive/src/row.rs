@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::Job;
 
-/// An archived job with owned fields. See [`Job`] for their meaning.
+/// An archived job with owned fields. [`Job`] describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Job id.
@@ -17,7 +17,7 @@ pub struct Row {
     pub leased_at: Option<i64>,
     /// Time of the outcome.
     pub finished: i64,
-    /// `succeeded`, `cancelled`, `expired` or `discarded`.
+    /// Outcome: `succeeded`, `cancelled`, `expired` or `discarded`.
     pub outcome: String,
     /// Number of attempts started.
     pub attempt: i32,
@@ -33,7 +33,7 @@ pub struct Row {
     pub fair_key: Option<String>,
     /// Headers, as JSON.
     pub headers: Option<String>,
-    /// Remaining options, as JSON.
+    /// All stored options of the job, as a JSON object.
     pub options: Option<String>,
     /// Failed attempts, as JSON.
     pub failures: Option<String>,

@@ -48,7 +48,7 @@ pub(crate) const OUTCOME: usize = 5;
 pub(crate) const KEY: usize = 9;
 /// Position of column `payload_bytes`.
 pub(crate) const PAYLOAD_BYTES: usize = 16;
-/// Columns that filters use.
+/// Positions of the columns that job filters compare.
 pub(crate) const FILTERED: [usize; 3] = [FINISHED, OUTCOME, KEY];
 
 static SCHEMA: LazyLock<Result<TypePtr, String>> =

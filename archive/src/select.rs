@@ -7,7 +7,7 @@ use crate::{
     schema::{FINISHED, KEY},
 };
 
-/// A filter. A job must match all conditions that are set.
+/// Filter of archived jobs. A job must match all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub struct JobFilter {
     /// Earliest end of the job, inclusive, in microseconds since 1970.
@@ -21,7 +21,7 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
-    /// Whether the filter must be applied row by row, given the first and last `finished` of a row group.
+    /// Whether the filter must be applied row by row, given the earliest and latest `finished` time of a row group.
     fn needs_rows(&self, (first, last): (i64, i64)) -> bool {
         self.key.is_some()
             || self.outcome.is_some()

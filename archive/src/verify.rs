@@ -21,14 +21,14 @@ pub async fn check(location: &Location, name: &str, part: &PartFile) -> Result<(
 fn compare(name: &str, data: Bytes, part: &PartFile) -> Result<(), Error> {
     let damaged = |problem: String| Error::damaged(name, problem);
     if data.len() as u64 != part.bytes {
-        return Err(damaged(format!("{} bytes instead of {}", data.len(), part.bytes)));
+        return Err(damaged(format!("the file has {} bytes instead of {}", data.len(), part.bytes)));
     }
     if hex::encode(Sha256::digest(&data)) != part.sha256 {
         return Err(damaged("SHA-256 mismatch".into()));
     }
     let found = sums_of(data).map_err(|error| damaged(error.to_string()))?;
     if found != part.sums {
-        return Err(damaged(format!("the rows have the checksums {found:?} instead of {:?}", part.sums)));
+        return Err(damaged(format!("the rows have the checksums {found:?}, but the manifest has {:?}", part.sums)));
     }
     Ok(())
 }
@@ -47,7 +47,7 @@ pub(crate) fn sums_of(data: Bytes) -> Result<Sums, Error> {
     }
     let counted = file.metadata().file_metadata().num_rows();
     if sums.rows != counted {
-        return Err(Error::Ended(format!("{} rows instead of {counted}, which the footer counts", sums.rows)));
+        return Err(Error::Ended(format!("the file has {} rows, but its footer says {counted}", sums.rows)));
     }
     Ok(sums)
 }

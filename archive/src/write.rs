@@ -119,7 +119,7 @@ impl Writer {
         let Some(columns) = self.buffered.remove(&task_type) else { return Ok(()) };
         self.bytes = self.bytes.saturating_sub(columns.bytes());
         if self.columns.send(columns).await.is_err() {
-            // The cause is the error of the encoder or of the upload, which `why_ended` returns.
+            // The channel is closed because the encoder or the upload failed. `why_ended` returns that error.
             return Err(Error::Ended("the thread that encodes the archive's files has ended".into()));
         }
         Ok(())
@@ -146,7 +146,7 @@ impl Writer {
     async fn why_ended(self, so_far: Result<(), Error>) -> Result<Vec<PartFile>, Error> {
         drop(self.columns);
         let ended = |error: tokio::task::JoinError| Error::Ended(error.to_string());
-        // Check the uploader first: if it fails, the encoder only sees a closed channel.
+        // Return an error of the uploader first: if the upload fails, the encoder only reports a closed channel.
         let uploaded = self.uploader.await.map_err(ended)?;
         let encoded = self.encoder.await.map_err(|_| {
             Error::Ended("the thread that encodes the archive's files did not start, or panicked".into())

@@ -1,5 +1,5 @@
--- Inserts ready jobs directly, as Howdah's enqueue would have left them: five million in a minute.
--- The payload begins with eight bytes of ones: "due when the clock starts".
+-- Inserts ready jobs directly, as Howdah's enqueue would have left them: five million in a minute. The payload begins
+-- with eight 0xff bytes, which mark a job that counts as due at the start of the measurement.
 -- $1 type id $2 number of jobs $3 payload size in bytes; returns the last id
 WITH body AS MATERIALIZED (
     SELECT decode(repeat('ff', 8) || repeat('5a', $3::bigint::integer - 8), 'hex') AS payload

@@ -4,7 +4,7 @@
 -- Variables: ready and finished (numbers of jobs), days (number of days over which the finished jobs ended).
 \set ON_ERROR_STOP on
 SET synchronous_commit = off;
--- No parallel plans, so that the brokers on the same Postgres can work meanwhile.
+-- Disables parallel plans, to leave processor time for the brokers that use the same Postgres.
 SET max_parallel_workers_per_gather = 0;
 
 INSERT INTO howdah.task_type (name) SELECT format('load.type-%s', to_char(n, 'FM000')) FROM generate_series(1, 200) n;
@@ -22,7 +22,7 @@ SELECT count(howdah.make_day_partition('history', 'finished', ((now() AT TIME ZO
 FROM generate_series(0, :days) d;
 
 \echo finished
--- One day per statement, to commit between days and fill each partition once.
+-- Inserts one day of history per statement, to commit between days and fill each partition once.
 SELECT format($$INSERT INTO howdah.history (id, created, leased_at, finished, token, type_id, outcome, attempt, max_attempts, priority, key, headers, payload)
     SELECT i, at - interval '2 s', at - interval '1 s', at, i, t.id,
            CASE WHEN i %% 1000 = 0 THEN 'cancelled' ELSE 'succeeded' END::howdah.job_state, 1, 5, 0,
@@ -46,7 +46,8 @@ FROM generate_series(1, :ready) i JOIN load_type t ON t.n = pg_temp.type_of(i);
 INSERT INTO howdah.job_key (type_id, key, job_id) SELECT type_id, key, id FROM howdah.ready WHERE key IS NOT NULL ON CONFLICT DO NOTHING;
 
 \echo others
--- Due tomorrow, so that none of them runs meanwhile. Every tenth job has failed once.
+-- Scheduled jobs that are due tomorrow, so that none of them runs during the benchmark. Every tenth job has failed
+-- once.
 INSERT INTO howdah.scheduled (id, rank, created, run_at, leased_at, type_id, attempt, max_attempts, priority, failures, payload)
 SELECT nextval('howdah.job_id'), 0, now(), now() + interval '1 day' + make_interval(secs => i), CASE WHEN i % 10 = 0 THEN now() END, t.id,
        CASE WHEN i % 10 = 0 THEN 1 ELSE 0 END, 5, 0, CASE WHEN i % 10 = 0 THEN pg_temp.failures(i) END, 'later'
@@ -54,7 +55,7 @@ FROM generate_series(1, :ready / 25) i JOIN load_type t ON t.n = pg_temp.type_of
 INSERT INTO howdah.dead (id, rank, created, leased_at, died, type_id, attempt, max_attempts, priority, failures, payload)
 SELECT nextval('howdah.job_id'), 0, now(), now(), now(), t.id, 5, 5, 0, pg_temp.failures(i), convert_to(format('{"order":%s}', i), 'UTF8')
 FROM generate_series(1, :ready / 50) i JOIN load_type t ON t.n = pg_temp.type_of(i);
--- Jobs that wait for a limit key, most of them for the same key; and jobs that wait for a ready job.
+-- Jobs that wait for a limit key, most of them for the same key; and jobs that depend on a ready job.
 INSERT INTO howdah.waiting (id, rank, created, type_id, attempt, max_attempts, priority, limit_key, options, payload)
 SELECT nextval('howdah.job_id'), (extract(epoch FROM now()) * 1000000)::bigint + i, now(), t.id, 0, 5, 0, k.key, jsonb_build_object('limit_key', k.key), 'waits'
 FROM generate_series(1, :ready / 50) i JOIN load_type t ON t.n = 2

@@ -1,6 +1,6 @@
--- Comparison design: one table per tenant. Tasks are inserted one per call through a function, and moved to a
--- table of finished tasks in batches. The tables have no index, because nothing is looked up in them. The
--- columns created and finished serve for counting.
+-- The design that Howdah's fair keys are compared with: one table per tenant. Tasks are inserted one per call through
+-- a function, and moved to a table of finished tasks in batches. The tables have no index, because nothing is looked
+-- up in them. The columns created and finished serve for counting.
 CREATE SCHEMA howdah_tenants;
 SET search_path = howdah_tenants;
 
@@ -17,7 +17,7 @@ CREATE TABLE history (
     payload   bytea NOT NULL
 );
 
--- SQL statements of one tenant.
+-- The functions return SQL statements for one tenant's tables.
 CREATE FUNCTION insert_into(tenant integer) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT format('INSERT INTO howdah_tenants.task_%s (payload) VALUES ($1)', tenant)
 $$;
@@ -74,7 +74,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Inserts waiting tasks of all tenants.
+-- Inserts tasks evenly into the tables of all tenants, as the backlog of a measurement.
 CREATE PROCEDURE fill(tenants integer, tasks bigint, bytes integer) LANGUAGE plpgsql AS $$
 BEGIN
     FOR tenant IN 0..tenants - 1 LOOP

@@ -1,6 +1,6 @@
--- Inserts ready jobs of many tenants directly, as Howdah's enqueue would have left them, with the fair keys in
--- turn.
--- The payload begins with eight bytes of ones: "due when the clock starts".
+-- Inserts ready jobs of many tenants directly, as Howdah's enqueue would have left them, cycling through the fair
+-- keys. The payload begins with eight 0xff bytes, which mark a job that counts as due at the start of the
+-- measurement.
 -- $1 type id $2 number of jobs $3 payload size in bytes $4 number of tenants; returns the last id
 WITH body AS MATERIALIZED (
     SELECT decode(repeat('ff', 8) || repeat('5a', $3::bigint::integer - 8), 'hex') AS payload

@@ -1,5 +1,5 @@
--- For pgbench: inserts one task per call, of a random tenant. Each connection first caches all tables, then
--- waits at the gate.
+-- For pgbench: inserts one task per call, for a random tenant. Each connection first caches all tables, then waits
+-- for an advisory lock that starts all connections together.
 \if :cold
 CALL howdah_tenants.touch(:tenants, false);
 SELECT pg_advisory_xact_lock_shared(:gate);

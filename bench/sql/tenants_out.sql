@@ -1,5 +1,5 @@
--- For pgbench: moves all tasks of one tenant after the other. Each connection starts at another tenant. Each
--- first caches all tables, then waits at the gate.
+-- For pgbench: moves all tasks to history, tenant by tenant. Each connection starts at another tenant. It first
+-- caches all tables, then waits for an advisory lock that starts all connections together.
 \if :cold
 CALL howdah_tenants.touch(:tenants, true);
 SELECT pg_advisory_xact_lock_shared(:gate);

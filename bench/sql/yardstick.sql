@@ -1,6 +1,6 @@
 -- The yardstick: how many jobs per second this Postgres can process with one table per state, without broker and
--- clients. One procedure call is one connection that repeats rounds as fast as it can, in batches, with only the
--- commits in between.
+-- clients. Each connection calls one procedure, which repeats rounds of a batch of jobs as fast as it can, with only
+-- the commits in between.
 --
 -- These tables and statements belong to the yardstick. They are simpler than Howdah's and do not follow its
 -- changes, so that results stay comparable between versions of Howdah.

@@ -1,6 +1,6 @@
 //! The arguments of `howdah bench`.
 
-// The comments on arguments are the text of `--help`, where backticks are in the way.
+// Doc comments on arguments are printed by `--help`, which would show backticks literally.
 #![allow(clippy::doc_markdown)]
 
 use std::{path::PathBuf, time::Duration};
@@ -84,7 +84,6 @@ pub struct Args {
     pub(crate) report: Option<PathBuf>,
 }
 
-/// A workload, or all of them.
 #[derive(Clone, Copy, Debug)]
 enum Name {
     One(Workload),
@@ -155,13 +154,13 @@ fn odd(text: &str) -> std::result::Result<u32, String> {
     }
 }
 
-/// Parses the payload size: at least a stamp, at most the default limit of brokers.
+/// Parses the payload size, which must be at least the size of a stamp and at most the default limit of brokers.
 fn payload(text: &str) -> std::result::Result<usize, String> {
     const MOST: usize = 1 << 20;
     let bytes: usize = text.parse().map_err(|_| "not a number".to_owned())?;
     if (STAMP_BYTES..=MOST).contains(&bytes) {
         Ok(bytes)
     } else {
-        Err(format!("{bytes} is not in {STAMP_BYTES}..={MOST}: a payload carries a stamp of {STAMP_BYTES} bytes"))
+        Err(format!("{bytes} is not {STAMP_BYTES} to {MOST}: a payload begins with a time of {STAMP_BYTES} bytes"))
     }
 }

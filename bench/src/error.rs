@@ -16,10 +16,8 @@ pub enum Error {
     Postgres {
         /// Operation that failed.
         operation: &'static str,
-        /// Error of Postgres or the driver.
         error: tokio_postgres::Error,
     },
-    /// A broker returned an error or could not be reached.
     #[error("{0}")]
     Broker(#[from] howdah_client::Error),
     /// Output could not be written.
@@ -27,13 +25,13 @@ pub enum Error {
     Output {
         /// Operation that failed.
         operation: String,
-        /// Error of the system.
+        /// Error of the operating system.
         error: io::Error,
     },
     /// A plot of the report could not be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// Jobs were lost, duplicated or unexpected.
+    /// Jobs were lost, delivered twice, or unexpected.
     #[error("{0}")]
     Faults(String),
     /// The benchmark was interrupted.

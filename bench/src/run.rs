@@ -20,7 +20,7 @@ use crate::{
 /// Runs the workloads and prints the results. `servers` are existing brokers to use, and `client` holds the settings to connect to
 /// them. The run ends when `stop` resolves; the processes that it started end before this function returns.
 ///
-/// Fails if any workload lost or duplicated a job or got an unexpected one, after it has printed all results.
+/// Prints all results, then fails if any workload lost or duplicated a job or got an unexpected one.
 pub async fn run(
     args: Args,
     servers: Vec<String>,

@@ -1,4 +1,4 @@
-//! The speed of this Postgres without Howdah, the baseline of all measurements.
+//! Measures the speed of this Postgres without Howdah, as the baseline of all measurements.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const BATCH: u32 = 500;
 const PINNED: &str = "SET search_path = howdah_yardstick; SET plan_cache_mode = force_generic_plan; SET jit = off; \
                       SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
 
-/// Path of a job through the tables.
+/// Table moves that a yardstick job makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// A job is stored as ready, claimed, and settled.
@@ -36,13 +36,13 @@ impl Variant {
     }
 }
 
-/// Measures the total jobs per second of this many connections.
+/// Measures the total rate of this many connections, in jobs per second.
 pub(crate) async fn measure(url: &str, variant: Variant, connections: u32, time: Duration) -> Result<f64> {
     let _bar = Bar::spinner(format!("yardstick: {}, {connections} connection(s)", variant.procedure()));
     let admin = Database::connect(url).await?;
     admin.execute(DROP, "cannot drop the schema of the yardstick").await?;
     admin.execute(SQL, "cannot create the schema of the yardstick").await?;
-    // Each measurement starts with few dirty pages.
+    // Checkpoint first, so that each measurement starts with few dirty pages.
     let _ = admin.execute("CHECKPOINT", "CHECKPOINT").await;
     let measured = run(&admin, variant, connections, time).await;
     admin.execute(DROP, "cannot drop the schema of the yardstick").await?;
@@ -74,7 +74,7 @@ async fn run(admin: &Database, variant: Variant, connections: u32, time: Duratio
     Ok(rate)
 }
 
-/// Measures the yardstick at the start of a run. The first row is the baseline.
+/// Measures the yardstick at the start of a run. The first returned row is the baseline.
 pub(crate) async fn rows(url: &str, time: Duration) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (variant, connections) in [(Variant::Cycle, 2), (Variant::Direct, 2), (Variant::Cycle, 1)] {

@@ -6,7 +6,7 @@ use std::{env, process::ExitCode};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Must run before any thread starts: this process may become Postgres, or the process that watches a worker.
+    // These checks must run before any thread starts: this process may become Postgres, or the process that watches a worker.
     if let Some(error) = howdah_cli::postgres::run_if_guard(env::args_os()) {
         eprintln!("howdah: {error}");
         return ExitCode::FAILURE;

@@ -2,7 +2,8 @@
 //!
 //! The initial environment of a process is visible to processes of the same user, and on Linux to its child processes
 //! (`/proc/PID/environ`). So commands that start other programs re-execute themselves without these variables, and receive the
-//! values through a pipe. Processes of the same user can then neither read nor trace them.
+//! values through a pipe. On Linux, other processes of the same user can then neither read the memory of these commands nor
+//! trace them.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +28,8 @@ const VALUES: [&str; 6] = [
     "HOWDAH_STORES",
 ];
 
-/// Variables with credentials of Postgres and OpenTelemetry. Only the worker `--sql` uses one of them, and it starts no programs.
+/// Variables with credentials of Postgres and OpenTelemetry. `howdah work --sql` keeps them in its environment: it needs
+/// PGPASSWORD, and starts no programs.
 const OF_LIBRARIES: [&str; 3] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "PGPASSWORD"];
 
 /// Variables with paths of files with credentials. They stay in the environment of this process, because every program of this
@@ -61,7 +63,7 @@ const COMMANDS_WITH_CHILDREN: [&str; 2] = ["work", "dev"];
 
 static PIPED: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
-/// Variables that are not passed to programs that this process starts.
+/// Returns the names of variables that are not passed to programs that this process starts.
 pub fn names() -> impl Iterator<Item = &'static str> {
     VALUES.into_iter().chain(OF_LIBRARIES).chain(OTHERS)
 }

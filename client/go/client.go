@@ -44,8 +44,8 @@ type Config struct {
 	// One entry may hold several addresses, separated by commas. If a broker is unreachable, the client uses the next
 	// one. Default: HOWDAH_SERVER, or else 127.0.0.1:7432.
 	Servers []string
-	// TLS configuration for `https://` addresses. Default: the files that the environment variables name (see
-	// [TLSFiles]), or else the system's root certificates.
+	// TLS configuration for `https://` addresses. Default: the files that HOWDAH_TLS_CA, HOWDAH_TLS_CLIENT_CERT and
+	// HOWDAH_TLS_CLIENT_KEY name (see [TLSFiles]), or else the system's root certificates.
 	TLS *tls.Config
 	// Token to authenticate each call.
 	Token Secret
@@ -141,11 +141,12 @@ func newClient(all *shared, store string) *Client {
 	return c
 }
 
-// InStore returns a client for one store of a broker that serves several: its calls concern that store alone, and its
-// jobs go there. Its workers get jobs of that store only; a worker of a client without a store gets jobs of all stores.
-// The two clients share connections, so close only one of them.
+// InStore returns a client for one of the stores that a broker serves. Its calls, jobs and workers use only that store.
+// A worker of a client without a store gets jobs of all stores. The new client shares the connections of this one, so
+// close only one of the two.
 func (c *Client) InStore(name string) (*Client, error) {
-	// gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
+	// The header `howdah-store` permits only printable ASCII, like all text metadata of gRPC. The broker checks whether
+	// the store exists.
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		text := fmt.Sprintf("%q is not the name of a store", name)
 		return nil, &Error{Code: codes.InvalidArgument, Field: "store", Message: text}
@@ -161,12 +162,14 @@ func (c *Client) Close() (err error) {
 	return err
 }
 
-// switchFrom switches to the next broker, unless another call has already switched from the broker with this index.
+// switchFrom makes the next broker the current one, unless another call has already switched away from the broker with
+// this index.
 func (c *Client) switchFrom(index int64) {
 	c.current.CompareAndSwap(index, (index+1)%int64(len(c.brokers)))
 }
 
-// tries returns how often a call may be sent. 0 means until its deadline, because its request key makes it idempotent.
+// tries returns the maximum number of attempts of a call. 0 means that an idempotent call with a request key is
+// repeated until its deadline.
 func (c *Client) tries(method string, request any) int {
 	if keyed, ok := request.(interface{ GetRequestKey() string }); ok && keyed.GetRequestKey() != "" {
 		return 0
@@ -199,7 +202,8 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 			sent = true
 			return conn.Invoke(ctx, method, request, reply, opts...)
 		})
-		// A stale token: the token file may have been replaced since it was read, so one more attempt reads it again.
+		// The broker refused the token. The token file may have been replaced since it was read, so one more attempt
+		// reads it again.
 		isStale := n == 1 && c.cfg.TokenFile != "" && isUnauthenticated(err)
 		if err == nil {
 			c.logUnansweredStores(method, header)
@@ -209,8 +213,8 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 			return err
 		case isStale:
 		case errors.Is(err, ErrRequestTooLarge):
-			// A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
-			// request, no broker has received it.
+			// A proxy refused the request because of its size. The path to another broker may have a higher limit. If
+			// every path refuses the request, no broker has received it.
 			if tooLarge++; tooLarge >= len(c.brokers) {
 				return err
 			}
@@ -226,7 +230,8 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 	}
 }
 
-// logUnansweredStores logs the stores that did not answer, so that the caller knows when a list is incomplete.
+// logUnansweredStores logs the stores that did not answer, because the response of a call for several stores is then
+// incomplete.
 func (c *Client) logUnansweredStores(method string, header metadata.MD) {
 	for _, stores := range header.Get("howdah-unanswered-stores") {
 		c.cfg.Logger.Warn("howdah: these stores did not answer: the response lacks their data, and a change did not reach them",

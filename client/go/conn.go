@@ -30,10 +30,10 @@ type broker struct {
 	name      string
 	target    string
 	transport credentials.TransportCredentials
-	// Connection for unary calls. Each stream opens a new connection, because this one may be broken without this being
-	// noticed yet.
+	// Connection for unary calls. A stream does not use it, but opens a new connection, because an existing one may be
+	// broken without the client having noticed.
 	conn *grpc.ClientConn
-	// Whether the broker was found to serve the same database as the other brokers.
+	// Whether the client has checked that the broker serves the same database as its other brokers.
 	checked atomic.Bool
 }
 
@@ -82,7 +82,7 @@ func (c *Client) dial(b *broker) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true,
 		}),
-		// With gRPC's default of 64 KiB, a stream of jobs would stall at each round trip.
+		// HTTP/2 flow-control windows. With gRPC's default of 64 KiB, a stream of jobs would stall at each round trip.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(c.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(c.cfg.MaxMessageBytes),
@@ -115,7 +115,7 @@ func TLSFiles(ca, cert, key string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// bearer adds the token to each call. It reads a token file each time, because the file may be replaced.
+// bearer adds the token to each call. It rereads a token file for each call, because the file may be replaced.
 type bearer struct{ c *Client }
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -136,11 +136,12 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }
 
-// RequireTransportSecurity returns false because newBroker has already checked the address.
+// RequireTransportSecurity returns false because newBroker has already refused addresses to which the token must not be
+// sent unencrypted.
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// inStore adds the client's store to the metadata of a call or stream. The token is added by the connection, but the
-// store is not, because clients of several stores share the connection.
+// inStore adds the client's store to the metadata of a call or stream. The connection adds the token but not the store,
+// because clients of several stores share the connection.
 func (c *Client) inStore(ctx context.Context) context.Context {
 	if c.store == "" {
 		return ctx
@@ -177,8 +178,8 @@ func (c *Client) compareDatabase(ctx context.Context, b *broker, conn *grpc.Clie
 	return nil
 }
 
-// Ping calls each broker. It fails if no broker answers, or if the brokers serve different databases. Without it, a
-// broker's database is checked before the broker's first use.
+// Ping calls each broker. It fails if no broker answers, or if the brokers serve different databases. A program need
+// not call Ping: the client also checks a broker's database before it first uses the broker.
 func (c *Client) Ping(ctx context.Context) error {
 	var all error
 	answers := 0
@@ -197,7 +198,8 @@ func (c *Client) Ping(ctx context.Context) error {
 	return all
 }
 
-// Reason returns a context for calls that change something. The broker records the text in its audit log.
+// Reason returns a context that gives the reason for the changes made with it. The broker records the text in its audit
+// log.
 func Reason(ctx context.Context, text string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "howdah-reason", url.PathEscape(text))
 }

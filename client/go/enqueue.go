@@ -160,8 +160,8 @@ func (c *Client) send(ctx context.Context, jobs []*howdahv1.NewJob, key string) 
 	return answer.GetJobs(), err
 }
 
-// markRepeatsNew reports jobs as new that an earlier attempt of the same call has stored. Only this call uses its request
-// key, so a job without a key that exists already can only come from such an attempt.
+// markRepeatsNew marks jobs as new if an earlier attempt of the same call stored them. The call's request key is
+// unique, so a job without a job key can only exist already because of such an attempt.
 func markRepeatsNew(answers []*howdahv1.EnqueuedJob, jobs []*howdahv1.NewJob) []*howdahv1.EnqueuedJob {
 	for i, answer := range answers {
 		if !answer.IsNew && jobs[i].Key == "" {

@@ -19,12 +19,12 @@ type Error struct {
 	Code codes.Code
 	// Human-readable message: the field, its value, and what to do.
 	Message string
-	// The invalid field, such as `jobs[3].task_type`; empty if the error is about no field.
+	// Path of the invalid field, such as `jobs[3].task_type`; empty if the error is not about a field.
 	Field string
 	// Machine-readable reason, such as INVALID_FIELD; empty if the error comes neither from the broker nor from a proxy
 	// that refuses the size of a request (REQUEST_TOO_LARGE).
 	Reason string
-	// Retry delay, if the broker sent one: the backlog of a task type is full.
+	// Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded; otherwise 0.
 	RetryAfter time.Duration
 	// The address of the broker; empty if no broker was called.
 	Broker string
@@ -111,7 +111,8 @@ func AsError(err error) error {
 	return e
 }
 
-// permanentErrors lists connection errors that a retry cannot fix: a part of gRPC's text, and the message and code for it.
+// permanentErrors lists connection errors that a retry cannot fix. Each entry has a substring of gRPC's error text, and
+// the message and code to return for it.
 var permanentErrors = []struct {
 	contains, message string
 	code              codes.Code
@@ -145,8 +146,8 @@ func (b *broker) withBroker(err error) error {
 	return e
 }
 
-// isTransient reports whether this package retries automatically. It does not for a full backlog, which the producer
-// should handle.
+// isTransient reports whether this package retries the failed call automatically. It returns false for a full backlog,
+// which the producer should handle.
 func isTransient(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.RetryAfter > 0 {
@@ -163,7 +164,8 @@ func isTransient(err error) bool {
 
 func isUnauthenticated(err error) bool { return errors.Is(err, &Error{Code: codes.Unauthenticated}) }
 
-// isRefusal reports whether the broker refuses the caller or the call, so that a new stream would fail in the same way.
+// isRefusal reports whether the broker refuses the caller or the request, so that a new stream would fail with the same
+// error.
 func isRefusal(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange, codes.PermissionDenied, codes.Unauthenticated,
@@ -173,7 +175,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// isDenied reports whether the broker refuses the credential for good: there is no token file that could be replaced.
+// isDenied reports whether the broker refuses the credential for good. A refused token from a file is not final,
+// because the file may be replaced.
 func (s *session) isDenied(err error) bool {
 	return errors.Is(err, &Error{Code: codes.PermissionDenied}) || isUnauthenticated(err) && s.c.cfg.TokenFile == ""
 }

@@ -12,7 +12,7 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// Runs one job and prints its result.
+// Runs one job in a worker and prints the job's result.
 func Example() {
 	client, err := howdah.New(howdah.Config{})
 	if err != nil {

@@ -21,7 +21,7 @@ type Job struct {
 	calls howdahv1.WorkerServiceClient
 }
 
-// JobOf makes a [Job] whose methods use the given calls. It is for workers that poll with PullJobs, and for tests. A
+// JobOf makes a [Job] whose methods call the given stub. It is for workers that poll with PullJobs, and for tests. A
 // [Worker] makes the jobs of its handlers itself.
 func JobOf(leased *howdahv1.LeasedJob, calls howdahv1.WorkerServiceClient) *Job {
 	return &Job{leased, calls}
@@ -40,8 +40,8 @@ func (j *Job) Progress(ctx context.Context, fraction float64, text string) error
 	return j.Report(ctx, &howdahv1.ProgressReport{Fraction: &fraction, Text: &text})
 }
 
-// SaveCheckpoint stores a checkpoint of at most 64 KiB with the job, replacing the previous one. However this attempt
-// ends, the next one finds it in its Checkpoint. It fails like [Job.Extend].
+// SaveCheckpoint stores a checkpoint of at most 64 KiB with the job, replacing the previous one. The next attempt of
+// the job gets it in [Job].Checkpoint, however this attempt ends. It fails like [Job.Extend].
 func (j *Job) SaveCheckpoint(ctx context.Context, state []byte) error {
 	return j.Report(ctx, &howdahv1.ProgressReport{Checkpoint: append([]byte{}, state...)})
 }
@@ -73,8 +73,8 @@ func resultError(results []*howdahv1.SettleResult, err error) error {
 // policy. [RetryAfter], [Fatal], [Snooze], [Release] and [NextStage] make errors with another effect.
 //
 // The context ends when the handler should abandon the job. Its [context.Cause] is then [ErrCancelled], [ErrTimeout],
-// [ErrLeaseLost] or [ErrStopping]. After the first three, the outcome of the handler has no effect, unless the lease
-// turns out to exist.
+// [ErrLeaseLost] or [ErrStopping]. After the first three, the handler's outcome has no effect. An exception is
+// [ErrLeaseLost] after a long disconnection: the outcome counts if the broker has kept the lease.
 type Handler func(ctx context.Context, job *Job) ([]byte, error)
 
 // JSON makes a handler whose payload and result are JSON. If the payload does not parse, the job is dead at once,
@@ -166,7 +166,8 @@ func NextStage(taskType string) error {
 
 var errNextStage = errors.New("next stage")
 
-// longestError is the maximum length of an error text that is sent. The broker truncates it to 16 KiB and marks it.
+// longestError is the maximum length of an error text that the client sends, in bytes. The broker truncates the text to
+// 16 KiB and marks it as truncated.
 const longestError = 32 << 10
 
 // OutcomeOf converts the return values of a handler to an outcome. It is for workers that settle with SettleJobs, and

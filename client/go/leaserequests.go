@@ -66,8 +66,8 @@ func (s *session) sendLeaseRequest(
 	}
 }
 
-// nextLeaseRequest returns the next extension or progress report to send, or nil. A second one for the same job waits
-// until the first is answered.
+// nextLeaseRequest returns the next extension or progress report to send, or nil. A second request for the same job
+// waits until the first is answered.
 func (s *session) nextLeaseRequest() *howdahv1.WorkRequest {
 	if s.oneByOne && slices.ContainsFunc(s.leaseRequests, func(r *leaseRequest) bool { return r.sent }) {
 		return nil

@@ -51,8 +51,8 @@ func notify(wake chan<- struct{}) {
 	}
 }
 
-// link is the connection of one stream. Each stream opens a new connection, because an existing one may be broken
-// without this being noticed yet.
+// link is a stream with its own connection. Each stream opens a new connection, because an existing one may be broken
+// without the client having noticed.
 type link struct {
 	ctx    context.Context
 	end    context.CancelCauseFunc
@@ -81,8 +81,9 @@ func (c *Client) link(ctx context.Context, b *broker, serve func(*link) error) e
 	return b.withBroker(err)
 }
 
-// duplex sends the messages that next returns and passes received ones to receive, until the stream ends. If next tells
-// it to leave the stream, the error is nil. After next has returned no message, a value on wake makes it ask again.
+// duplex sends the messages that next returns and passes received messages to receive, until the stream ends. If next
+// asks to leave the stream, duplex returns nil. After next has returned no message, duplex calls it again when wake has
+// a value.
 func duplex[Out, In any](
 	l *link, stream grpc.BidiStreamingClient[Out, In], wake <-chan struct{}, next func() (*Out, bool), receive func(*In),
 ) error {

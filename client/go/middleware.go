@@ -108,14 +108,15 @@ func (e *enqueueCallbacks) run(answers []*howdahv1.EnqueuedJob, err error) {
 
 type handlerKey struct{}
 
-// handling is the value that the context of a handler with middleware carries: the attempt and its session.
+// handling is a context value for middleware around a handler: the attempt that the handler runs, and the worker's
+// session.
 type handling struct {
 	s *session
 	a *attempt
 }
 
 // queueSettledCallbacks queues the functions that middleware registered with OnSettled for this attempt. The caller
-// holds the lock; [session.runSettledCallbacks] calls the functions without it.
+// holds the session's lock; [session.runSettledCallbacks] calls the functions later, without the lock.
 func (s *session) queueSettledCallbacks(a *attempt, err error) {
 	name, outcome := s.broker.name, a.outcome
 	for _, f := range a.onSettled {
@@ -123,7 +124,8 @@ func (s *session) queueSettledCallbacks(a *attempt, err error) {
 	}
 }
 
-// runSettledCallbacks calls the functions that queueSettledCallbacks has queued. The caller does not hold the lock.
+// runSettledCallbacks calls the functions that queueSettledCallbacks has queued. The caller must not hold the session's
+// lock.
 func (s *session) runSettledCallbacks() {
 	s.mu.Lock()
 	callbacks := s.settledCallbacks

@@ -17,7 +17,7 @@ type settled struct {
 	err     error
 }
 
-// watching returns middleware that sends the result of each outcome to the channel.
+// watching returns middleware that sends the broker's answer to each outcome to the channel found.
 func watching(found chan<- settled) []func(howdah.Handler) howdah.Handler {
 	return []func(howdah.Handler) howdah.Handler{func(next howdah.Handler) howdah.Handler {
 		return func(ctx context.Context, job *howdah.Job) ([]byte, error) {

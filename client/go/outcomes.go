@@ -13,18 +13,19 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// While at least eagerSettles Settle messages are unanswered, outcomes accumulate until they number a quarter of the
-// slots (1/slotFraction). The next message then takes all of them. So messages grow under load, and few slots are idle
-// because their outcomes wait. While maxSettles messages are unanswered, no outcome is sent.
+// Limits on Settle messages. While at least eagerSettles messages are unanswered, outcomes accumulate until they number
+// a quarter of the slots (1/slotFraction). The next message then takes all of them. So messages grow under load, and
+// few slots are idle because their outcomes wait. While maxSettles messages are unanswered, no outcome is sent.
 const eagerSettles, maxSettles, slotFraction = 4, 16, 4
 
-// maySettle returns whether another Settle message may be sent, given the numbers of unanswered messages, of outcomes to
-// send, and of the worker's slots.
+// maySettle returns whether another Settle message may be sent, given the numbers of unanswered messages, of outcomes
+// to send and of the worker's slots.
 func maySettle(unanswered, outcomes, slots int) bool {
 	return outcomes > 0 && (unanswered < eagerSettles || unanswered < maxSettles && outcomes*slotFraction >= slots)
 }
 
-// next returns the next message to send, or nil, and whether the worker must leave the stream.
+// next returns the next message of the worker to the broker, or nil. leave reports whether the worker must leave the
+// stream.
 func (s *session) next() (message *howdahv1.WorkRequest, leave bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,17 +53,18 @@ func (s *session) next() (message *howdahv1.WorkRequest, leave bool) {
 	return nil, reconnect || empty && s.stopping && stream.drained
 }
 
-// gather takes the outcomes of the next Settle message.
+// gather takes the outcomes for the next Settle message from the queue.
 func (s *session) gather() (outcomes []*howdahv1.Outcome) {
 	stream, bytes, ids, unanswered := s.stream, 0, map[int64]bool{}, new(int)
 	for len(s.unsent) > 0 && len(outcomes) < stream.maxOutcomes {
 		a := s.unsent[0]
 		if size := proto.Size(a.outcome); size > stream.maxBytes {
-			a.outcome = OutcomeOf(a.job, nil, fmt.Errorf("the result takes %d bytes; the limit is %d", size, stream.maxBytes))
+			a.outcome = OutcomeOf(a.job, nil,
+				fmt.Errorf("the result takes %d bytes; the broker accepts at most %d", size, stream.maxBytes))
 		}
 		bytes += proto.Size(a.outcome) + 16
-		// A Settle may name a job only once, but a job that was delivered again after a lost lease may have two
-		// outcomes.
+		// A Settle message may name a job only once. A job that was delivered again after a lost lease may have two
+		// outcomes, so the second one waits for a later message.
 		if len(outcomes) > 0 && (bytes > stream.maxBytes || ids[a.job.Id]) {
 			break
 		}
@@ -158,7 +160,7 @@ var errExited = errors.New("the handler ended its goroutine")
 
 func (a *attempt) lease() lease { return lease{a.job.Id, a.job.Token} }
 
-// lose ends the context of a handler whose lease is lost. The handler's outcome is dropped later.
+// lose ends the context of a handler whose lease is lost. When the handler returns, its outcome is dropped.
 func (s *session) lose(a *attempt, cause error) {
 	a.leaseLost = true
 	a.cancel(cause)

@@ -11,15 +11,15 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// run opens streams until the producer is closed and all requests are answered.
+// run is the goroutine of a producer. It opens streams until the producer is closed and all requests are answered.
 func (p *Producer) run() {
 	defer close(p.done)
 	for at := p.c.current.Load(); p.hasWork(); at++ {
 		at %= int64(len(p.c.brokers))
 		err := p.c.link(context.Background(), p.c.brokers[at], p.serve)
 		if p.requeueUnanswered() && err != nil {
-			// A proxy may have cut the stream because of its bytes. A unary call succeeds, or fails with
-			// ErrRequestTooLarge.
+			// A proxy may have cut the stream because it limits the bytes of a request. So these requests are sent by
+			// unary calls, which succeed or fail with ErrRequestTooLarge.
 			for request := p.nextResend(); request != nil; request = p.nextResend() {
 				p.call(request, errEnded)
 			}
@@ -29,7 +29,7 @@ func (p *Producer) run() {
 			p.c.switchFrom(at)
 			time.Sleep(p.retryBackoff.next())
 		} else if err != nil {
-			// The broker refuses either a request or the stream: single calls find out which.
+			// The broker refuses either one of the requests or the whole stream. Single unary calls show which.
 			for request, _ := p.next(); request != nil; request, _ = p.next() {
 				p.call(request, errEnded)
 			}
@@ -37,7 +37,7 @@ func (p *Producer) run() {
 	}
 }
 
-// hasWork waits until a request can be sent. It returns false when the producer is closed and all jobs are answered.
+// hasWork waits until there is a request to send. It returns false when the producer is closed and no request is left.
 func (p *Producer) hasWork() bool {
 	for {
 		p.mu.Lock()
@@ -50,7 +50,7 @@ func (p *Producer) hasWork() bool {
 	}
 }
 
-// serve sends requests until the stream breaks, or until the producer is closed and all requests are answered.
+// serve sends requests on one stream until it breaks, or until the producer is closed and all requests are answered.
 func (p *Producer) serve(l *link) error {
 	stream, err := howdahv1.NewJobServiceClient(l.conn).StreamEnqueue(l.ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *Producer) serve(l *link) error {
 	}, p.received)
 }
 
-// nextResend returns the next request to resend that was unanswered when its stream broke, or nil.
+// nextResend returns the next request to resend, or nil. Such a request was unanswered when its stream broke.
 func (p *Producer) nextResend() *request {
 	p.mu.Lock()
 	has := len(p.resend) > 0
@@ -80,8 +80,8 @@ func (p *Producer) nextResend() *request {
 	return next
 }
 
-// next returns the next request to send, or nil, and whether to leave the stream because the producer is closed and all
-// requests are answered.
+// next returns the next request to send, or nil. It also reports whether to leave the stream, because the producer is
+// closed and all requests are answered.
 func (p *Producer) next() (*request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *Producer) next() (*request, bool) {
 	return next, false
 }
 
-// setBroker records the broker to which the request is sent.
+// setBroker records the broker to which the request is sent, for the OnEnqueued functions of middleware.
 func (r *request) setBroker(b *broker) {
 	for _, receipt := range r.receipts {
 		receipt.callbacks.setBroker(b)
@@ -119,7 +119,7 @@ func (r *request) cost() (bytes int64) {
 	return bytes
 }
 
-// gather makes a request of as many queued submissions as fit into one, at least one.
+// gather makes a request of as many queued submissions as fit into one, but at least one.
 func (p *Producer) gather() *request {
 	r := &request{message: &howdahv1.StreamEnqueueRequest{RequestKey: newRequestKey()}}
 	bytes := int64(0)
@@ -183,7 +183,7 @@ func (p *Producer) call(r *request, err error) {
 	p.resolve(r, nil, nil)
 }
 
-// resolve delivers the answer of a request to its receipts.
+// resolve gives each receipt of a request its part of the answer.
 func (p *Producer) resolve(r *request, answers []*howdahv1.EnqueuedJob, err error) {
 	if err == nil && len(answers) != len(r.message.Jobs) && r.receipts != nil {
 		err = &Error{Code: codes.Internal, Message: "the broker's answer has the wrong number of jobs"}

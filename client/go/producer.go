@@ -42,8 +42,8 @@ type Producer struct {
 	retryBackoff backoff
 }
 
-// request is one request with the jobs of one or more submissions. It is repeated unchanged, with its request key,
-// until it is answered.
+// request is one request of a producer, with the jobs of one or more submissions. It is repeated unchanged, with its
+// request key, until it is answered.
 type request struct {
 	message  *howdahv1.StreamEnqueueRequest
 	receipts []*Receipt
@@ -103,7 +103,8 @@ func (p *Producer) EnqueueAll(ctx context.Context, jobs ...*howdahv1.NewJob) ([]
 }
 
 // Submit queues jobs, which are stored atomically. It waits only while the queue is full (backpressure). Wait on the
-// receipt to learn whether the jobs are stored. Middleware of the client gets the answers only by [OnEnqueued].
+// receipt to learn whether the jobs are stored. Enqueue middleware of the client does not see the answers as return
+// values; it gets them from [OnEnqueued].
 func (p *Producer) Submit(ctx context.Context, jobs ...*howdahv1.NewJob) (receipt *Receipt, err error) {
 	var enqueue EnqueueFunc = func(ctx context.Context, jobs []*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 		receipt, err = p.submit(ctx, jobs)
@@ -141,7 +142,7 @@ func (p *Producer) submit(ctx context.Context, jobs []*howdahv1.NewJob) (*Receip
 	return r, nil
 }
 
-// Flush waits until all earlier submissions are answered. Later submissions wait for the flush.
+// Flush waits until all earlier submissions are answered. Submissions made during a flush wait until it ends.
 func (p *Producer) Flush(ctx context.Context) error {
 	err := p.budget.Acquire(ctx, p.cfg.MaxQueuedBytes)
 	if err == nil {

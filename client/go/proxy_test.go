@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// proxy forwards connections to the broker. A test can cut them, and let it refuse new ones.
+// proxy forwards connections to the broker. A test can cut all connections, and can refuse new ones.
 type proxy struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -57,7 +57,7 @@ func (p *proxy) pass(from net.Conn) {
 	both.Wait()
 }
 
-// set cuts all connections. It also sets whether new connections are refused.
+// set cuts all connections, and sets whether new connections are refused.
 func (p *proxy) set(refuses bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,17 +19,17 @@ const (
 	settleTimeout = time.Minute
 	// Time that a stopping worker waits for the broker's answer to its drain request.
 	drainTimeout = 5 * time.Second
-	// Time that handlers have to end after their contexts have ended. Then their jobs are released, and the broker has
-	// releaseTimeout to confirm the releases.
+	// Time that handlers have to return after a stop has ended their contexts. Then their jobs are released, and the
+	// broker has releaseTimeout to confirm the releases.
 	handlerTimeout, releaseTimeout = time.Second, 5 * time.Second
-	// Time that a stop waits for the confirmation of an outcome once no handler runs.
+	// Time that a stop waits for the broker's next confirmation of an outcome, once no handler runs.
 	confirmTimeout = 30 * time.Second
 )
 
 // lease identifies the right to run one attempt of one job: job id and fencing token.
 type lease struct{ id, token int64 }
 
-// attempt is a job that the worker holds, or whose outcome is not confirmed yet.
+// attempt is a delivered job from its arrival until the broker has confirmed its outcome.
 type attempt struct {
 	job       *Job
 	taskType  *typeSlots
@@ -42,7 +42,7 @@ type attempt struct {
 	refused   bool              // The broker has refused the handler's outcome, and outcome is the nack that replaces it.
 	unary     bool              // The outcome is sent by SettleJobs.
 	broker    *broker           // The broker that sent the job.
-	// Functions that middleware has passed to OnSettled.
+	// Functions that handler middleware has passed to OnSettled.
 	onSettled []onSettled
 }
 
@@ -93,11 +93,11 @@ type session struct {
 	stopping       bool
 	retryBackoff   backoff
 	confirmTimer   *time.Timer // Ends the worker when a stop has waited too long for a confirmation.
-	// Functions of middleware that runSettledCallbacks must call without the lock.
+	// OnSettled functions of middleware, which runSettledCallbacks calls without the lock.
 	settledCallbacks []func()
 }
 
-// after runs f with the lock after this time, unless the worker has ended.
+// after calls f, with the session's lock held, when d has passed. It does nothing if the worker has ended by then.
 func (s *session) after(d time.Duration, f func()) *time.Timer {
 	return time.AfterFunc(d, func() {
 		s.mu.Lock()
@@ -110,7 +110,7 @@ func (s *session) after(d time.Duration, f func()) *time.Timer {
 }
 
 // stateChanged wakes the sender, and ends a stopping worker when all jobs are settled. Call it after each change of the
-// state, with the lock.
+// session's state, with the lock held.
 func (s *session) stateChanged() {
 	notify(s.wake)
 	if s.stopping && len(s.held) == 0 && !s.isOpen {
@@ -121,7 +121,7 @@ func (s *session) stateChanged() {
 	}
 }
 
-// subscribe returns the first message of a stream.
+// subscribe returns the Subscribe message, the first message of a stream.
 func (s *session) subscribe() *howdahv1.Subscribe {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,8 @@ func (s *session) subscribe() *howdahv1.Subscribe {
 			first.Windows = append(first.Windows, window)
 		}
 	}
-	// A message may name a job only once. If a job has two leases, this is the one whose handler runs.
+	// A Subscribe may name a job only once. If the worker has two leases of a job, it names the lease whose handler
+	// runs.
 	tokens := map[int64]int64{}
 	for key, a := range s.held {
 		if _, known := tokens[key.id]; !a.leaseLost && (!known || a.outcome == nil) {
@@ -194,7 +195,7 @@ func (s *session) streamEnded() {
 		if s.welcomes != last {
 			return
 		}
-		s.log.Warn("howdah: no stream to a broker within the session's grace time: the leases may be lost")
+		s.log.Warn("howdah: could not reconnect to a broker within the session's grace time: the leases may be lost")
 		s.cancelHandlers(ErrLeaseLost) // Outcomes of the handlers still count, because the broker may have kept the leases.
 		s.handlerCtx, s.cancelHandlers = context.WithCancelCause(s.baseCtx)
 		if s.stopping && s.running == 0 {

@@ -10,7 +10,7 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// held is a worker with one running job, whose handler returns the error sent to the channel end.
+// held is a worker with one running job. Its handler returns the error that the test sends to the channel end.
 type held struct {
 	id     int64
 	stop   func() error
@@ -35,7 +35,7 @@ func hold(t *testing.T, client *howdah.Client, cfg howdah.WorkerConfig) *held {
 		return nil, <-h.end
 	}, 1)
 	h.stop = run(t, worker)
-	// Another client enqueues the job, because the test may cut the connections of the worker's client.
+	// The job is enqueued by a separate client, because the test may cut the connections of the worker's client.
 	_, err := connect(t).Enqueue(t.Context(), typeName(t), nil)
 	must(t, err)
 	h.id = <-started

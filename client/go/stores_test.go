@@ -85,7 +85,7 @@ func TestJobsGoToTheStoreThatTheClientNames(t *testing.T) {
 	}
 }
 
-// slowStore is a fake broker that reports two stores that did not answer.
+// slowStore is a fake broker whose responses report two stores that did not answer.
 type slowStore struct {
 	howdahv1.UnimplementedJobServiceServer
 }

@@ -82,7 +82,7 @@ func (s *session) finishUnarySettle(sent []*attempt, results []*howdahv1.SettleR
 		u.waiting = append(sent, u.waiting...)
 		return false
 	case err != nil: // A broker that refuses SettleJobs may still accept the outcomes on a stream.
-		s.log.Warn("howdah: outcomes were refused; sending them on the stream", "error", err)
+		s.log.Warn("howdah: a call with outcomes was refused; sending the outcomes on the stream", "error", err)
 	}
 	for _, a := range sent {
 		if a.unary {

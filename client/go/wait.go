@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// Longest WaitJobs call. A wait consists of many calls, because proxies end calls after 15 s (Envoy) to a minute,
-	// and a broker that disappears silently is noticed at the end of a call.
+	// Longest single WaitJobs call. A wait consists of many calls, because proxies end calls after 15 s (Envoy) to a
+	// minute. Also, a broker that disappears silently is noticed only at the end of a call.
 	longestWaitCall = 10 * time.Second
-	// Time after the end of a WaitJobs call in which the broker must answer, before it counts as silent.
+	// Time that the broker has to answer after the wait time of a WaitJobs call has passed, before it counts as silent.
 	waitSlack = 2 * time.Second
 )
 
-// errWaitOver is the broker's answer when the timeout of a WaitJobs call passes before all jobs have ended.
+// errWaitOver is the broker's answer if the wait time of a WaitJobs call passes before all jobs have ended.
 var errWaitOver error = &Error{Code: codes.DeadlineExceeded, Reason: "DEADLINE_EXCEEDED"}
 
 // Wait yields each job once, with its result, as soon as it is finished or dead. It ends after the last job, or with an
@@ -87,7 +87,8 @@ func (w *waiting) nextTimes(ctx context.Context) (wait, timeout time.Duration) {
 	return min(share*3/4, longestWaitCall), max(waitSlack/2, min(share, longestWaitCall+waitSlack))
 }
 
-// call makes one WaitJobs call. It returns done when all jobs have ended, or when the caller stops the iteration.
+// call makes one WaitJobs call, and passes ended jobs to yield. It returns done when all jobs have ended, or when the
+// caller stops the iteration.
 func (w *waiting) call(
 	ctx context.Context, wait, timeout time.Duration, yield func(*howdahv1.Job, error) bool,
 ) (done bool, err error) {

@@ -32,8 +32,8 @@ type WorkerConfig struct {
 	Middleware []func(Handler) Handler
 	// Labels for operators, such as host or version. At most 15, of 200 bytes.
 	Labels map[string]string
-	// Time that a stop waits for handlers. After it their contexts end; a second later, the jobs of handlers that still
-	// run are released. Default: 30 s.
+	// Time that a stop waits for handlers. Then the contexts of handlers end, and a second later the jobs of handlers
+	// that still run are released. Default: 30 s.
 	StopTimeout time.Duration
 	// Silence after which the broker counts the worker as lost: 10 s to 1 h. The worker answers the broker's heartbeat,
 	// also while handlers run. Default: the broker's setting, 60 s.
@@ -89,7 +89,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case s.ctx.Err() != nil:
 			return s.result()
 		case err == nil || !s.stream.reconnectAt.IsZero() && errors.Is(err, errEnded):
-			// The broker has asked the worker to reconnect.
+			// The broker has asked the worker to reconnect, so the next stream opens at reconnectAt, without a backoff.
 		case isRefusal(err) && (s.id == "" || s.isDenied(err)):
 			s.log.Error("howdah: the broker refuses this worker", "error", err)
 			s.giveUp()
@@ -136,7 +136,7 @@ func (s *session) serve(l *link) error {
 	}
 	s.welcome(l.broker, welcome)
 	defer s.streamEnded()
-	// The stream ends after three ping intervals without a message.
+	// The worker ends the stream after three of the broker's ping intervals without a message.
 	silence := 3 * cmp.Or(welcome.PingInterval.AsDuration(), 10*time.Second)
 	l.alarm.Reset(silence)
 	return duplex(l, stream, s.wake, s.next, func(message *howdahv1.WorkResponse) {
@@ -145,7 +145,7 @@ func (s *session) serve(l *link) error {
 	})
 }
 
-// call waits for a slot and runs the handler. A panic counts as a failure.
+// call waits for a slot, runs the handler and returns its outcome. A panic counts as a failure.
 func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	job := a.job
 	defer func() {
@@ -170,7 +170,8 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	return outcome
 }
 
-// giveUp tells the handlers to stop, after the broker has refused the worker, and waits for them for handlerTimeout.
+// giveUp ends a worker that the broker has refused. It tells the handlers to stop, and waits for them for at most
+// handlerTimeout.
 func (s *session) giveUp() {
 	s.mu.Lock()
 	s.cancelHandlers(ErrLeaseLost)
@@ -199,7 +200,7 @@ func (s *session) close() {
 	s.cancelHandlers(ErrStopping)
 }
 
-// result returns an error if handlers still run or outcomes are unconfirmed.
+// result returns the error of [Worker.Run] if handlers still run or outcomes are unconfirmed.
 func (s *session) result() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

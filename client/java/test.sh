@@ -9,7 +9,7 @@ cd "$(dirname "$0")"
 
 echo '=== build, test, package'
 ./maven -B -q clean package "$@"
-# Only compiles the conformance adapter, to check that it matches the client. howdah-conformance runs it.
+# Only compiles the conformance adapter, to check that it compiles with the client. howdah-conformance runs the adapter.
 conformance/prepare.sh
 
 echo '=== use the package from an empty project'

@@ -38,7 +38,7 @@ echo '=== build'
 rm -rf dist
 "$tools/python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log" && exit 1; }
 wheel=$(echo dist/*.whl)
-# Not grep -q, which closes the pipe at once: SIGPIPE would kill unzip.
+# Does not use grep -q, which closes the pipe at the first match: SIGPIPE would kill unzip.
 unzip -l "$wheel" | grep 'howdah/v1/job_pb2.pyi' >/dev/null
 "$tools/pip" install --quiet --force-reinstall --no-deps "$wheel"
 "$tools/pip" install --quiet "$wheel"
@@ -48,7 +48,7 @@ echo '=== checks'
 "$tools/ruff" format --check --quiet . ../../examples/thumbnails/python
 "$tools/mypy"
 
-# Runs in another directory, to test the installed package instead of the sources.
+# The tests run in another directory, to test the installed package instead of the sources.
 echo '=== tests'
 (cd "$work" && "$tools/python" -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests" "$@")
 
@@ -91,7 +91,7 @@ $django || echo '!!! There is no Python 3.12: howdah.django is NOT tested.'
 
 for protobuf in 4.25 5 6 7; do
     grpcio=grpcio
-    # Also tests the oldest supported pair.
+    # The oldest supported protobuf is tested together with the oldest supported grpcio.
     [[ $protobuf != 4.25 ]] || grpcio=grpcio==1.60.2
     environment "protobuf-$protobuf" "protobuf==$protobuf.*" "$grpcio" googleapis-common-protos pytest pytest-asyncio
     "$work/protobuf-$protobuf/bin/pip" install --quiet --force-reinstall --no-deps "$wheel"

@@ -25,10 +25,10 @@ project=$work/project readme=$work/howdah-client-$version/README.md
     for crate in howdah-proto howdah-client; do
         printf '%s = { path = "%s" }\n' "$crate" "$work/$crate-$version"
     done
-    # The project is not part of the surrounding workspace.
+    # An empty [workspace] table, so that the project does not belong to the surrounding workspace.
     printf '\n[workspace]\n'
 } >"$project/Cargo.toml"
-# With the repository's Cargo.lock, the project uses crate versions that are already downloaded.
+# The project uses the repository's Cargo.lock, so that cargo needs only crate versions that are already downloaded.
 cp Cargo.lock "$project/"
 for name in worker producer; do
     sed -n "/^\/\/ src\/bin\/$name.rs$/,/^\`\`\`$/{/^\`\`\`/d;p}" "$readme" >"$project/src/bin/$name.rs"

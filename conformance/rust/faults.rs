@@ -10,7 +10,7 @@ use serde_json::Value;
 
 static SELECTED: LazyLock<String> = LazyLock::new(|| env::var("HOWDAH_CONFORMANCE_FAULT").unwrap_or_default());
 
-/// Whether this fault is selected.
+/// Whether the environment variable selects the fault `name`.
 pub(crate) fn has(name: &str) -> bool {
     *SELECTED == name
 }
@@ -43,7 +43,7 @@ pub(crate) fn worker(worker: &Worker, handle: &WorkerHandle) {
     if has("forgets_to_resume") {
         let (worker, mut handle) = (worker.clone(), handle.clone());
         tokio::spawn(async move {
-            // A new worker has a new session, and does not report the leases of the previous one.
+            // The new worker gets a new session, and does not report the leases of the previous worker.
             while let WorkerState::Connected { .. } = handle.connected().await {
                 while matches!(handle.state(), WorkerState::Connected { .. }) {
                     tokio::task::yield_now().await;

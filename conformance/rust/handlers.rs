@@ -1,4 +1,5 @@
-//! Handlers that send the event `started` and wait until the runner's command `finish` gives their outcome.
+//! Handlers that send the event `started`, and then wait for the runner's command `finish`, which contains their
+//! outcome.
 
 use std::{
     sync::{
@@ -66,7 +67,7 @@ impl Middleware for Around {
     }
 }
 
-/// Adds the handler of a task type to a worker.
+/// Adds a handler for a task type to a worker.
 pub(crate) fn add(
     adapter: Arc<Adapter>,
     client: &Client,

@@ -44,7 +44,7 @@ fn list<'v>(of: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
     of[field].as_array().into_iter().flatten()
 }
 
-/// Applies a setting to a builder if it has a value.
+/// Calls a builder's setter if the optional setting has a value.
 fn with<B, V>(builder: B, value: Option<V>, set: impl FnOnce(B, V) -> Result<B>) -> Result<B> {
     match value {
         Some(value) => set(builder, value),

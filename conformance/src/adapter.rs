@@ -87,7 +87,7 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Sends a command and waits for the answer.
+    /// Sends a command to the adapter and waits for the answer.
     pub(crate) async fn command(
         &self,
         verb: &str,
@@ -97,7 +97,7 @@ impl Adapter {
         self.answer(verb, self.send(verb, fields)?, within).await
     }
 
-    /// Sends a command. The returned receiver gets the answer.
+    /// Sends a command to the adapter. The returned receiver gets the answer.
     pub(crate) fn send(&self, verb: &str, fields: Map<String, Value>) -> Result<oneshot::Receiver<Value>, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut command = fields;
@@ -145,7 +145,8 @@ impl Adapter {
         rustix::process::kill_process(pid, signal).map_err(|error| error.to_string())
     }
 
-    /// Waits for the end of the process, and returns its status, such as `exit status: 0`.
+    /// Waits until the adapter's process has ended, and returns its status, such as `exit status: 0`. Returns `None`
+    /// after the timeout.
     pub(crate) async fn exit(&self, within: Duration) -> Option<String> {
         let mut ended = self.ended.clone();
         let wait = ended.wait_for(Option::is_some);
@@ -156,7 +157,7 @@ impl Adapter {
         self.ended.borrow().is_some() || self.waiting.lock().closed
     }
 
-    /// The adapter's log so far.
+    /// Returns the standard error of the adapter so far.
     pub(crate) fn logged(&self) -> String {
         self.stderr.lock().clone()
     }
@@ -177,7 +178,7 @@ fn watch_end(child: &Arc<tokio::sync::Mutex<Child>>) -> watch::Receiver<Option<S
     let (sender, ended) = watch::channel(None);
     let child = Arc::downgrade(child);
     tokio::spawn(async move {
-        // This task has only a weak reference to the process, so that dropping the adapter kills it.
+        // Hold only a weak reference to the process, so that dropping the adapter kills it.
         while let Some(child) = child.upgrade() {
             let status =
                 tokio::time::timeout(Duration::from_millis(50), async { child.lock().await.wait().await }).await;
@@ -205,7 +206,7 @@ async fn read_answers(stdout: impl AsyncRead + Unpin, events: Log, waiting: Arc<
         } else if let Some(sender) =
             value.get("id").and_then(Value::as_u64).and_then(|id| waiting.lock().answers.remove(&id))
         {
-            // Sending fails if the runner no longer waits for this answer, as after a timeout.
+            // Sending fails if the runner no longer waits for this answer, for example after a timeout.
             let _ = sender.send(value);
         } else {
             waiting.lock().other_lines.push(line);

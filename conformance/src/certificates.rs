@@ -1,5 +1,5 @@
-//! Certificates for the scenarios with TLS: of a CA, a broker and a client, and of another CA that has signed neither of the
-//! two.
+//! Certificates for the scenarios with TLS: a CA, a broker and a client signed by it, and another CA that has signed no
+//! certificate.
 
 use std::{fs, path::Path};
 

@@ -39,8 +39,8 @@ pub fn from_json(of: MessageDescriptor, json: &Value) -> Result<DynamicMessage, 
     DynamicMessage::deserialize(of, json).map_err(|error| error.to_string())
 }
 
-/// Rewrites `camelCase` field names of a JSON message to the `snake_case` names of the protocol. Returns a value that is not a
-/// message of this type unchanged.
+/// Rewrites `camelCase` field names of a JSON message to the `snake_case` names of the protocol. Returns the value unchanged if
+/// it is not a message of this type.
 pub(crate) fn normal(of: &MessageDescriptor, json: &Value) -> Value {
     from_json(of.clone(), json).map_or_else(|_| json.clone(), |message| to_json(&message))
 }
@@ -59,7 +59,7 @@ pub fn decode(of: MessageDescriptor, bytes: Bytes) -> Option<DynamicMessage> {
     DynamicMessage::decode(of, bytes).ok()
 }
 
-/// The name of a code, such as `INVALID_ARGUMENT`.
+/// The protocol's name of a gRPC status code, such as `INVALID_ARGUMENT`.
 pub fn code(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {
@@ -71,7 +71,7 @@ pub fn code(code: Code) -> String {
     name
 }
 
-/// Makes a call with one request, and returns all of its answers.
+/// Makes a gRPC call with one request, and returns all of its responses.
 pub async fn call(connection: Connection, method: &str, request: &Value) -> Result<Vec<Value>, Status> {
     let found = self::method(method).ok_or_else(|| Status::unimplemented(format!("unknown method {method}")))?;
     let request = from_json(found.input(), request).map_err(Status::invalid_argument)?;
@@ -87,7 +87,7 @@ pub async fn call(connection: Connection, method: &str, request: &Value) -> Resu
     Ok(all)
 }
 
-/// A codec for the messages of one type.
+/// A codec for the protobuf messages of one type.
 struct ByName(MessageDescriptor);
 
 impl Codec for ByName {

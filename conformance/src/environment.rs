@@ -29,13 +29,13 @@ const PIPE: usize = 256 << 10;
 pub(crate) struct BrokerAddress {
     pub(crate) proxy: Proxy,
     pub(crate) rewrites: Rewrites,
-    /// The broker, if only this scenario uses it. `None` for a shared broker, and before a dedicated broker has started.
+    /// The broker process, if only this scenario uses it. `None` for a shared broker, and before a dedicated broker has
+    /// started.
     pub(crate) dedicated: Option<Broker>,
     upstream: Arc<Mutex<Option<SocketAddr>>>,
     pub(crate) config: BrokerConfig,
 }
 
-/// The environment of one scenario.
 pub(crate) struct Environment<'w> {
     pub(crate) world: &'w World,
     pub(crate) adapter: &'w Adapter,
@@ -47,7 +47,7 @@ pub(crate) struct Environment<'w> {
     pub(crate) secrets: Vec<String>,
 }
 
-/// The predefined variables of a scenario, and its secrets.
+/// The variables that exist at the start of a scenario, and the tokens that must not be logged.
 pub(crate) struct Predefined {
     pub(crate) variables: Variables,
     secrets: Vec<String>,
@@ -129,7 +129,7 @@ impl<'w> Environment<'w> {
         self.addresses.get_mut(name).ok_or_else(|| format!("the scenario has no broker {name}"))
     }
 
-    /// The session ids seen on the wire, which are secrets too.
+    /// Returns the session ids seen on the wire. Session ids are secrets, like tokens.
     pub(crate) fn sessions(&self) -> Vec<String> {
         let session = |seen: &serde_json::Value| {
             let id = seen.pointer("/message/welcome/session_id")?.as_str()?;
@@ -140,7 +140,7 @@ impl<'w> Environment<'w> {
 }
 
 impl BrokerAddress {
-    /// Starts the scenario's broker of this name.
+    /// Starts the broker that the scenario file defines under this name.
     pub(crate) async fn start(&mut self, world: &World, name: &str, variables: &Variables) -> Result<(), String> {
         let fill = |arg: &String| {
             let filled = variables.fill(&json!(arg))?;

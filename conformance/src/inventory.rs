@@ -1,4 +1,4 @@
-//! Inventory of the calls and fields of the protocol that were sent between clients and brokers during the run.
+//! Inventory of the protocol's calls and fields that clients and brokers sent during the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use crate::dynamic::POOL;
 
 const EXCUSED: &str = include_str!("../excused.yaml");
 
-/// Calls and fields that no scenario has to cover, with the reason (`excused.yaml`). A field is excused by its own name or by
-/// its message's name.
+/// Calls and fields that no scenario has to cover, with the reason, read from `excused.yaml`. A field is excused by its own
+/// name or by the name of its message.
 #[derive(Deserialize)]
 struct Excused {
     /// Calls and fields that no scenario covers.
@@ -27,14 +27,14 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// Records a call and the fields of its message.
+    /// Records as covered a call and the fields of its message.
     pub(crate) fn record(&self, method: &MethodDescriptor, message: &DynamicMessage) {
         let mut seen = self.seen.lock();
         seen.insert(call_name(method));
         fields_set(message, &mut seen);
     }
 
-    /// Records a call or a field that a scenario declares as covered, because its wire is encrypted.
+    /// Records a call or a field that a scenario declares as covered, because the scenario's connection is encrypted.
     pub(crate) fn declare(&self, name: &str) {
         self.seen.lock().insert(name.to_owned());
     }
@@ -72,7 +72,7 @@ fn call_name(method: &MethodDescriptor) -> String {
     format!("{}/{}", method.parent_service().name(), method.name())
 }
 
-/// All calls and fields of the protocol.
+/// Names of all calls and fields of the protocol.
 fn everything() -> BTreeSet<String> {
     let ours = |package: &str| package == "howdah.v1";
     let services = POOL.services().filter(|service| ours(service.package_name()));

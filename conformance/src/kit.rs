@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, stdin};
 /// Writes a whole line to standard output and flushes it.
 pub fn write(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // A failed write means that the runner has ended. Then standard input ends too, which ends the adapter.
+    // Ignore a failed write: the runner has ended, so standard input ends too and the adapter stops.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -34,19 +34,19 @@ pub async fn serve<F: Future<Output = Result<Value, Value>> + Send + 'static>(ha
     }
 }
 
-/// Spans recorded in memory.
+/// Trace spans of this process, recorded in memory.
 #[derive(Clone, Debug)]
 pub struct Spans(InMemorySpanExporter);
 
 impl Spans {
-    /// Records the spans of this process from now on.
+    /// Starts to record the trace spans of this process.
     pub fn keep() -> Self {
         let spans = InMemorySpanExporter::default();
         global::set_tracer_provider(SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build());
         Self(spans)
     }
 
-    /// Returns the spans that finished since the last call, as the answer to the command `spans`.
+    /// Returns the spans that ended since the last call, as the answer to the adapter command `spans`.
     pub fn take(&self) -> Value {
         let spans = self.0.get_finished_spans().unwrap_or_default();
         self.0.reset();
@@ -54,14 +54,14 @@ impl Spans {
     }
 }
 
-/// The current trace context as a `traceparent`.
+/// Returns the current trace context as a `traceparent` header; `None` without a span.
 pub fn current_trace() -> Option<String> {
     let mut carrier = HashMap::new();
     TraceContextPropagator::new().inject_context(&Context::current(), &mut carrier);
     carrier.remove("traceparent")
 }
 
-/// Trace context of a `traceparent`. Returns the current context if the text is not valid.
+/// Parses the trace context of a `traceparent` header. Returns the current context if the text is not valid.
 pub fn remote_trace(traceparent: &str) -> Context {
     let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
     TraceContextPropagator::new().extract(&carrier)

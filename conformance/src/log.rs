@@ -30,7 +30,7 @@ impl Log {
         read(&self.entries.lock())
     }
 
-    /// Waits until `find` returns a value for the list. Returns `None` after the timeout.
+    /// Waits until `find` returns a value for the entries of the log. Returns `None` after the timeout.
     pub(crate) async fn wait<R>(&self, within: Duration, mut find: impl FnMut(&[Value]) -> Option<R>) -> Option<R> {
         let mut length = self.length.subscribe();
         let search = async {

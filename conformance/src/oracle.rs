@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::dynamic;
 
-/// Time between two repetitions of the call.
+/// Pause between two repetitions of a call.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// Repeats a call until `wanted` accepts the answers. Returns the reason of the last failure after the timeout.
+/// Repeats a gRPC call until `wanted` accepts its responses. After the timeout, returns the reason of the last failure.
 pub(crate) async fn until(
     address: &str,
     method: &str,

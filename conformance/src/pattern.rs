@@ -10,7 +10,8 @@
 
 use serde_json::Value;
 
-/// Checks that a value matches. The error names the path of the first mismatch, which begins with `at`.
+/// Checks that a value matches a pattern. The error names the path of the first mismatch; `at` is the start of this
+/// path.
 pub(crate) fn check(pattern: &Value, value: &Value, at: &str) -> Result<(), String> {
     match pattern {
         Value::Object(fields) => {
@@ -80,7 +81,7 @@ fn same(pattern: &Value, value: &Value) -> bool {
     if value.is_null() {
         return is_zero(pattern);
     }
-    // A 64-bit number is a string in the JSON of protocol buffers.
+    // Protobuf's JSON writes 64-bit integers as strings, so compare a number with a string by value.
     pattern == value
         || (pattern.is_number() != value.is_number() && number(pattern).is_some() && number(pattern) == number(value))
         || (pattern.is_number() && value.is_number() && number(pattern) == number(value))
@@ -97,7 +98,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Formats a value for a message, cut to 400 bytes.
+/// Formats a value for an error message, cut to 400 bytes.
 pub(crate) fn short(value: &Value) -> String {
     let text = value.to_string();
     if text.len() <= 400 {

@@ -9,12 +9,12 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The broker's side of a connection through the proxy.
+/// The connection from the proxy to the broker, for one client connection.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Function that opens the broker's side of a connection.
+/// Opens a connection from the proxy to the broker.
 pub(crate) type Dial = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>> + Send + Sync>;
 
 /// The active faults.
@@ -22,19 +22,20 @@ pub(crate) type Dial = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Bo
 struct State {
     stalls_to_broker: bool,
     stalls_to_client: bool,
-    /// Whether new connections are closed at once.
+    /// Whether the proxy closes new connections at once.
     refuses: bool,
-    /// Counter. Each change closes the existing connections.
+    /// Number of `cut` faults so far. Each change closes the existing connections.
     cut: u64,
-    /// Counter. Each change closes the broker's side of the existing connections. The client's side stays open and silent.
+    /// Number of `half_open` faults so far. Each change closes the broker's side of the existing connections, while the
+    /// client's side stays open and silent.
     half_open: u64,
 }
 
-/// Names of the faults in scenarios.
+/// Names by which scenarios inject faults.
 pub(crate) const FAULTS: &[&str] =
     &["cut", "refuse", "stall", "stall_to_broker", "stall_to_client", "half_open", "heal"];
 
-/// One address to which clients connect.
+/// A proxy at one address to which clients connect.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     state: watch::Sender<State>,
@@ -59,7 +60,7 @@ impl Proxy {
         Ok(Self { address, state, accepts })
     }
 
-    /// Injects a fault, or ends faults by `heal`. Returns false if the name does not exist.
+    /// Injects a fault, or ends all faults with the name `heal`. Returns false if the name does not exist.
     pub(crate) fn fault(&self, name: &str) -> bool {
         self.state.send_modify(|state| match name {
             "cut" => state.cut += 1,
@@ -107,8 +108,7 @@ async fn connection(client: impl Stream, dial: Dial, state: watch::Receiver<Stat
         while from_client.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
     };
     tokio::select! {
-        // Poll the cut first. Otherwise, after `heal`, bytes that a stall held back could still pass on a connection that was
-        // cut.
+        // Poll `was_cut` first. Otherwise, after `heal`, a cut connection could still forward bytes that a stall held back.
         biased;
         () = was_cut => {}
         () = work => {}

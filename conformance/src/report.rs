@@ -15,7 +15,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// The failure to report, if any. An excused scenario that passes is a failure.
+    /// Returns the problem to report, if any. A scenario that passes although its failure is excused is a problem.
     fn failure(&self) -> Option<String> {
         match (&self.problem, &self.excuse) {
             (Some(problem), None) => Some(problem.clone()),
@@ -27,7 +27,7 @@ impl Verdict {
     }
 }
 
-/// All verdicts so far. Each one is printed at once, unless the output is JSON.
+/// All results so far. Each result is printed at once, unless the output is JSON.
 pub(crate) struct Report {
     json: bool,
     verdicts: Mutex<Vec<Verdict>>,
@@ -45,7 +45,7 @@ impl Report {
         self.verdicts.lock().push(verdict);
     }
 
-    /// Prints the totals. Returns whether no scenario failed.
+    /// Prints the totals. Returns true if no scenario failed.
     #[allow(clippy::print_stdout, reason = "prints the result of the program")]
     pub(crate) fn end(&self, client: &str) -> bool {
         let verdicts = self.verdicts.lock();

@@ -9,48 +9,48 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use prost_reflect::{DynamicMessage, ReflectMessage as _, Value};
 
-/// Names of the changes in scenarios.
+/// Names by which scenarios select rewrites.
 pub(crate) const REWRITES: &[&str] = &[
-    // A newer broker: each message has an unknown field.
+    // Simulates a newer broker: each message has an unknown field.
     "unknown_fields",
-    // A newer broker: an unknown kind of message follows each message.
+    // Simulates a newer broker: each message on a `Work` stream is followed by a message of an unknown kind.
     "unknown_messages",
-    // An older broker: the welcome has only the session id and the leases.
+    // Simulates an older broker: the `Welcome` message has only the session id and the leases.
     "bare_welcome",
-    // The welcome says that the broker accepts at most two outcomes in a message.
+    // The `Welcome` message says that the broker accepts at most two outcomes per message.
     "two_outcomes",
     // For each lease, the first answer to an outcome, an extension and a progress report is UNAVAILABLE.
     "unavailable",
-    // Answers to outcomes are lost.
+    // The broker's answers to outcomes are lost.
     "no_settled",
     // Messages with jobs are sent twice.
     "jobs_twice",
-    // Answers to all calls except `Work` are lost.
+    // Responses of all calls except `Work` are lost.
     "no_answers",
-    // A proxy limits the body of a request to 256 KiB. A stream is one request.
+    // Simulates a proxy that limits the body of a request to 256 KiB. A stream is one request.
     "small_requests",
 ];
 
-/// Maximum bytes of a request with `small_requests`.
+/// Maximum bytes of a request body with the rewrite `small_requests`.
 const REQUEST_BYTES: usize = 256 << 10;
 
-/// A message to pass on: its bytes, and the message for the log. Without bytes, the message is encoded and sent. Without a
-/// message, the bytes are sent and not logged.
+/// A message to forward: its bytes to send, and its decoded form to log. Without bytes, the decoded message is encoded and
+/// sent. Without a decoded message, the bytes are sent and not logged.
 pub(crate) type Rewritten = (Option<Bytes>, Option<DynamicMessage>);
 
-/// The active changes to messages of one broker.
+/// The active rewrites of one broker's messages.
 #[derive(Clone, Default)]
 pub(crate) struct Rewrites(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     active: BTreeSet<String>,
-    /// Leases for which `unavailable` has already answered UNAVAILABLE, with the kind of answer.
+    /// Leases for which the rewrite `unavailable` has already answered UNAVAILABLE, with the kind of answer.
     refused_once: HashSet<String>,
 }
 
 impl Rewrites {
-    /// Replaces the active changes by these. Returns false if a name does not exist.
+    /// Replaces the active rewrites. Returns false if a name is unknown.
     pub(crate) fn set<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> bool {
         let active: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
         let known = active.iter().all(|name| REWRITES.contains(&name.as_str()));
@@ -98,7 +98,7 @@ impl Rewrites {
     }
 }
 
-/// Changes the message in a field, if the field is set.
+/// Applies a change to the message in `field`, if the field is set.
 fn inside(message: &mut DynamicMessage, field: &str, change: impl FnOnce(&mut DynamicMessage)) {
     if message.has_field_by_name(field)
         && let Some(Value::Message(inner)) = message.get_field_by_name_mut(field)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{pattern::short, scenario_run::ScenarioRun};
 
-/// Checks all rules. The error names the violated rule.
+/// Checks all rules for one scenario. The error names the violated rule.
 pub(crate) fn check_all(run: &ScenarioRun<'_>) -> Result<(), String> {
     let events = run.environment.adapter.events.read(|all| all[run.first_event.min(all.len())..].to_vec());
     run.environment.wire.read(|wire| {
@@ -20,8 +20,8 @@ pub(crate) fn check_all(run: &ScenarioRun<'_>) -> Result<(), String> {
     if other_lines.is_empty() { Ok(()) } else { Err(format!("unexpected lines on standard output: {other_lines:?}")) }
 }
 
-/// An outcome is sent once on a stream, unless the broker has answered UNAVAILABLE. It is sent by a unary call only after the
-/// end of the stream that had the job or the outcome. The outcome that streams send for a lease never changes.
+/// Checks how outcomes are sent. A stream sends an outcome once, unless the broker has answered UNAVAILABLE. A unary call sends
+/// it only after the end of the stream that had the job or the outcome. All streams send the same outcome for a lease.
 fn settles_once(wire: &[Value]) -> Result<(), String> {
     let mut open: BTreeSet<(String, String)> = BTreeSet::new();
     let mut outcomes: BTreeMap<String, Value> = BTreeMap::new();
@@ -61,7 +61,7 @@ fn list<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> 
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// `subscribe` is the first message of each stream, and comes once.
+/// Checks that `subscribe` is the first message of each stream, and comes once.
 fn subscribes_once(wire: &[Value]) -> Result<(), String> {
     let mut begun = BTreeSet::new();
     for seen in wire.iter().filter(|seen| seen["method"] == "Work" && seen["to"] == "broker") {
@@ -74,7 +74,7 @@ fn subscribes_once(wire: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// Each lease is passed to a handler only once.
+/// Checks that each lease is passed to a handler only once.
 fn runs_once(events: &[Value]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for started in events.iter().filter(|event| event["event"] == "started") {
@@ -87,7 +87,7 @@ fn runs_once(events: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// The number of concurrent handlers of a task type stays within the worker's concurrency.
+/// Checks that the number of concurrent handlers of a task type stays within the worker's concurrency.
 fn keeps_its_concurrency(run: &ScenarioRun<'_>) -> Result<(), String> {
     let mut running: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
     let mut finished = run.finished.iter().peekable();
@@ -97,7 +97,7 @@ fn keeps_its_concurrency(run: &ScenarioRun<'_>) -> Result<(), String> {
                 running.values_mut().for_each(|runs| runs.retain(|running| running != run));
             }
             if event["event"] == "cancelled" {
-                // In some languages, the cancellation has already ended the handler.
+                // Stop counting a cancelled handler, because in some languages the cancellation has already ended it.
                 running.values_mut().for_each(|runs| runs.retain(|running| *running != event["run"]));
             }
             if event["event"] != "started" {
@@ -115,7 +115,7 @@ fn keeps_its_concurrency(run: &ScenarioRun<'_>) -> Result<(), String> {
     })
 }
 
-/// The adapter's log contains neither a token nor a session id.
+/// Checks that the adapter's log contains neither a token nor a session id.
 fn keeps_its_secrets(run: &ScenarioRun<'_>) -> Result<(), String> {
     let logged = run.environment.adapter.logged();
     let sessions = run.environment.sessions();

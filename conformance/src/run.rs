@@ -47,7 +47,7 @@ pub struct Args {
     list: bool,
 }
 
-/// Runs the program. Returns whether the client has passed.
+/// Runs the conformance program. Returns true if the client has passed.
 pub async fn run(args: Args) -> Result<bool, String> {
     let scenarios = chosen(scenario::all()?, &args.scenario)?;
     if args.list {
@@ -88,7 +88,7 @@ fn read_excuses(path: &Path) -> Result<BTreeMap<String, String>, String> {
     serde_norway::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The program of the brokers.
+/// Finds the `howdah` program to run as broker.
 fn program(given: Option<PathBuf>) -> Result<PathBuf, String> {
     let beside = || Some(std::env::current_exe().ok()?.parent()?.join("howdah"));
     let program = given.or_else(|| beside().filter(|path| path.exists()));

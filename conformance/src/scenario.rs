@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The scenario files, by area.
+/// The scenario files with the areas that they test.
 const FILES: &[(&str, &str)] = &[
     ("handshake", include_str!("../scenarios/handshake.yaml")),
     ("windows", include_str!("../scenarios/windows.yaml")),
@@ -31,38 +31,38 @@ const FILES: &[(&str, &str)] = &[
 pub(crate) struct Scenario {
     /// Name within the area. After loading, `area/name`.
     pub(crate) name: String,
-    /// The reason of the requirement, which is printed when a client fails.
+    /// Why clients must meet the requirement; printed when a client fails.
     pub(crate) why: String,
-    /// Brokers of this scenario alone, by name, besides the two shared ones.
+    /// Brokers that only this scenario uses, by name. Every scenario can also use two shared brokers.
     #[serde(default)]
     pub(crate) brokers: BTreeMap<String, BrokerConfig>,
-    /// Environment variables of a separate adapter; `None` if the scenario uses a shared adapter.
+    /// Environment variables of the scenario's own adapter process; `None` if the scenario uses a shared adapter.
     #[serde(default)]
     pub(crate) environment: Option<BTreeMap<String, Value>>,
-    /// Calls and fields that the scenario covers although its wire is encrypted.
+    /// Calls and fields that the scenario covers, although its connection is encrypted and cannot be logged.
     #[serde(default)]
     pub(crate) covers: Vec<String>,
-    /// Whether the scenario takes long. Slow scenarios start first.
+    /// Whether the scenario takes a long time. Slow scenarios start first.
     #[serde(default)]
     pub(crate) slow: bool,
     pub(crate) steps: Vec<Map<String, Value>>,
 }
 
-/// A broker of one scenario alone.
+/// A broker that only one scenario uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct BrokerConfig {
     /// Additional arguments of `howdah serve`.
     pub(crate) args: Vec<String>,
-    /// Name of a separate database, instead of the shared one.
+    /// Name of a separate database for the broker; `None`: the shared database.
     pub(crate) database: Option<String>,
-    /// Whether the address is `https://`. Then messages on the wire cannot be read.
+    /// Whether the broker's address is `https://`. With TLS, messages on the wire cannot be logged.
     pub(crate) tls: bool,
-    /// Whether the step `broker: {NAME: start}` starts it.
+    /// Whether the broker starts only at the step `broker: {NAME: start}`, and not with the scenario.
     pub(crate) later: bool,
 }
 
-/// All scenarios, the slow ones first.
+/// Loads all scenarios, the slow ones first.
 pub(crate) fn all() -> Result<Vec<Scenario>, String> {
     let mut all = Vec::new();
     for (area, text) in FILES {
@@ -90,7 +90,7 @@ mod tests {
         assert!(all.iter().all(|scenario| scenario.why.len() > 20 && !scenario.steps.is_empty()));
     }
 
-    /// Finds a literal job id that is small enough to be the id of another scenario's job.
+    /// Finds a literal job id in a step that is small enough to be the id of another scenario's job.
     fn small_id(value: &Value, is_id: bool) -> Option<String> {
         match value {
             Value::Object(fields) => {

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use crate::{environment::Environment, pattern, rules};
 
-/// Default timeout of a step. Long, because the machine may be busy. A passing step does not wait for it.
+/// Default timeout of a step. It is long because the machine may be busy; a passing step does not wait for it.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of the step `connect`, because some languages warm up first.
+/// Timeout of the step `connect`, long enough for languages that warm up first.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A running scenario.
@@ -23,9 +23,10 @@ pub(crate) struct ScenarioRun<'w> {
     pub(crate) first_event: usize,
     /// Indexes of the events that steps have already matched.
     pub(crate) consumed: BTreeSet<usize>,
-    /// Verbs and pending answers of commands with the modifier `later`, by the name that the modifier gives.
+    /// Commands with the modifier `later`, by the name that the modifier gives: the command's verb, and its pending
+    /// answer.
     pub(crate) later: BTreeMap<String, (String, oneshot::Receiver<Value>)>,
-    /// Runs for which `finish` was sent, each with the length of the adapter's log at that time.
+    /// Handler runs for which `finish` was sent, each with the length of the adapter's log at that time.
     pub(crate) finished: Vec<(Value, usize)>,
     pub(crate) workers: BTreeSet<String>,
     /// Maximum number of concurrent handlers, by worker and task type.
@@ -86,7 +87,7 @@ impl<'w> ScenarioRun<'w> {
         }
     }
 
-    /// Runs all steps and checks the rules. The error says why the client fails.
+    /// Runs all steps and checks the rules. The error describes how the client failed.
     pub(crate) async fn run(&mut self, steps: &[Map<String, Value>]) -> Result<(), String> {
         for (index, step) in steps.iter().enumerate() {
             let result = self.step(step).await;
@@ -148,7 +149,7 @@ impl<'w> ScenarioRun<'w> {
         self.save(step, ok)
     }
 
-    /// Saves parts of a value in variables: `save: {name: path.in.the.value}`.
+    /// Saves parts of a value in variables, as the modifier `save: {name: path.in.the.value}` says.
     pub(crate) fn save(&mut self, step: &Step, value: &Value) -> Result<(), String> {
         let Some(Value::Object(names)) = step.modifier("save") else { return Ok(()) };
         for (name, path) in names {
@@ -174,7 +175,7 @@ impl<'w> ScenarioRun<'w> {
         Ok(())
     }
 
-    /// Runs that have started and for which no `finish` was sent.
+    /// Handler runs that have started and for which no `finish` was sent.
     fn running(&self, events: &[Value]) -> Vec<Value> {
         let started = events.iter().skip(self.first_event).filter(|event| event["event"] == "started");
         let runs = started.map(|event| event["run"].clone());
@@ -183,13 +184,13 @@ impl<'w> ScenarioRun<'w> {
 
     async fn release_handlers(&mut self) {
         for run in self.environment.adapter.events.read(|all| self.running(all)) {
-            // An error is ignored: the handler may already have ended after a cancellation.
+            // Ignore an error: the handler may already have ended after a cancellation.
             let _ = self.command("finish", &json!({"run": run, "outcome": "release"}), STEP_TIMEOUT).await;
             self.finished.push((run, usize::MAX));
         }
     }
 
-    /// Stops all workers. Also releases the jobs of handlers that begin before the workers get the command.
+    /// Stops all workers, and meanwhile releases the jobs of handlers that still start.
     async fn stop_workers(&mut self) -> Result<(), String> {
         let adapter = self.environment.adapter;
         let has_ended = |worker: &str, all: &[Value]| {

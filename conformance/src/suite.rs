@@ -27,7 +27,7 @@ use crate::{
 /// Timeout of one scenario.
 const SCENARIO_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The suite and the client under test.
+/// The suite, with the command that starts the client under test.
 pub(crate) struct Suite {
     pub(crate) command: String,
     pub(crate) world: World,
@@ -45,7 +45,7 @@ impl Suite {
         Self { command, world, inventory, excuses, is_verbose: false, step_timeout: STEP_TIMEOUT, numbers }
     }
 
-    /// Runs the scenarios in this many concurrent lanes.
+    /// Runs the scenarios in `lanes` concurrent lanes. Each lane reuses its adapter.
     pub(crate) async fn run(&self, scenarios: Vec<Scenario>, lanes: usize, report: &Report) {
         let queue = Mutex::new(VecDeque::from(scenarios));
         let lane = async || {
@@ -66,7 +66,7 @@ impl Suite {
         Verdict { name, why: scenario.why.clone(), problem: result.err(), excuse, took }
     }
 
-    /// Runs one scenario. Keeps the adapter for the next one, unless the scenario failed.
+    /// Runs one scenario. Keeps the adapter for the next scenario, unless this one failed.
     async fn run_scenario(&self, scenario: &Scenario, kept: &mut Option<Adapter>) -> Result<(), String> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let mut predefined = Predefined::new(&self.world, scenario, number)?;

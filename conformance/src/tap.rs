@@ -30,14 +30,14 @@ use crate::{dynamic, inventory::Inventory, log::Log, rewrite::Rewrites};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// HTTP/2 flow-control windows in bytes, so large that the tap never slows down a transfer.
+/// Size of the HTTP/2 flow-control windows in bytes, so large that the tap never slows down a transfer.
 const WINDOW: u32 = 16 << 20;
 /// Interval of HTTP/2 pings to clients. The tap disconnects a client that does not answer, sooner than a broker would.
 const KEEPALIVE: Duration = Duration::from_secs(3);
 /// Size of the prefix of each gRPC message, in bytes.
 const PREFIX: usize = 5;
 
-/// Forwards the connections of one broker address.
+/// Forwards and logs the messages on connections of one broker address.
 #[derive(Clone)]
 pub(crate) struct Tap {
     pub(crate) broker: String,
@@ -48,7 +48,7 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Serves one connection of a client until either side has closed it.
+    /// Forwards one client connection until either side has closed it.
     pub(crate) async fn serve(self, client: tokio::io::DuplexStream, upstream: SocketAddr) -> io::Result<()> {
         let socket = TcpStream::connect(upstream).await?;
         socket.set_nodelay(true)?;
@@ -72,7 +72,7 @@ impl Tap {
             _ = served.as_mut() => return Ok(()),
             _ = connection => {}
         }
-        // The broker has closed the connection. Pass on the messages that it sent before, then close the client's connection.
+        // The broker has closed the connection. Forward the messages that it sent before, then close the client's connection.
         served.as_mut().graceful_shutdown();
         let _ = tokio::time::timeout(Duration::from_secs(1), served).await;
         Ok(())
@@ -111,7 +111,7 @@ impl Tap {
     }
 }
 
-/// One direction of one call.
+/// One direction of one gRPC call.
 #[derive(Clone)]
 struct Watch {
     tap: Tap,
@@ -160,13 +160,13 @@ fn headers(map: &HeaderMap) -> Value {
     Value::Object(map.iter().map(one).collect())
 }
 
-/// A body whose messages are logged as they pass.
+/// A request or response body whose messages are logged as they pass.
 struct Tapped {
     /// Body of the request or response; `None` if empty.
     body: Option<Incoming>,
     watch: Watch,
     buffer: BytesMut,
-    /// Number of bytes received.
+    /// Number of bytes received of this body.
     bytes: usize,
     /// Whether the request was cut off because of its size.
     is_too_large: Arc<AtomicBool>,
@@ -177,7 +177,7 @@ impl Tapped {
         Self { body, watch, buffer: BytesMut::new(), bytes: 0, is_too_large: Arc::default() }
     }
 
-    /// Counts the bytes of a request, and fails above the limit, as a proxy does.
+    /// Counts the bytes of a request, and fails above the limit of the rewrite `small_requests`.
     fn count(&mut self, bytes: usize) -> Result<(), BoxError> {
         self.bytes += bytes;
         if self.watch.to_client || !self.watch.tap.rewrites.is_too_large(self.bytes) {
@@ -188,7 +188,7 @@ impl Tapped {
         Err("the request is too large".into())
     }
 
-    /// Takes the complete messages out of the buffer, logs and rewrites them, and returns the bytes to send.
+    /// Removes the complete messages from the buffer, logs and rewrites them, and returns the bytes to send.
     fn messages(&mut self) -> Bytes {
         let mut out = BytesMut::new();
         while self.buffer.len() >= PREFIX {
@@ -215,7 +215,7 @@ impl Body for Tapped {
     type Data = Bytes;
     type Error = BoxError;
 
-    /// True at once for a response that has only headers, as for a refused call. Otherwise an empty body would be added to it.
+    /// Returns true for a response without a body, such as a refused call. Otherwise hyper would add an empty body.
     fn is_end_stream(&self) -> bool {
         self.buffer.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value, json};
 
-/// The variables of one run of a scenario.
+/// The variables of one scenario while it runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variables(BTreeMap<String, Value>);
 
@@ -22,7 +22,7 @@ impl Variables {
         self.0.get(name).unwrap_or(&Value::Null)
     }
 
-    /// Replaces all variables and functions in a value.
+    /// Returns a value in which all variables and functions are replaced.
     pub(crate) fn fill(&self, value: &Value) -> Result<Value, String> {
         match value {
             Value::String(text) => self.fill_text(text),

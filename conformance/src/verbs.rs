@@ -11,11 +11,11 @@ use crate::{
     scenario_run::{ScenarioRun, Step},
 };
 
-/// Verbs that are commands of the adapter, with the fields of the command.
+/// Step verbs that are sent to the adapter as commands, with the step's argument as fields.
 const COMMANDS: &[&str] = &[
     "connect", "close", "enqueue", "produce", "wait", "call", "work", "finish", "progress", "extend", "stop", "spans",
 ];
-/// Time between two repetitions of a command.
+/// Pause between two repetitions of a command.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(200);
 const EVENTS: &[&str] = &["started", "cancelled", "ended", "around"];
 
@@ -57,7 +57,7 @@ impl ScenarioRun<'_> {
         }
     }
 
-    /// The fields of a command, with default values for names such as `client` and `worker`.
+    /// Fields of a command to the adapter, with default values for names such as `client` and `worker`.
     fn fields(&mut self, step: &Step) -> Map<String, Value> {
         let verb = step.verb.as_str();
         let mut fields = match &step.argument {
@@ -85,7 +85,7 @@ impl ScenarioRun<'_> {
             }
             _ => {}
         }
-        // An explicit null omits the field, so that the client's default applies.
+        // An explicit null in a scenario removes the field, so that the client's default applies.
         fields.retain(|_, value| !value.is_null());
         fields
     }
@@ -124,7 +124,8 @@ impl ScenarioRun<'_> {
         }
     }
 
-    /// Repeats a command until its answer is as expected and, with `until`, a matching message was on the wire.
+    /// Repeats a command until its answer is as expected. With the modifier `until`, also until a matching message was
+    /// on the wire.
     async fn repeat_command(&mut self, step: &Step, fields: &Map<String, Value>) -> Result<(), String> {
         let deadline = Instant::now() + step.within();
         loop {
@@ -142,7 +143,8 @@ impl ScenarioRun<'_> {
         }
     }
 
-    /// `drive: {count: 20, outcome: ok}`: waits for the start of 20 handlers, one after another, and finishes each.
+    /// Step `drive: {count: 20, outcome: ok}`: waits for the start of 20 handlers, one after another, and finishes
+    /// each.
     async fn drive(&mut self, step: &Step) -> Result<(), String> {
         let count = step.argument["count"].as_u64().unwrap_or_default();
         let mut finish = step.argument.clone();
@@ -211,7 +213,7 @@ impl ScenarioRun<'_> {
         self.save(step, &event)
     }
 
-    /// Reads a job from a broker, without the client under test, until the job is as expected.
+    /// Step `job`: reads a job from a broker, without the client under test, until the job is as expected.
     async fn job(&mut self, step: &Step) -> Result<(), String> {
         let mut wanted = step.argument.as_object().cloned().unwrap_or_default();
         let id = wanted.remove("id").unwrap_or_else(|| self.environment.variables.get("id").clone());
@@ -223,7 +225,7 @@ impl ScenarioRun<'_> {
         self.oracle(&Step { verb: "oracle".to_owned(), argument, more, ..*step }).await
     }
 
-    /// Calls a broker, without the client under test, until the answer is as expected.
+    /// Step `oracle`: calls a broker, without the client under test, until the answer is as expected.
     async fn oracle(&mut self, step: &Step) -> Result<(), String> {
         let empty = Value::Null;
         let wanted = step.modifier("ok").unwrap_or(&empty);
@@ -241,8 +243,8 @@ impl ScenarioRun<'_> {
         self.save(step, &answer)
     }
 
-    /// Waits until at least one message matches, or until the number of messages matches `count`. With `none`, fails if a message
-    /// has matched so far.
+    /// Step `wire`: waits until at least one message matches, or until the number of matching messages matches `count`. With
+    /// `none`, fails if a message has already matched.
     async fn wire(&mut self, step: &Step) -> Result<(), String> {
         let wanted = &step.argument;
         let find = |all: &[Value]| all.iter().filter(|seen| matches(wanted, seen)).cloned().collect::<Vec<_>>();
@@ -272,7 +274,8 @@ impl ScenarioRun<'_> {
         Ok(())
     }
 
-    /// `broker: {a: stop}`: starts, stops or kills a broker (`start`, `stop`, `kill`), or waits for its end (`ended`).
+    /// Step `broker: {a: stop}`: starts, stops or kills a broker (`start`, `stop`, `kill`), or waits until it has ended
+    /// (`ended`).
     async fn broker(&mut self, step: &Step) -> Result<(), String> {
         for (name, action) in step.argument.as_object().into_iter().flatten() {
             let (world, variables) = (self.environment.world, self.environment.variables.clone());
@@ -299,7 +302,7 @@ impl ScenarioRun<'_> {
         check(&step.argument, &json!(status), "exit")
     }
 
-    /// `sql: {database: NAME, text: …}`: runs SQL statements in a database.
+    /// Step `sql: {database: NAME, text: …}`: runs SQL statements in a database.
     async fn sql(&mut self, step: &Step) -> Result<(), String> {
         let text = |name: &str| step.argument.get(name).and_then(Value::as_str);
         self.environment.world.sql(text("database"), text("text").unwrap_or_default()).await
@@ -313,13 +316,13 @@ impl ScenarioRun<'_> {
     }
 }
 
-/// `write: {path: …, text: …}`: writes a file.
+/// Step `write: {path: …, text: …}`: writes a file.
 fn write(step: &Step) -> Result<(), String> {
     let text = |name: &str| step.argument.get(name).and_then(Value::as_str).unwrap_or_default();
     std::fs::write(text("path"), text("text")).map_err(|error| error.to_string())
 }
 
-/// The last 12 messages, shortened.
+/// Formats the last 12 log entries for an error message, each shortened.
 fn summary(all: &[Value]) -> String {
     let from = all.len().saturating_sub(12);
     all[from..].iter().map(pattern::short).collect::<Vec<_>>().join("\n      ")

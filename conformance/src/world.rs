@@ -1,4 +1,4 @@
-//! The private Postgres and the brokers, started with the program `howdah`.
+//! Starts the private Postgres and the brokers with the program `howdah`.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::certificates;
 
 /// Timeout of a broker's start, including Postgres.
 const START: Duration = Duration::from_secs(120);
-/// Settings of all brokers. They notice faults soon, but leave workers time to reconnect on a slow machine.
+/// Settings of all brokers, with which they notice faults soon, but leave workers time to reconnect on a slow machine.
 const SETTINGS: &[&str] = &[
     "--set=liveness=20s",
     "--set=session_grace=30s",
@@ -41,7 +41,7 @@ pub(crate) struct World {
     databases: Mutex<BTreeMap<String, String>>,
 }
 
-/// The directory of certificates, token files and other files of brokers and clients.
+/// The temporary directory of certificates, token files and other files of brokers and clients.
 pub(crate) struct Files {
     directory: TempDir,
 }
@@ -86,7 +86,7 @@ impl World {
         execute(&url, text).await
     }
 
-    /// The URL of the database with this name, which is created at its first use.
+    /// Returns the URL of the database with this name. Creates the database at its first use.
     async fn database(&self, name: &str) -> Result<String, String> {
         let mut databases = self.databases.lock().await;
         if let Some(url) = databases.get(name) {
@@ -184,7 +184,7 @@ impl Broker {
         kill_process(pid, signal).map_err(|error| error.to_string())
     }
 
-    /// Waits until the broker has ended. Returns false after the timeout.
+    /// Waits until the broker process has ended. Returns false after the timeout.
     pub(crate) async fn ended(&self, within: Duration) -> bool {
         tokio::time::timeout(within, async { self.child.lock().await.wait().await }).await.is_ok()
     }

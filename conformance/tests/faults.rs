@@ -12,16 +12,16 @@ use std::{
     sync::LazyLock,
 };
 
-/// The program of the brokers: `HOWDAH_BIN`, or else a program that is built once.
+/// Path of the `howdah` program for the brokers: `HOWDAH_BIN`, or else a program that is built once.
 fn howdah() -> PathBuf {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| env::var_os("HOWDAH_BIN").map_or_else(build, PathBuf::from));
     PROGRAM.clone()
 }
 
-/// Builds the program, because Cargo builds the programs of other packages only for those packages' tests.
+/// Builds `howdah`, because Cargo builds the programs of other packages only for those packages' own tests.
 fn build() -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Builds the same packages and features as `just test`, to reuse its build.
+    // Builds the packages and features that `just test` builds, to reuse its results.
     cargo.args(["build", "--workspace", "--features", "archive", "--bin", "howdah", "--quiet"]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
@@ -33,8 +33,8 @@ fn build() -> PathBuf {
     program
 }
 
-/// A short timeout of steps, because the runner notices some faults only when an expected message or event does not come in
-/// time.
+/// Arguments for a short step timeout, because the runner notices some faults only when an expected message or event does not
+/// come in time.
 const SHORT: &[&str] = &["--step-timeout-ms", "8000"];
 
 fn run(fault: &str, scenarios: &[&str], arguments: &[&str]) -> Output {
@@ -44,7 +44,7 @@ fn run(fault: &str, scenarios: &[&str], arguments: &[&str]) -> Output {
     command.arg("--howdah").arg(howdah()).env("HOWDAH_CONFORMANCE_FAULT", fault).output().expect("the runner")
 }
 
-/// Asserts that the scenario fails with this fault, for this reason.
+/// Asserts that the scenario fails with this fault, and that the output contains this reason.
 fn fails(fault: &str, scenario: &str, reason: &str) {
     let output = run(fault, &[scenario], SHORT);
     let stdout = String::from_utf8_lossy(&output.stdout);

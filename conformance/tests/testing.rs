@@ -1,4 +1,4 @@
-//! Tests the module `testing` of the Rust client with a real broker, and typed handlers.
+//! Tests typed handlers, and the module `testing` of the Rust client, with a real broker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

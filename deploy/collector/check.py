@@ -7,7 +7,8 @@ import sys
 ERROR = 2
 # Trace id of the jobs in test.sh whose producer has no spans.
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-# Order of spans with the same parent. Timestamps cannot be compared, because they come from two programs and a database.
+# Order of spans that have the same parent. Timestamps do not give the order, because they come from two programs and a
+# database.
 STEPS = ("create", "send", "wait", "attempt", "process", "nack", "ack")
 
 

@@ -3,9 +3,9 @@
 # over TLS with a private authority. `deploy/collector/test.sh PROGRAM`; default: target/dist/howdah.
 #
 # The collector is built from the Go module proxy, in the version of go.mod, and cached in target/collector, which takes minutes
-# on two cores. Therefore CI does not run this; its tests use a receiver generated from the protocol (tests/traces). Run it before
-# a release, and after a change of the OpenTelemetry crates. It requires Go, Python 3, openssl, and a Postgres that `howdah dev`
-# finds.
+# on two cores. Therefore CI does not run this script; tests in CI use a receiver generated from the protocol (tests/traces).
+# Run it before a release, and after a change of the OpenTelemetry crates. It requires Go, Python 3, openssl, and a Postgres
+# that `howdah dev` finds.
 set -euo pipefail
 cd "$(dirname "$0")"
 # shellcheck source=deploy/common.sh
@@ -74,7 +74,7 @@ YAML
     broker=$!
     server=http://$(grep -oP 'grpc=\K\S+' "$folder/broker")
     run_jobs "$server" "$scheme://127.0.0.1:$port" >"$folder/order"
-    # The broker sends its remaining spans before the collector writes its own.
+    # Stop the broker first: it sends its remaining spans before the collector writes its file.
     stops "$broker"
     stops "$collector"
     python3 check.py "$folder/spans" "$(cat "$folder/order")"
@@ -88,12 +88,12 @@ run_jobs() {
     "${command[@]}" enqueue plain hello >/dev/null
     "${command[@]}" work greet secret plain --exec 'tr a-z A-Z' --drain
     "${command[@]}" work spoil --exec 'echo sour >&2; exit 1' --drain 2>"$work/spoil.log"
-    # The producer and the worker have spans too.
+    # Runs a producer and a worker that export their own spans.
     HOWDAH_SERVER=$1 OTEL_EXPORTER_OTLP_ENDPOINT=$2 "$built/jobs" 2>"$work/jobs.log" || fail "$(cat "$work/jobs.log")"
 }
 
 mkdir -p "$built"
-# (`go mod tidy` needs -e: a test of the exporter imports a module that the proxy does not have.)
+# `go mod tidy` needs -e here, because a test of the exporter imports a module that the Go proxy does not have.
 go build -mod=readonly -trimpath -o "$built/" ./collector ./jobs
 echo '--- in plain text'
 collect http "$work/plain"

@@ -89,7 +89,7 @@ unit_is_installed() {
     echo 'it started'
 }
 
-# Checks the sandbox in the running processes. `systemd-analyze security` only reads the unit file.
+# Checks the sandbox of the running processes, because `systemd-analyze security` only reads the unit file.
 sandbox_holds() {
     local pid user status line
     pid=$(property MainPID)
@@ -100,7 +100,7 @@ sandbox_holds() {
         grep --quiet "^$line$" <<<"$status" || fail "the broker has another $line"
     done
     [[ $(in_machine readlink "/proc/$pid/ns/user") != "$(in_machine readlink /proc/1/ns/user)" ]] || fail 'PrivateUsers does not hold'
-    # In the unit's mount namespace, even root cannot write, and home directories are hidden.
+    # In the mount namespace of the unit, even root cannot write, and home directories are hidden.
     if in_machine nsenter --target "$pid" --mount touch /etc/howdah/new /usr/new 2>/dev/null; then
         fail 'ProtectSystem does not hold'
     fi
@@ -121,7 +121,7 @@ job_runs() {
     echo 'it ran a job'
 }
 
-# As documented in docs/operate/deploy.md: TLS files that a group can read, and a reload after they changed.
+# Follows docs/operate/deploy.md: TLS files that a group can read, and a reload after the files changed.
 tls_is_reloaded() {
     local files=$root/etc/howdah/tls before
     local settings=(HOWDAH_TLS_CERT=/etc/howdah/tls/server.pem HOWDAH_TLS_KEY=/etc/howdah/tls/server.key)
@@ -153,7 +153,7 @@ certificate() {
     in_machine chmod 640 /etc/howdah/tls/server.key /etc/howdah/tls/server.pem
 }
 
-# The worker of a restarting broker moves to another one, together with its job.
+# When its broker restarts, a worker moves to another broker, together with its job.
 job_outlives_a_restart() {
     local id before
     in_machine systemd-run --quiet --unit other --setenv HOWDAH_DATABASE_URL="$inside" --setenv HOWDAH_LISTEN=127.0.0.1:7442 \
@@ -182,7 +182,7 @@ broker_comes_back() {
     within 30 restarted 1 || fail 'systemd does not start it again'
     ready 'it does not come back'
     before=$(property MainPID)
-    # As in an upgrade.
+    # Installs the package again, as an upgrade does.
     in_machine dpkg --install /howdah.deb >/dev/null
     ready 'it does not start after an upgrade'
     [[ $(property MainPID) != "$before" ]] || fail 'an upgrade leaves the old program running'

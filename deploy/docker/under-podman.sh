@@ -4,7 +4,8 @@
 # packages of the real image, and the Rust image from a shell and a `cargo` that copies the prebuilt program.
 # shellcheck disable=SC2154  # set by deploy/test.sh
 
-# Containers run in a mount namespace: podman requires cgroups version 2, which the host may have beside version 1.
+# Runs containers in a separate mount namespace, because podman requires cgroups version 2, which the host may have
+# beside version 1.
 hold_namespace() {
     # shellcheck disable=SC2016  # the shell inside expands it
     unshare --mount --cgroup sh -c '
@@ -66,7 +67,7 @@ base_images() {
     done
     dpkg-deb --extract "$cache/debs"/busybox-static_*.deb "$rust"
     ln -s busybox "$rust/bin/sh"
-    # The program is stripped here by a real strip; the image has only a stub.
+    # Strip the program here, because the image has only a stub instead of `strip`.
     printf '#!/bin/sh\n' >"$rust/bin/strip"
     strip --strip-unneeded -o "$work/stripped" "$program"
     cat >"$rust/bin/cargo" <<'CARGO'
@@ -95,7 +96,7 @@ container_serves() {
     container broker --detach --env HOWDAH_INSECURE=true howdah >/dev/null 2>&1 || fail 'the image does not start'
     within 60 healthy || fail "its health check does not succeed: $(podman logs broker 2>&1)"
     [[ $(stat --format %u "/proc/$(podman inspect --format '{{.State.Pid}}' broker)") == 65532 ]] || fail 'the image runs as another user'
-    # The image has no shell for commands of a worker, so the job is a SQL statement.
+    # The image has no shell that could run a worker's command, so the job is a SQL statement.
     id=$(podman exec broker /usr/bin/howdah enqueue sql 'SELECT 6 * 7 AS answer')
     podman exec broker /usr/bin/howdah --log warn work --sql "$url" --drain
     [[ $(podman exec broker /usr/bin/howdah wait "$id") == *42* ]] || fail 'the job has no result'

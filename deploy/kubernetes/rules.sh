@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154  # set by test.sh
 
 kubectl() { "$built/kubectl" "$@"; }
-# Uses a token that may enqueue and read: the worker's own token may only work.
+# Uses the producer's token, which may enqueue and read: the worker's own token may only work.
 in_worker() { kubectl exec deploy/mail-worker -- /usr/bin/busybox env "HOWDAH_TOKEN=$producer_token" "$@"; }
 brokers() { kubectl get pods --selector app.kubernetes.io/name=howdah --output "jsonpath={.items[*].$1}"; }
 # Prints the addresses to which the Service sends clients.
@@ -47,7 +47,7 @@ $worker_token worker work:email.send" >/dev/null
     tls_secret mail-worker-tls "$work/tls" client
     kubectl apply --filename deploy/kubernetes/howdah.yaml
     rolled_out howdah
-    # The API server validates our ScaledObject by KEDA's definition.
+    # The API server validates the ScaledObject in the manifests with KEDA's definition.
     kubectl apply --server-side --filename "$built/keda.sh_scaledobjects.yaml" >/dev/null
     kubectl wait --for condition=Established crd/scaledobjects.keda.sh --timeout 60s >/dev/null
     sed 's/image: mail-worker:1/image: howdah-worker:1/' deploy/kubernetes/keda.yaml >"$parts"
@@ -64,12 +64,12 @@ two_brokers_are_ready() {
     echo 'two brokers are ready, the Service names both, and a job runs'
 }
 
-# many JOBS: enqueues them over ten seconds with one command, in the background.
+# many JOBS: enqueues JOBS jobs with one command in the background, at most 50 per second.
 many() {
     in_worker sh -c "seq $1 | while read -r n; do echo \$n; usleep 20000; done | howdah enqueue email.send --lines" >"$work/ids" 2>"$work/many" &
     producer=$!
 }
-# Checks that all jobs have succeeded, if a broker died possibly in a later attempt.
+# many_are_done JOBS: checks that all jobs have succeeded, possibly in a later attempt if a broker died.
 many_are_done() {
     wait "$producer" || fail "the producer ended with status $?: $(cat "$work/many")"
     [[ $(sort -u "$work/ids" | grep -c .) == "$1" ]] || fail "$(grep -c . "$work/ids") ids of $1 jobs"
@@ -117,7 +117,7 @@ brokers_without_postgres_get_no_calls_and_are_not_restarted() {
     before=$(brokers 'status.containerStatuses[0].restartCount')
     stop_postgres
     within 60 ready_are 0 || fail_with_pods 'brokers without Postgres are ready'
-    # Longer than the liveness probe needs to stop a failing container: three times 10 s.
+    # Wait longer than the liveness probe needs to stop a failing container: three times 10 s.
     sleep 40
     run_postgres
     within 60 ready_are 2 || fail_with_pods 'they are not ready again'

@@ -3,10 +3,10 @@
 # `deploy/kubernetes/test.sh PROGRAM`, as root. Default program: target/dist/howdah.
 #
 # Kubernetes, etcd and CoreDNS are built from the Go module proxy, in the versions of cluster/go.mod, and cached in
-# target/kubernetes, which takes a quarter of an hour on two cores. Therefore CI does not run this; it validates the manifests
-# against schemas. Run it before a release, and after a change of the manifests. It requires Go, grpcurl, openssl, Postgres, and
-# the Debian packages containerd, runc, containernetworking-plugins, catatonit, podman and iproute2. It runs in separate
-# namespaces, and removes them at its end.
+# target/kubernetes, which takes a quarter of an hour on two cores. Therefore CI does not run this script, and only validates
+# the manifests against schemas. Run it before a release, and after a change of the manifests. It requires Go, grpcurl, openssl,
+# Postgres, and the Debian packages containerd, runc, containernetworking-plugins, catatonit, podman and iproute2. It runs in
+# separate namespaces, and removes them at its end.
 #
 # This is NOT tested: NetworkPolicy (the bridge does not support it), KEDA itself, more than one node.
 set -euo pipefail
@@ -46,12 +46,12 @@ if [[ ${HOWDAH_IN_NAMESPACE:-} != 1 ]]; then
     say 'images'
     make_images
     export work HOWDAH_IN_NAMESPACE=1
-    # All processes end together with the first one in the namespace.
+    # All processes of the test end together with the first process of the PID namespace.
     unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc -- "$0" "$program"
     exit
 fi
 
-# Keeps sockets, mounts and logs at fixed paths within the namespace.
+# Mounts temporary file systems at fixed paths, so that sockets, mounts and logs stay within the namespace.
 mkdir -p /var/lib/cni
 for place in /run /var/lib/cni /var/log; do mount -t tmpfs none "$place"; done
 # shellcheck source=deploy/kubernetes/rules.sh

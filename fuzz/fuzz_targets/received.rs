@@ -10,12 +10,12 @@ use libfuzzer_sys::{
 
 /// Maximum size of a message before compression, above the broker's limit in this test.
 const LARGEST: usize = 100 << 10;
-/// Maximum size of a body, except for one more message.
+/// Size at which a generated body ends. The last message may exceed it.
 const BODY: usize = 300 << 10;
-/// Maximum number of chunks before the last one, which takes the rest.
+/// Number of chunks before the last chunk, which contains the rest of the body.
 const CHUNKS: usize = 100;
 
-/// The body of a gRPC request: messages with their prefixes, cut into chunks.
+/// The body of a gRPC request: length-prefixed messages, cut into chunks.
 #[derive(Debug)]
 struct Body {
     is_stream: bool,
@@ -42,7 +42,8 @@ impl<'a> Arbitrary<'a> for Body {
     }
 }
 
-/// Appends one message, made large by repeating a few bytes of input. Its flag, length and compression may be wrong.
+/// Appends one message, made large by repeating a few bytes of the fuzzer's input. The flag, length and compression of
+/// the message may be wrong.
 fn message(input: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
     let (is_packed, flag, more, times): (bool, u8, i8, u8) = input.arbitrary()?;
     let part: &[u8] = input.arbitrary()?;

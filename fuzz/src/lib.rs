@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Maximum processor time per input. The code is barely optimized and instrumented for coverage.
+/// Maximum processor time per input. It is generous, because the fuzzed code is barely optimized and instrumented for
+/// coverage.
 const MOST: Duration = Duration::from_secs(5);
 
 /// Runs one input within a limit of processor time. libFuzzer's own timeout uses wall-clock time, which is unreliable on a shared

@@ -1,4 +1,4 @@
-//! The steps that are possible in a state.
+//! The steps of the model: what brokers, workers and Postgres can do in a state.
 
 use crate::{
     Protocol,
@@ -6,23 +6,24 @@ use crate::{
     tables::{Job, JobState, Number, Outcome},
 };
 
-/// A step. Indexes are the slots of brokers and workers, or positions in the state.
+/// A step of the model. `usize` fields are slots of brokers or workers, or positions in lists of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A broker sends a claim.
+    /// A broker sends a statement that claims a job.
     Claim(usize),
     /// A statement commits.
     Commit(usize),
     /// A broker reads the answer to a statement.
     Answer(usize),
-    /// The connection to Postgres breaks, so the broker cannot know whether the statement committed. It repeats idempotent
+    /// The connection to Postgres breaks, so the broker cannot know whether its statement committed. It repeats idempotent
     /// statements.
     Lose(usize),
-    /// A statement whose answer was lost or given up never reached Postgres.
+    /// A statement whose answer was lost or no longer awaited never reached Postgres.
     Vanish(usize),
-    /// A broker stops waiting until a worker's outcome is written, and answers UNAVAILABLE. The outcome may still be written.
+    /// A broker stops waiting for the statement that writes a worker's outcome, and answers UNAVAILABLE. The statement may
+    /// still commit.
     GiveUp(usize),
-    /// A broker looks up the lease of a claim whose answer was lost.
+    /// A broker whose claim got no answer looks up the lease in the database.
     LookUp(usize),
     /// A worker receives a job.
     Receive(usize),
@@ -38,7 +39,8 @@ pub enum Action {
     Notice(usize, usize),
     /// The grace time of a session ends before its worker reconnects.
     GraceOver(usize, usize),
-    /// The grace time of a lease ends, after the broker got no answer to the lease's adoption.
+    /// The grace time of a lease ends, after the broker got no answer to the statement that moves the lease to this
+    /// broker.
     Unsure(usize, Claim),
     /// `kill -9` of a worker; another worker takes its slot.
     KillWorker(usize),
@@ -58,12 +60,12 @@ pub enum Action {
     Rescue(usize, Job),
     /// The deadline of an attempt passes.
     TimeOut(Job),
-    /// A broker compares the leases of its sessions with the tables.
+    /// A broker compares the leases in its memory with the tables.
     Compare(usize),
 }
 
 impl Action {
-    /// Whether the step is a fault, which need not happen. All other possible steps happen sooner or later.
+    /// Whether the step is a fault, which may never happen. All other possible steps happen eventually.
     pub fn is_fault(self, state: &State) -> bool {
         match self {
             Self::Lose(_)
@@ -79,7 +81,7 @@ impl Action {
     }
 }
 
-/// Describes a step for the printed run.
+/// Formats a step for the printed run.
 pub(crate) fn describe(state: &State, action: Action) -> String {
     let broker = |slot: usize| format!("broker {} (number {})", letter(slot), state.brokers[slot].number);
     match action {
@@ -130,7 +132,7 @@ pub(crate) fn describe(state: &State, action: Action) -> String {
     }
 }
 
-/// Describes the tables for the printed run.
+/// Formats the tables for the printed run.
 pub(crate) fn tables(state: &State) -> String {
     let rows: Vec<String> = state
         .tables
@@ -222,8 +224,8 @@ impl Protocol {
             actions.push(Action::Renew(b));
         }
         for (s, session) in broker.sessions.iter().enumerate() {
-            // While an adoption for this stream awaits its answer, the session must begin first, even if the stream has broken
-            // since.
+            // While an adoption for this stream awaits its answer, the session must begin on the stream first, even if the
+            // stream has broken since.
             let begins = state.statements.iter().filter(awaited).any(|s| matches!(s.kind,
                 Kind::Adopt { by, .. } if by.0 == session.worker && by.1 == session.life && Some(by.2) == session.stream));
             if session.stream.is_some() && !state.is_connected(b, session) && !begins {
@@ -275,8 +277,8 @@ impl Protocol {
         }
     }
 
-    /// Whether a broker is about to end a lease that this worker holds. The broker then refuses the worker's stream. A
-    /// statement that ends a lease, and whose answer was lost, commits before the worker reconnects, or never.
+    /// Whether broker `b` is about to end a lease that worker `w` holds, and therefore refuses the worker's stream. The
+    /// statement may have lost its answer; then it commits before the worker reconnects, or never.
     fn ends(&self, state: &State, b: usize, w: usize) -> bool {
         let life = state.brokers[b].life;
         let mut sent = state.statements.iter().filter(|s| s.broker == b && s.life == life);
@@ -286,7 +288,7 @@ impl Protocol {
 
     fn clock_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for number in 1..state.next_number {
-            // The row of an ended broker expires without counting as a fault.
+            // The expiry of an ended broker's row does not count as a fault.
             let runs = state.brokers.iter().any(|b| b.up && b.number == number);
             if state.tables.is_live(number) && (!runs || state.left.expiries > 0) {
                 actions.push(Action::Expire(number));
@@ -299,7 +301,7 @@ impl Protocol {
     }
 }
 
-/// Whether an adoption of this lease whose answer was lost may still commit. The grace time lasts longer than any statement, so
+/// Whether an adoption of this lease without an answer may still commit. The grace time is longer than any statement takes, so
 /// it does not end before the adoption has committed or failed.
 fn may_still_adopt(state: &State, b: usize, claim: Claim) -> bool {
     let mut lost = state.statements.iter().filter(|s| s.broker == b && s.lost);

@@ -1,4 +1,4 @@
-//! The checks of the statements, each of which can be disabled to show its purpose.
+//! The checks in the protocol's statements. Each check can be disabled to show its purpose.
 
 use clap::ValueEnum;
 
@@ -6,27 +6,27 @@ use clap::ValueEnum;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each can be disabled separately")]
 pub struct Checks {
-    /// Settle, adopt and release compare the token.
+    /// Statements that settle, adopt or release a lease compare its token.
     pub token: bool,
     /// A broker releases and fails only its own leases.
     pub owner: bool,
-    /// Claims and adoptions require that the broker's own row has not expired.
+    /// A broker can claim and adopt only while its own row has not expired.
     pub expiry: bool,
-    /// Rescues require that the rescuing broker's own row has not expired.
+    /// A broker can rescue leases only while its own row has not expired.
     pub rescuer_expiry: bool,
     /// A broker whose row has expired registers again instead of renewing it.
     pub renewal_expiry: bool,
-    /// A broker treats leases under its former numbers as its own.
+    /// A broker treats leases under its former numbers (ids in `howdah.broker`) as its own.
     pub former: bool,
-    /// A broker does not adopt a lease that it is about to end, or end one that it is about to adopt.
+    /// A broker does not adopt a lease that it is about to end, and does not end a lease that it is about to adopt.
     pub ending: bool,
-    /// A broker that registered again readopts only leases under its former numbers.
+    /// A broker that registered again moves only leases under its former numbers to its new number.
     pub readopt_own: bool,
     /// A lease that a worker lists on reconnect is not released as undelivered.
     pub listed: bool,
 }
 
-/// The check to disable.
+/// Name of the check to disable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Without {
     /// Outcomes, adoptions and releases do not compare the token.
@@ -50,7 +50,7 @@ pub enum Without {
 }
 
 impl Checks {
-    /// The real protocol: all checks are enabled.
+    /// All checks are enabled, as in the real protocol.
     pub const ALL: Self = Self {
         token: true,
         owner: true,
@@ -63,7 +63,7 @@ impl Checks {
         listed: true,
     };
 
-    /// The protocol with one check disabled.
+    /// Returns all checks except the given one.
     pub fn without(without: Option<Without>) -> Self {
         let mut checks = Self::ALL;
         match without {

@@ -1,4 +1,5 @@
-//! Invariants of every state, and outcomes that must be reachable. The latter show that the model explores real runs.
+//! Invariants that every state must satisfy, and properties that some run must reach, which show that the model
+//! explores real runs.
 
 use stateright::Property;
 
@@ -14,13 +15,13 @@ pub const ONE_TABLE: &str = "a job is in exactly one table";
 pub const ONE_OUTCOME: &str = "at most one outcome is committed for a lease";
 /// A worker gets OK for an outcome only if the outcome is committed.
 pub const OK_IS_COMMITTED: &str = "an OK means that this outcome is committed";
-/// No two leases share a token.
+/// A leased job has exactly one lease, and no other lease has its token.
 pub const ONE_LEASE: &str = "a job has at most one lease, with a unique token";
 /// A lease ends only by its worker's outcome or by a rule, such as its deadline or the loss of its worker or broker.
 pub const BY_A_RULE: &str = "a worker loses a lease only by its own outcome or by a rule";
-/// `attempt` of each row is the number of leases that count, and at most `max_attempts`.
+/// The column `attempt` of each job is the number of its leases that count as attempts, and at most `max_attempts`.
 pub const COUNTED: &str = "attempts are counted as promised";
-/// If only faults are possible, no job is leased and no worker holds a job.
+/// When only faults remain possible, no job is leased and no worker holds a job.
 pub const AT_REST: &str = "when no step remains, each job has ended or is ready, and no worker runs one";
 
 /// All properties.
@@ -55,7 +56,7 @@ pub fn holds(state: &State) -> bool {
 }
 
 fn one_table(state: &State) -> bool {
-    // Rows are sorted by job, and jobs are never added.
+    // Rows are sorted by job, and the model never adds jobs after the start.
     let rows = state.tables.rows();
     rows.windows(2).all(|pair| pair[0].job < pair[1].job) && rows.last().is_some_and(|row| row.job == rows.len() as i64)
 }
@@ -78,18 +79,18 @@ fn by_a_rule(state: &State) -> bool {
     let mut held = state.workers.iter().flat_map(|worker| &worker.holds);
     held.all(|holding| {
         let history = state.lease_history(holding.claim.token);
-        // Brokers release only leases whose job their worker never received.
+        // A worker holds only jobs that it received, and brokers release only leases whose job no worker received.
         !history.wronged && history.ended != Some(Ending::Released)
     })
 }
 
 fn counted(state: &State) -> bool {
-    // No worker received the job of a lease that a broker released as undelivered.
+    // A broker has released no lease whose job a worker received.
     let truly = state.leases.iter().all(|lease| lease.ended != Some(Ending::Released) || !lease.received);
     truly
         && state.tables.rows().iter().all(|row| {
             let of_job = state.leases.iter().filter(|lease| lease.job == row.job);
-            // A lease that has not ended counts too.
+            // A lease that has not ended counts as an attempt too.
             let counted = of_job.filter(|lease| lease.ended.is_none_or(Ending::counts)).count();
             let at_its_end = row.state != JobState::Dead || row.attempt == row.max_attempts;
             counted == row.attempt as usize && row.attempt <= row.max_attempts && at_its_end

@@ -10,17 +10,16 @@ use crate::{
     tables::{JobState, Row, Tables},
 };
 
-/// The protocol of leases and settles, with a model size and its checks.
+/// The protocol of leases and settles as a model, with its size and the enabled checks.
 #[derive(Clone, Debug)]
 pub struct Protocol {
-    /// Numbers of jobs, brokers, workers and faults.
     pub size: Size,
     /// Enabled checks.
     pub checks: Checks,
 }
 
 impl Protocol {
-    /// The initial state: all brokers run, each worker is connected to one of them, and all jobs are ready.
+    /// Returns the initial state: all brokers run, each worker is connected to a broker, and all jobs are ready.
     pub fn start(&self) -> State {
         let mut tables = Tables::default();
         for job in 1..=self.size.jobs {
@@ -52,7 +51,7 @@ impl Protocol {
         }
     }
 
-    /// The state after a possible step.
+    /// Returns the state after a possible step.
     pub fn after(&self, state: &State, action: Action) -> State {
         let mut next = state.clone();
         match action {
@@ -101,7 +100,7 @@ impl Model for Protocol {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        // Explore no steps after a state that violates an invariant.
+        // Stop exploring after a state that violates an invariant.
         if properties::holds(state) {
             actions.extend(self.possible(state));
         }

@@ -26,7 +26,7 @@ pub struct Checked {
     pub possible: Vec<&'static str>,
 }
 
-/// Explores all states of a size until a property is violated.
+/// Explores all states of a model size, or until a property is violated.
 pub fn check(size: Size, checks: Checks, threads: usize) -> Checked {
     let began = Instant::now();
     let protocol = Protocol { size, checks };
@@ -50,7 +50,7 @@ pub fn check(size: Size, checks: Checks, threads: usize) -> Checked {
     checked
 }
 
-/// Prints a run step by step, with the tables whenever they change.
+/// Formats a run step by step, with the tables whenever they change.
 fn steps(path: Path<State, Action>) -> String {
     let mut text = String::new();
     let mut before = String::new();

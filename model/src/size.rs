@@ -1,11 +1,10 @@
-//! Model sizes. The faults of a size occur in any order, each up to its limit. All faults together would give too many states to
-//! explore, so each combination of faults that matters has a size.
+//! Model sizes. The faults of a size occur in any order, each up to its limit. All faults together would give too many states
+//! to explore, so there is one size for each combination of faults that matters.
 
 use clap::ValueEnum;
 
 use crate::{state::Faults, tables::Outcome};
 
-/// Numbers of jobs, brokers, workers and faults in a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Name to display.
@@ -16,13 +15,13 @@ pub struct Size {
     pub brokers: i32,
     /// Number of workers.
     pub workers: usize,
-    /// Window: number of jobs that a worker holds at once.
+    /// Window of a worker: maximum number of jobs that it holds.
     pub window: usize,
     /// Attempts allowed per job.
     pub max_attempts: i16,
     /// Outcomes that workers send.
     pub outcomes: &'static [Outcome],
-    /// Maximum number of each fault.
+    /// Maximum number of times that each fault occurs.
     pub faults: Faults,
 }
 
@@ -43,7 +42,7 @@ const fn size(name: &'static str, faults: Faults) -> Size {
 }
 
 impl Size {
-    /// Returns this size with another name and other faults.
+    /// Returns a copy of this size with another name and other faults.
     const fn with(self, name: &'static str, faults: Faults) -> Self {
         Self { name, faults, ..self }
     }
@@ -65,7 +64,7 @@ const TWO_JOBS: Size =
     Size { jobs: 2, window: 2, ..size("two jobs, a running broker expires", Faults { expiries: 1, ..NONE }) };
 
 impl Sizes {
-    /// All sizes of the set.
+    /// Returns all sizes of the set.
     pub fn all(self) -> Vec<Size> {
         match self {
             Self::Small => vec![RIVALS, BREAK, TIMEOUT, KILL, STOP, EXPIRE, LOST, KILLED, TWO_JOBS],

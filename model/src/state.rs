@@ -1,31 +1,31 @@
-//! The state of the model: tables, memory of brokers and workers, statements and messages in flight, and the history of each lease.
+//! The state of the model: tables, memory of brokers and workers, statements and messages in flight, and the history of each
+//! lease.
 
 use crate::tables::{Ending, Job, Number, Outcome, Tables, Token};
 
-/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// Committed rows.
     pub tables: Tables,
     /// Number that the next registered broker gets.
     pub next_number: Number,
-    /// Broker processes by slot.
+    /// Broker processes, indexed by slot. A slot holds one process after another.
     pub brokers: Vec<Broker>,
-    /// Workers by slot.
+    /// Workers, indexed by slot.
     pub workers: Vec<Worker>,
-    /// Statements in flight and answers not yet read. Sorted.
+    /// Statements in flight, and statements whose answer the broker has not yet read. Sorted.
     pub statements: Vec<Statement>,
     /// Jobs written to a stream and not yet read by the worker. Sorted.
     pub pushed: Vec<Push>,
-    /// History of each lease. The index of a lease is its token minus one.
+    /// History of each lease. Tokens count from 1, so the index of a lease is its token minus one.
     pub leases: Vec<LeaseHistory>,
-    /// Faults and claims still allowed.
+    /// How many more faults and claims may occur in this run.
     pub left: Faults,
     /// Whether a broker has answered OK to an outcome that was not committed, which violates an invariant.
     pub false_ok: bool,
 }
 
-/// Limits for how often each event may occur in a run. They keep the model finite.
+/// Limits for how often each event may occur in a run, to keep the model finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Claims.
@@ -38,7 +38,7 @@ pub struct Faults {
     pub worker_kills: u8,
     /// Broken streams.
     pub breaks: u8,
-    /// Answers of Postgres that are lost or no longer awaited.
+    /// Answers of Postgres that are lost, or that the broker no longer awaits.
     pub lost: u8,
     /// Running brokers whose row expires, because the process was paused or cut off.
     pub expiries: u8,
@@ -50,41 +50,41 @@ pub struct Faults {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "these flags are independent")]
 pub struct Broker {
-    /// Whether the process runs.
+    /// Whether the broker process runs.
     pub up: bool,
     /// Whether the broker drains.
     pub draining: bool,
-    /// Incarnation of the slot: increases when a new process starts in it. Answers to statements of earlier incarnations are
-    /// ignored.
+    /// Incarnation of the broker's slot, incremented when a new process starts in the slot. The process ignores answers to
+    /// statements of earlier incarnations.
     pub life: u8,
     /// Id of the broker's row in `howdah.broker`.
     pub number: Number,
-    /// Numbers that this process had before.
+    /// Numbers under which this process was registered before its current number.
     pub former: Vec<Number>,
     /// Whether the broker treats leases under its `former` numbers as its own.
     pub knows_former: bool,
-    /// Sessions of its workers. Sorted.
+    /// Sessions of the broker's workers. Sorted.
     pub sessions: Vec<Session>,
-    /// Leases whose adoption got no answer. They fail after the grace time unless a session holds them.
+    /// Leases whose adoption got no answer. They fail after the grace time, unless a session holds them then.
     pub unsure: Vec<Claim>,
-    /// Whether the broker has registered again, and its leases are not yet under the new number.
+    /// Whether the broker has registered again but has not yet moved its leases to the new number.
     pub readopting: bool,
 }
 
 /// A session: a worker as seen by its broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Session {
-    /// Slot of the worker.
+    /// Slot of the session's worker: an index in `State::workers`.
     pub worker: usize,
-    /// Incarnation of the worker's slot.
+    /// Incarnation of the worker's slot to which the session belongs.
     pub life: u8,
-    /// Number of the worker's stream. `None` after the broker has noticed that the stream broke.
+    /// Number of the worker's stream; `None` once the broker has noticed that the stream broke.
     pub stream: Option<u8>,
-    /// Latest stream on which the session has begun: the adoption of the worker's leases for this stream has been answered.
+    /// Latest stream on which the session has begun: Postgres has answered the adoption of the worker's leases for this stream.
     pub begun: Option<u8>,
     /// Leases of the session. Sorted.
     pub held: Vec<Held>,
-    /// Whether the grace time has ended. The session then only waits for outcomes in flight.
+    /// Whether the grace time of the session has ended. An ended session only waits for outcomes in flight.
     pub ended: bool,
 }
 
@@ -93,29 +93,28 @@ pub struct Session {
 pub struct Held {
     /// Job and token.
     pub claim: Claim,
-    /// Whether an outcome for this lease is being written.
+    /// Whether a statement is writing an outcome for this lease.
     pub settling: bool,
 }
 
-/// A job and its token.
+/// A job and the token of its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
     /// Job id.
     pub job: Job,
-    /// Token of the lease.
     pub token: Token,
 }
 
 /// A worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worker {
-    /// Incarnation of the slot.
+    /// Incarnation of the worker's slot.
     pub life: u8,
-    /// Number of its latest stream.
+    /// Number of the worker's latest stream.
     pub stream: u8,
-    /// Slot of the broker at the other end of the stream. `None` after the worker has noticed that the stream ended.
+    /// Slot of the broker to which the worker is connected; `None` once the worker has noticed that its stream ended.
     pub at: Option<usize>,
-    /// Whether the broker has sent `Welcome`.
+    /// Whether the broker has sent `Welcome` on the worker's current stream.
     pub welcomed: bool,
     /// Jobs that the worker holds. Sorted.
     pub holds: Vec<Holding>,
@@ -126,11 +125,11 @@ pub struct Worker {
 pub struct Holding {
     /// Job and token.
     pub claim: Claim,
-    /// Progress of the job.
+    /// Progress of the job at the worker.
     pub doing: Doing,
 }
 
-/// Progress of a job at its worker.
+/// Progress of a job that a worker holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doing {
     /// The job runs.
@@ -144,20 +143,19 @@ pub enum Doing {
 /// A job in flight to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Push {
-    /// Slot of the worker.
     pub worker: usize,
-    /// Stream of the worker.
+    /// Number of the worker's stream on which the job was sent.
     pub stream: u8,
     /// Job and token.
     pub claim: Claim,
 }
 
-/// A statement in flight. It takes effect at its commit, possibly long after it was sent.
+/// A SQL statement of a broker. It takes effect at its commit, possibly long after it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Statement {
-    /// Slot of the broker that sent the statement.
+    /// Slot of the broker that sent the statement: an index in `State::brokers`.
     pub broker: usize,
-    /// Incarnation of the broker's slot.
+    /// Incarnation of the broker's slot when it sent the statement.
     pub life: u8,
     /// Kind and parameters.
     pub kind: Kind,
@@ -167,57 +165,56 @@ pub struct Statement {
     pub lost: bool,
 }
 
-/// Kind of a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Leases the first ready job.
+    /// Claims the first ready job.
     Claim {
-        /// Number of the broker when it sent the statement.
+        /// Number (id in `howdah.broker`) of the broker when it sent the statement.
         number: Number,
     },
     /// Writes a worker's outcome.
     Settle {
-        /// Session of the worker: slot and incarnation.
+        /// Session of the worker: the worker's slot and incarnation.
         from: (usize, u8),
         /// The lease.
         claim: Claim,
         /// The outcome.
         outcome: Outcome,
     },
-    /// Ends a lease on behalf of the broker.
+    /// Ends a lease for a reason other than a worker's outcome.
     End {
         /// The lease.
         claim: Claim,
-        /// Numbers of the broker when it sent the statement.
+        /// Numbers (ids in `howdah.broker`) of the broker when it sent the statement. The lease must be under one of
+        /// them.
         owners: Vec<Number>,
         /// `Released` or `Lost`.
         ending: Ending,
-        /// Number of adoptions of the lease when the broker decided to end it.
+        /// How often the lease had been adopted when the broker decided to end it.
         adoptions: u8,
     },
-    /// Adopts the leases of a session that reconnected.
+    /// Adopts the leases of a worker that reconnected.
     Adopt {
-        /// The session: slot, incarnation and stream of the worker.
+        /// Session that adopts the leases: the worker's slot, its incarnation and its stream.
         by: (usize, u8, u8),
-        /// Number of the broker when it sent the statement.
         number: Number,
-        /// Leases that the worker lists.
+        /// Leases that the worker listed when it reconnected.
         wanted: Vec<Claim>,
     },
     /// Moves the leases of all sessions to the broker's new number.
     Readopt {
         /// The new number.
         number: Number,
-        /// The new number and the former ones.
+        /// The broker's new number and its former numbers.
         owners: Vec<Number>,
-        /// Leases of the sessions.
+        /// Leases of all sessions of the broker.
         wanted: Vec<Claim>,
     },
-    /// Compares the leases of the sessions with the tables.
+    /// Compares the leases of the broker's sessions with the tables.
     Compare,
 }
 
-/// Progress of a statement.
+/// Whether a statement has committed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// The statement is on its way to Postgres, or waits for a lock.
@@ -226,36 +223,36 @@ pub enum Phase {
     Done(Answer),
 }
 
-/// Answer to a statement.
+/// Postgres's answer to a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Answer {
-    /// The job of a claim, if one was ready.
+    /// Lease of the claimed job; `None` if no job was ready.
     Claimed(Option<Claim>),
-    /// Whether the outcome is committed.
+    /// Whether the outcome is committed with this token.
     Settled(bool),
-    /// Answer without content, as to [`Kind::End`].
+    /// Answer without content, for example to [`Kind::End`].
     Ended,
-    /// Leases that the broker now holds.
+    /// Leases that the broker now owns.
     Adopted(Vec<Claim>),
-    /// Leases of sessions that have moved or ended, each with the stream on which its session had begun.
+    /// Leases of the broker's sessions that have moved or ended, each with the stream on which its session had begun.
     Compared(Vec<(Verdict, Claim, Option<u8>)>),
 }
 
-/// Fate of a lease that a session holds.
+/// Fate of a lease that a session still holds in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The lease is under another broker's number.
+    /// Another broker has adopted the lease.
     Moved,
     /// The lease has ended.
     Over,
 }
 
-/// History of a lease.
+/// Events in the life of one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseHistory {
     /// Job id.
     pub job: Job,
-    /// Whether the row of the current or last broker was live when the broker got the lease.
+    /// Whether the row of the lease's current or last broker had not expired when that broker got the lease.
     pub protected: bool,
     /// Number of adoptions.
     pub adoptions: u8,
@@ -263,19 +260,18 @@ pub struct LeaseHistory {
     pub received: bool,
     /// How the lease ended; `None` while it is live.
     pub ended: Option<Ending>,
-    /// Whether the lease ended in a way that no rule allows.
+    /// Whether the lease ended against the rules.
     pub wronged: bool,
-    /// Outcomes committed with its token.
+    /// Outcomes that statements committed with the lease's token.
     pub committed: Vec<Outcome>,
 }
 
 impl State {
-    /// History of the lease with this token.
+    /// Returns the history of the lease with this token.
     pub fn lease_history(&self, token: Token) -> &LeaseHistory {
         &self.leases[token as usize - 1]
     }
 
-    /// Mutable history of the lease with this token.
     pub fn lease_history_mut(&mut self, token: Token) -> &mut LeaseHistory {
         &mut self.leases[token as usize - 1]
     }
@@ -286,7 +282,7 @@ impl State {
         self.add(Statement { broker, life, kind, phase: Phase::Sent, lost: false });
     }
 
-    /// Adds a statement, keeping the order.
+    /// Adds a statement and keeps the list sorted.
     pub fn add(&mut self, statement: Statement) {
         let at = self.statements.partition_point(|other| *other < statement);
         self.statements.insert(at, statement);
@@ -299,7 +295,7 @@ impl State {
         self.send(broker, Kind::End { claim, owners, ending, adoptions });
     }
 
-    /// Whether a session's stream is the current stream of its worker.
+    /// Whether a session's stream is still the current stream of its worker.
     pub fn is_connected(&self, broker: usize, session: &Session) -> bool {
         let worker = &self.workers[session.worker];
         worker.at == Some(broker) && worker.life == session.life && session.stream == Some(worker.stream)
@@ -307,18 +303,18 @@ impl State {
 }
 
 impl Broker {
-    /// The broker's number and, if it recognizes them, its former numbers.
+    /// Returns the broker's number and, if it recognizes its former numbers, those too.
     pub fn numbers(&self) -> Vec<Number> {
         let former = self.former.iter().filter(|_| self.knows_former);
         former.copied().chain([self.number]).collect()
     }
 
-    /// Index of the worker's session that has not ended.
+    /// Index of the worker's session, if the session has not ended.
     pub fn session(&self, worker: usize, life: u8) -> Option<usize> {
         self.sessions.iter().position(|s| s.worker == worker && s.life == life && !s.ended)
     }
 
-    /// Adds a session, keeping the order. Returns its index.
+    /// Adds a session and keeps the list sorted. Returns the session's index.
     pub fn add_session(&mut self, session: Session) -> usize {
         let at = self.sessions.partition_point(|other| *other < session);
         self.sessions.insert(at, session);
@@ -327,12 +323,12 @@ impl Broker {
 }
 
 impl Session {
-    /// Leases of the session without an outcome that is being written.
+    /// Leases of the session for which no outcome is being written.
     pub fn unsettled(&self) -> Vec<Claim> {
         self.held.iter().filter(|held| !held.settling).map(|held| held.claim).collect()
     }
 
-    /// Adds a lease. It replaces an earlier lease of the same job, even one with an outcome in flight.
+    /// Adds a lease to the session. It replaces an earlier lease of the same job, even one with an outcome in flight.
     pub fn hold(&mut self, claim: Claim) {
         self.held.retain(|held| held.claim.job != claim.job);
         self.held.push(Held { claim, settling: false });

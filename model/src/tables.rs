@@ -1,16 +1,16 @@
-//! The tables, with one function per statement that changes the owner of a job. The model and the replay share them, so recorded
-//! steps are held to exactly the rules that were checked.
+//! The tables of the model, with one function for each SQL statement that changes the lease of a job. The model and the replay
+//! share these functions, so recorded steps are held to the rules that the checker explored.
 
 use crate::Checks;
 
 /// Job id.
 pub type Job = i64;
-/// Token of a lease.
 pub type Token = i64;
-/// Id of a broker in `howdah.broker`. A broker that registers again gets a new one.
+/// Id of a broker in `howdah.broker`. A broker that registers again gets a new number.
 pub type Number = i32;
 
-/// Outcome of an attempt as sent by a worker. The values are those in `last_token`; see `schema/tables/jobs.sql`.
+/// Outcome of an attempt as sent by a worker. The values are the codes in the column `last_token`; see
+/// `schema/tables/jobs.sql`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     /// Succeeded.
@@ -21,7 +21,7 @@ pub enum Outcome {
     Dead = 2,
     /// Postponed; the attempt does not count.
     Snooze = 3,
-    /// Returned for another worker; the attempt does not count.
+    /// Given back for another worker to run; the attempt does not count.
     Release = 4,
 }
 
@@ -39,31 +39,32 @@ pub enum Ending {
     Released,
     /// The broker failed the attempt, because its worker was lost. The attempt counts.
     Lost,
-    /// The broker expired, and another one rescued the lease. The attempt counts.
+    /// The row of the lease's broker expired, and another broker rescued the lease. The attempt counts.
     Rescued,
-    /// The deadline passed. The attempt counts.
+    /// The attempt's deadline passed. The attempt counts.
     TimedOut,
 }
 
 impl Ending {
-    /// Whether the attempt counts.
+    /// Whether an attempt that ends this way counts.
     pub const fn counts(self) -> bool {
         !matches!(self, Self::Released | Self::Settled(Outcome::Snooze | Outcome::Release))
     }
 }
 
-/// The table that a job is in.
+/// The table that contains a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum JobState {
-    /// Can run now. The model has no delays, so a retried job is ready at once.
+    /// The job can run now. The model has no delays, so a retried job is ready at once.
     Ready,
-    /// Leased with this token by this broker. Without a broker the job was pulled, and the lease lasts until its deadline.
+    /// A broker has leased the job with this token. Without a broker the job was pulled, and the lease lasts until its
+    /// deadline.
     Leased(Token, Option<Number>),
-    /// Has a later start time. Only in replays, like `Waiting`.
+    /// The job has a later start time. Only replays have scheduled and waiting jobs.
     Scheduled,
-    /// Waits for another job or a limit.
+    /// The job waits for another job or for a limit.
     Waiting,
-    /// Has no attempts left, or failed for good.
+    /// The job has no attempts left, or has failed for good.
     Dead,
     /// In history.
     Finished,
@@ -74,7 +75,7 @@ pub enum JobState {
 pub struct Row {
     /// Job id.
     pub job: Job,
-    /// The table, with the columns that only `leased` has.
+    /// The table that contains the job, with the columns that only `leased` has.
     pub state: JobState,
     /// Attempts started.
     pub attempt: i16,
@@ -82,12 +83,12 @@ pub struct Row {
     pub max_attempts: i16,
     /// Column `last_token`: token and outcome of the last settle.
     pub settled: Option<(Token, Outcome)>,
-    /// Column `last_token`, if it has the token of a lease that ended because its worker was lost.
+    /// Column `last_token`, if it has the token of a lease that ended because its worker or broker was lost.
     pub lost: Option<Token>,
 }
 
 impl Row {
-    /// The row that the statements insert after a lease ended with `ending`.
+    /// Returns the row that the statements insert after the lease with this token has ended.
     #[must_use]
     pub fn after(self, token: Token, ending: Ending) -> Self {
         let attempt = if ending.counts() { self.attempt } else { self.attempt - 1 };
@@ -100,8 +101,8 @@ impl Row {
             }
             _ => JobState::Ready,
         };
-        // Keep what later statements look up: the outcome of a worker, which may be repeated, and the lease of a lost worker,
-        // which may be regained.
+        // Keep what later statements look up: a worker's outcome, because the worker may repeat it, and the lease of a lost
+        // worker, because it may be restored.
         let (settled, lost) = match ending {
             Ending::Settled(outcome) => (Some((token, outcome)), None),
             Ending::Lost | Ending::Rescued => (None, Some(token)),
@@ -117,11 +118,11 @@ impl Row {
 pub struct Ended {
     /// Token of the ended lease.
     pub token: Token,
-    /// Broker that held the lease.
+    /// Number of the broker that held the lease; `None` if the job was pulled.
     pub number: Option<Number>,
 }
 
-/// The rows of all job tables, and the numbers of live brokers. A job that is in two tables has two rows here.
+/// The rows of all job tables, and the numbers of live brokers. A job that wrongly is in two tables has two rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tables {
     rows: Vec<Row>,
@@ -140,7 +141,7 @@ impl Tables {
         self.rows.insert(at, row);
     }
 
-    /// Removes and returns the first row that matches.
+    /// Removes and returns the first job row that matches.
     pub fn take(&mut self, matches: impl Fn(&Row) -> bool) -> Option<Row> {
         let at = self.rows.iter().position(matches)?;
         Some(self.rows.remove(at))
@@ -158,12 +159,12 @@ impl Tables {
         }
     }
 
-    /// Expires or deletes a broker's row.
+    /// Removes a broker's row, as expiry does.
     pub fn expire(&mut self, number: Number) {
         self.live.retain(|live| *live != number);
     }
 
-    /// `claim.sql`: leases a ready job and counts the attempt. Requires that the broker's row is live.
+    /// Does what `claim.sql` does: leases a ready job and counts the attempt. Fails if the broker's row has expired.
     pub fn claim(&mut self, job: Job, token: Token, number: Option<Number>, checks: Checks) -> bool {
         if checks.expiry && number.is_some_and(|number| !self.is_live(number)) {
             return false;
@@ -173,7 +174,8 @@ impl Tables {
         true
     }
 
-    /// `howdah.regain`: restores the lease of a lost worker, without a broker, if the job was not leased since.
+    /// Does what `howdah.regain` does: restores the lease of a lost worker, without a broker, if the job was not leased
+    /// since.
     pub(crate) fn regain(&mut self, job: Job, token: Token) -> bool {
         let is_it = |row: &Row| {
             row.job == job
@@ -185,8 +187,8 @@ impl Tables {
         true
     }
 
-    /// `adopt.sql`: moves a lease to this broker. Requires a matching token and that the broker's row is live; with `from`, also
-    /// that the lease is under one of those numbers.
+    /// Does what `adopt.sql` does: moves a lease to a broker. Requires a matching token and that the broker's row is live. With
+    /// `from`, also requires that the lease is under one of those numbers.
     pub fn adopt(&mut self, job: Job, token: Token, number: Number, from: Option<&[Number]>, checks: Checks) -> bool {
         if checks.expiry && !self.is_live(number) {
             return false;
@@ -202,16 +204,16 @@ impl Tables {
         true
     }
 
-    /// `settle_ack.sql` and `settle_nack.sql` for a worker: a compare-and-set on job and token, regardless of the lease's
-    /// broker. If the lease was lost, it is regained first.
+    /// Does what `settle_ack.sql` and `settle_nack.sql` do for a worker: a compare-and-set on job and token, regardless of the
+    /// lease's broker. A lost lease is restored first.
     pub fn settle(&mut self, job: Job, token: Token, outcome: Outcome, checks: Checks) -> Option<Ended> {
         self.end(job, token, None, Ending::Settled(outcome), checks).or_else(|| {
             self.regain(job, token).then(|| self.end(job, token, None, Ending::Settled(outcome), checks)).flatten()
         })
     }
 
-    /// `settle_nack.sql` for a broker: a compare-and-set on job and token. With `owners`, the lease must be under one of those
-    /// numbers.
+    /// Does what `settle_nack.sql` does for a broker: a compare-and-set on job and token. With `owners`, the lease must be
+    /// under one of those numbers.
     pub fn end(
         &mut self,
         job: Job,
@@ -235,7 +237,7 @@ impl Tables {
         Some(ended)
     }
 
-    /// `rescue.sql`: ends a lease of an expired broker. Requires that the rescuing broker's row is live.
+    /// Does what `rescue.sql` does: ends a lease of an expired broker. Requires that the rescuing broker's row is live.
     pub fn rescue(&mut self, job: Job, by: Number, checks: Checks) -> Option<Ended> {
         if checks.rescuer_expiry && !self.is_live(by) {
             return None;
@@ -249,12 +251,13 @@ impl Tables {
         Some(ended)
     }
 
-    /// `settled_before.sql`: whether this token has already settled the job with this outcome.
+    /// Does what `settled_before.sql` does: returns whether this token has already settled the job with this outcome.
     pub fn settled_before(&self, job: Job, token: Token, outcome: Outcome) -> bool {
         self.rows.iter().any(|row| row.job == job && row.settled == Some((token, outcome)))
     }
 
-    /// The broker that holds this lease: `None` if the lease does not exist, `Some(None)` if the job was pulled.
+    /// Returns the broker that holds this lease: `None` if the lease does not exist, `Some(None)` if the job was
+    /// pulled.
     pub fn owner(&self, job: Job, token: Token) -> Option<Option<Number>> {
         self.rows.iter().find_map(|row| match row.state {
             JobState::Leased(leased, number) if row.job == job && leased == token => Some(number),

@@ -1,5 +1,5 @@
-//! All properties hold if all checks are enabled. Without a check a property is violated, except for two checks that only save
-//! work.
+//! With all checks enabled, all properties hold. Without any one check a property is violated, except for two checks that only
+//! save work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ fn everything_holds_in_every_order_of_steps() {
     assert_eq!(possible.len(), 4, "{possible:?}");
 }
 
-/// Disables a check. Returns the first violated property, with the run that violates it.
+/// Checks the model with one check disabled. Returns the first violated property, with the run that violates it.
 fn without(check_out: Without) -> Option<(&'static str, String)> {
     Sizes::Small.all().into_iter().find_map(|size| check(size, Checks::without(Some(check_out)), 1).violated)
 }
@@ -72,8 +72,8 @@ fn what_a_worker_lists_is_not_released_as_if_it_had_never_arrived() {
     assert!([BY_A_RULE, COUNTED].contains(&property), "{property}\n{steps}");
 }
 
-/// The checks of the rescuer's and the renewing broker's own expiry save work and attempts. Without them no property is
-/// violated.
+/// The expiry checks of a rescuing broker and of a renewing broker only save work and attempts. Without these checks no
+/// property is violated.
 #[test]
 fn rescues_and_renewals_of_expired_brokers_break_no_rule() {
     assert_eq!(without(Without::RescuerExpiry), None);

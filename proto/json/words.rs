@@ -42,12 +42,12 @@ impl fmt::Display for WordError {
 
 impl std::error::Error for WordError {}
 
-/// Builds the message with this name from name-value pairs. The name of a nested field is `outer.inner`, and the name of a map
-/// entry is `field.key`. A repeated field may occur several times. For other fields, the last pair counts.
+/// Builds a message of the type `message` from name-value pairs. The name of a nested field is `outer.inner`, and the name of a
+/// map entry is `field.key`. A repeated field may occur several times. For other fields, the last pair counts.
 pub fn from_words<M: Message + Default>(message: &str, given: &[(String, String)]) -> Result<M, WordError> {
     let read = read(message, given);
     if let Err(WordError::Contradiction(_)) = read {
-        // Reads each pair alone, so that the error names the invalid pair if there is one.
+        // Reads each pair alone to find out whether a single pair is invalid, so that the error can name it.
         for (name, value) in given {
             if let Err(WordError::Contradiction(problem)) = self::read::<M>(message, &[(name.clone(), value.clone())]) {
                 let value: String = value.chars().take(40).filter(|c| !c.is_control()).collect();
@@ -140,7 +140,7 @@ pub fn time_text(text: &str) -> String {
     format!("{date}T{clock}{seconds}{zone}")
 }
 
-/// Converts `replace` to `KEY_POLICY_REPLACE`. Returns unknown names unchanged.
+/// Completes the name of an enum value: `replace` becomes `KEY_POLICY_REPLACE`. Returns unknown names unchanged.
 fn choice(choices: &EnumDescriptor, value: &str) -> String {
     if choices.get_value_by_name(value).is_some() {
         return value.to_owned();
@@ -148,7 +148,7 @@ fn choice(choices: &EnumDescriptor, value: &str) -> String {
     let upper = value.to_ascii_uppercase().replace('-', "_");
     let named = choices.values().find(|choice| {
         choice.name().ends_with(&format!("_{upper}")) && {
-            // Compares the whole name, so that a suffix of a longer name does not match.
+            // Compare the whole name, because the suffix alone may also match a longer name.
             let prefix = choices.name().chars().fold(String::new(), |mut prefix, c| {
                 if c.is_ascii_uppercase() && !prefix.is_empty() {
                     prefix.push('_');

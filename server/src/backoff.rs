@@ -17,7 +17,7 @@ impl Backoff {
         Self { first, next: first, longest }
     }
 
-    /// Upper bound of the next pause, before jitter.
+    /// Duration of the next pause before jitter, which can only shorten it.
     pub(crate) fn next(&self) -> Duration {
         self.next
     }
@@ -28,14 +28,14 @@ impl Backoff {
         tokio::time::sleep(pause).await;
     }
 
-    /// Returns the next pause, for callers that also wait for other events.
+    /// Returns the next pause and does not wait, for callers that also wait for other events.
     pub(crate) fn advance(&mut self) -> Duration {
         let pause = jittered(self.next);
         self.next = (self.next * 2).min(self.longest);
         pause
     }
 
-    /// Restarts with the first pause, after an attempt has succeeded.
+    /// Resets the backoff to the first pause, after an attempt has succeeded.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

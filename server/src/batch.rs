@@ -1,20 +1,20 @@
-//! The queue for group commit: items wait here while the writer is busy, and a free writer takes them as one batch. An idle
-//! broker writes a single item at once; under load batches grow without a timer. Intake, settle and progress each have a queue.
+//! Queue for group commit: items wait here while the writer is busy, and a free writer takes them as one batch. An idle
+//! broker writes a single item immediately; under load batches grow without a timer. Intake, settle and progress each
+//! have a queue.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The size of an item.
+/// An item of a batch queue, which knows its own size.
 pub(crate) trait Weigh {
     /// Number of jobs, outcomes or reports in the item.
     fn items(&self) -> usize;
-    /// Number of bytes that the item holds.
+    /// Number of bytes that the item takes in the queue.
     fn bytes(&self) -> usize;
 }
 
-/// A size in items and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) items: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Batcher<T> {
     queue: Mutex<Queue<T>>,
     arrived: Notify,
     items: Arc<Semaphore>,
-    // In KiB, because one acquire takes a 32-bit number of permits.
+    // Counts KiB, not bytes, because a semaphore can acquire at most `u32::MAX` permits at once.
     kib: Arc<Semaphore>,
     most: Size,
 }
@@ -48,7 +48,7 @@ struct Queue<T> {
 }
 
 impl<T: Weigh> Batcher<T> {
-    /// Callers wait (backpressure) while the queue holds `most`.
+    /// Creates a queue. Callers wait (backpressure) while it holds `most` items or bytes.
     pub(crate) fn new(most: Size) -> Self {
         let most = Size { items: most.items.clamp(1, Semaphore::MAX_PERMITS), bytes: most.bytes.max(1 << 10) };
         Self {
@@ -60,7 +60,8 @@ impl<T: Weigh> Batcher<T> {
         }
     }
 
-    /// Waits for capacity, first come, first served. An item larger than the whole capacity is admitted when the queue is empty.
+    /// Waits for queue capacity, first come, first served. An item larger than the whole capacity is admitted when the
+    /// queue is empty.
     pub(crate) async fn room(&self, size: Size) -> Result<Capacity, Closed> {
         let items = size.items.min(self.most.items).min(u32::MAX as usize) as u32;
         let kib = (size.bytes >> 10).min(self.most.bytes >> 10) as u32;
@@ -69,7 +70,8 @@ impl<T: Weigh> Batcher<T> {
         Ok(Capacity { _items: items, _kib: kib })
     }
 
-    /// Adds an item, which holds its capacity until it is dropped. Returns the item if the queue is closed.
+    /// Queues an item. Its reserved capacity is released when the item is dropped. Returns the item if the queue is
+    /// closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         {
             let mut queue = self.queue.lock();
@@ -82,7 +84,8 @@ impl<T: Weigh> Batcher<T> {
         Ok(())
     }
 
-    /// Waits for an item and returns `of(first item)`. Returns `None` once the queue is closed and empty.
+    /// Waits until the queue has an item. Returns the result of `of` for the first item, without taking it. Returns
+    /// `None` once the queue is closed and empty.
     pub(crate) async fn first<R>(&self, of: impl Fn(&T) -> R) -> Option<R> {
         loop {
             let arrived = self.arrived.notified();
@@ -99,7 +102,8 @@ impl<T: Weigh> Batcher<T> {
         }
     }
 
-    /// Takes the waiting items, at most the size of a batch, but at least one. Returns `None` once the queue is closed and empty.
+    /// Waits for items and takes them from the queue: at most a batch, but at least one item. Returns `None` once the
+    /// queue is closed and empty.
     pub(crate) async fn take(&self, batch: Size) -> Option<Vec<T>> {
         loop {
             let arrived = self.arrived.notified();
@@ -125,7 +129,7 @@ impl<T: Weigh> Batcher<T> {
         self.queue.lock().items.drain(..).collect()
     }
 
-    /// Refuses new items and the callers that wait for capacity. Writers continue until the queue is empty.
+    /// Closes the queue: refuses new items and callers that wait for capacity. Writers can still take the queued items.
     pub(crate) fn close(&self) {
         self.queue.lock().closed = true;
         self.items.close();

@@ -1,6 +1,6 @@
-//! Refuses requests that a web page causes its visitor's browser to send (CSRF). Such requests reach every port that the visitor
-//! reaches, including loopback, and carry the visitor's client certificate. Browsers mark them with headers that a page can
-//! neither forge nor omit.
+//! Refuses requests that a web page causes its visitor's browser to send (CSRF). Such requests reach every port that
+//! the visitor can reach, including loopback, and carry the visitor's client certificate. Browsers mark the requests
+//! with headers that a page can neither forge nor omit.
 
 use axum::http::{HeaderMap, header};
 

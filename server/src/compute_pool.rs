@@ -35,7 +35,7 @@ mod tests {
         on_one_thread(async {
             let (other_ran, ran) = std::sync::mpsc::channel();
             let work = tokio::spawn(run(async move { ran.recv_timeout(Duration::from_secs(20)) }));
-            // The only runtime thread must be free for this task to run.
+            // This task runs only if the pooled work does not block the single runtime thread.
             tokio::spawn(async move { other_ran.send("a job") });
             assert_eq!(work.await.unwrap(), Some(Ok("a job")));
         });

@@ -1,19 +1,19 @@
-//! Tasks that the hot path needs. If one of them panics, the broker stops and its supervisor restarts it. Otherwise the broker
-//! would look healthy without processing jobs.
+//! Critical tasks, without which no jobs are processed. If one panics, the broker stops, so that its supervisor
+//! restarts it. Otherwise the broker would look healthy.
 
 use std::future::Future;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Tasks that run as long as the broker.
+/// Critical tasks, which run until the broker stops.
 pub(crate) struct CriticalTasks {
     handles: Vec<JoinHandle<()>>,
     panicked: CancellationToken,
 }
 
 impl CriticalTasks {
-    /// Starts without tasks. `panicked` is cancelled when a task panics.
+    /// Creates an empty set of critical tasks. `panicked` is cancelled when one of them panics.
     pub(crate) fn new(panicked: CancellationToken) -> Self {
         Self { handles: Vec::new(), panicked }
     }
@@ -31,7 +31,7 @@ impl CriticalTasks {
         }));
     }
 
-    /// Waits until all tasks have ended.
+    /// Waits until all critical tasks have ended.
     pub(crate) async fn ended(self) {
         for handle in self.handles {
             let _ = handle.await;

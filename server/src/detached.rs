@@ -10,7 +10,8 @@ use std::{
 
 use tokio_util::task::AbortOnDropHandle;
 
-/// Runs a future to its end, as a separate task unless it is ready at once. Dropping the returned future stops the task.
+/// Polls the future once, and runs it as a separate task if it is not ready. Dropping the returned future stops the
+/// task.
 pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let mut work = Box::pin(work);
     if let Some(done) = poll_fn(|context| match work.as_mut().poll(context) {
@@ -25,7 +26,7 @@ pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + 
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // The runtime is shutting down; no caller is left.
+            // The runtime cancelled the task because it is shutting down, so no caller waits for the result.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,5 +1,5 @@
-//! Durations as text for people, in commands, explanations and on the page. Settings have another format, which keeps every
-//! unit and can be parsed (`30days`).
+//! Formats durations for people, in commands, explanations and on the page. Settings have a different format, which
+//! keeps every unit and can be parsed (`30days`).
 
 use std::time::Duration;
 

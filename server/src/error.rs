@@ -1,4 +1,4 @@
-//! The error of calls, and its only conversion to a gRPC status.
+//! The error type of gRPC and HTTP calls, and its only conversion to a gRPC status.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use howdah_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Delay before a caller should retry reading a job while the archive cannot be read. Clients do not retry this error
+/// Delay before a caller should retry `GetJob` while the archive cannot be read. Clients do not retry this error
 /// automatically.
 const ARCHIVE_AGAIN: Duration = Duration::from_secs(10);
 
 /// Error that a gRPC or HTTP call returns.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A field is out of bounds.
+    /// A field of the request is invalid.
     #[error("{field} {problem}")]
     Invalid {
-        /// The field, as in `jobs[3].task_type`.
+        /// Path of the field, such as `jobs[3].task_type`.
         field: String,
-        /// The problem, with the value and the limit; continues a sentence that begins with the field.
+        /// Problem with the field, with the value and the limit. The message is the field's path followed by this text,
+        /// such as "must be …".
         problem: String,
     },
-    /// The message is not allowed in the current state of the stream or call.
+    /// The request or message is not allowed in the current state of the stream, job or other object.
     #[error("{0}")]
     Precondition(String),
     /// The store is closed to new jobs.
@@ -30,30 +31,30 @@ pub enum Error {
     /// The task type is moving to another store, or its move was interrupted.
     #[error("{0}")]
     Moving(String),
-    /// The task type does not keep the history that the call needs.
+    /// The call needs history, which the task type does not keep.
     #[error("{0}")]
     NoHistory(String),
     /// The requested object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// A different object with the same name exists.
+    /// An object with the same name and other contents exists.
     #[error("{0}")]
     AlreadyExists(String),
-    /// No further object of this kind may be created, because their maximum number exists.
+    /// The maximum number of objects of this kind exists already.
     #[error("{0}")]
     TooMany(String),
     /// The request key was used with other jobs.
     #[error("request_key {0:?} was used with other jobs before; use a new key for new jobs")]
     RequestKeyReused(String),
-    /// Another job holds the key of a job with `KEY_POLICY_REJECT`.
+    /// The new job has `KEY_POLICY_REJECT`, and another job holds its key.
     #[error("{0}")]
     KeyTaken(String),
-    /// The worker opened another stream of this session.
+    /// The worker resumed the session on another stream.
     #[error(
         "the session was resumed on another stream, here or at another broker; this stream ends, and its leases continue on the other stream"
     )]
     SessionResumed,
-    /// The worker sent nothing within its liveness.
+    /// The worker sent no message for as long as its liveness.
     #[error(
         "nothing was heard from this worker for {0:?}, so its leases ended; answer Ping with Pong at once, or subscribe with a longer liveness"
     )]
@@ -67,10 +68,10 @@ pub enum Error {
     /// The deadline of the call, or a time limit inside the call, has passed.
     #[error("{0}")]
     Deadline(String),
-    /// Another transaction held a lock that the call needs until the call's deadline; nothing was changed.
+    /// Until the call's deadline, another transaction held a lock that the call needs. The call changed nothing.
     #[error("{0}")]
     Locked(String),
-    /// A limit is reached temporarily.
+    /// A limit is reached at present. A retry may succeed.
     #[error("{message}")]
     Exhausted {
         /// Machine-readable reason.
@@ -95,7 +96,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns an error about an invalid field. `problem` continues a sentence that begins with the field.
+    /// Returns an error about an invalid field. `problem` follows the field's path in the message, such as `must be …`.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
@@ -145,7 +146,7 @@ impl Error {
         }
     }
 
-    /// The invalid field, if there is one.
+    /// Path of the invalid field, for errors about a field.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::Invalid { field, .. } => Some(field),

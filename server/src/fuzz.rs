@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: ClusterSettings = ClusterSettings::DEFAULT;
 
-/// Decodes a protocol message as each request type in turn, and validates it.
+/// Decodes the bytes as each request type in turn, and validates the decoded request.
 pub fn requests(bytes: &[u8]) {
     for error in fuzz::check_every_request(bytes) {
         assert!(error.field().is_some(), "{error}");
@@ -34,7 +34,7 @@ pub fn received(chunks: Vec<Vec<u8>>, is_stream: bool) {
     assert!(ended.is_some(), "a runtime");
 }
 
-/// Parses a credential and a scope. The text of a parsed value must equal the input.
+/// Parses the text as a Howdah token and as a scope. A parsed value formatted as text must equal the input.
 pub fn tokens(text: &str) {
     if let Ok(token) = Token::parse(text) {
         assert_eq!(token.secret(), text);
@@ -44,7 +44,7 @@ pub fn tokens(text: &str) {
     }
 }
 
-/// Parses a JSON Web Token, and lines that hold a token's header, its claims and keys.
+/// Parses the text as a JSON Web Token, and as lines with a token's header, its claims and a key set.
 pub fn jwt(text: &str) {
     jwt::read_for_fuzzers(text);
 }
@@ -54,7 +54,7 @@ pub fn page_tokens(text: &str) {
     fuzz::open_page_token(text);
 }
 
-/// Parses a cron expression and, on the next line, a time zone. Each computed time must be later than the one before.
+/// Parses a cron expression and, on the second line, a time zone. Each planned time must be later than the one before.
 pub fn schedules(text: &str) {
     let (expression, time_zone) = text.split_once('\n').unwrap_or((text, "UTC"));
     let plan = PlanText::Cron { expression: expression.into(), time_zone: time_zone.into() };
@@ -76,16 +76,17 @@ pub fn schedules(text: &str) {
     }
 }
 
-/// Parses a connection string. Its redacted form must not contain the password.
+/// Parses a connection string and hides its password. The redacted string must not contain the password.
 pub fn dsn(text: &str) {
     let _ = redacted(text);
     if let Ok(dsn) = Dsn::parse(text)
         && let Some(password) = dsn.config.get_password().and_then(|password| std::str::from_utf8(password).ok())
         && password.len() > 8
-        // Other passwords may have several spellings, such as escapes.
+        // Checks only alphanumeric passwords, because others may have several spellings, such as escapes.
         && password.chars().all(char::is_alphanumeric)
     {
-        // Another part of the string, such as the host, may contain the same letters. The redacted form has no backslashes.
+        // The redacted string may contain the password's letters in another part, such as the host. Backslashes are
+        // removed first, because the redacted string has none.
         let elsewhere = text.replace('\\', "").replacen(password, "", 1).contains(password);
         assert!(elsewhere || !redacted(text).contains(password), "{:?}", redacted(text));
     }

@@ -1,8 +1,8 @@
 //! Logs to standard error: text on a terminal, JSON otherwise.
 //!
-//! All untrusted text is escaped, so that no sender can forge a line or control a terminal. tracing-subscriber escapes ESC and
-//! similar characters in values logged with `%`. It does not escape line breaks in text format, nor one-character escape
-//! sequences (C1) in JSON. This module closes both gaps.
+//! All untrusted text is escaped, so that no sender can forge a line or control a terminal. tracing-subscriber escapes
+//! ESC and similar characters in values logged with `%`. It does not escape line breaks in the text format, nor the
+//! control characters U+0080 to U+009F (C1) in JSON. This module escapes them.
 
 mod throttle; // rate limits for log lines
 
@@ -52,10 +52,11 @@ pub fn init(options: &Options, default_filter: &str) -> Result<(), String> {
     tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())
 }
 
-/// Parses a log filter. The error continues a sentence that begins with the text.
+/// Parses a log filter. The error is a phrase that completes "the value …", such as `must be …`.
 pub(crate) fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
-    // A misspelt level would count as a target and silence all other targets.
+    // A single word that is not a level is refused: tracing would read a misspelt level as a target and silence all
+    // other targets.
     let lone_word = text.split(',').map(str::trim).find(|part| !part.contains(['=', '[']) && !is_level(part));
     if lone_word.is_some() && !text.contains('[') {
         return Err("must be off, error, warn, info, debug or trace, or target=level pairs separated by commas".into());
@@ -71,7 +72,7 @@ where
     let layer = tracing_subscriber::fmt::layer();
     if text {
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        // Targets (module paths) are for filtering by programs, so text lines omit them.
+        // Text lines are for people, so they omit the target (module path), by which programs filter.
         layer.with_ansi(colours).with_target(false).fmt_fields(fields()).with_writer(writer).boxed()
     } else {
         let json = layer.json().flatten_event(true).with_span_list(false);
@@ -129,8 +130,8 @@ fn is_hostile(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A writer for JSON lines that escapes the characters of [`is_hostile`] that JSON leaves unescaped. JSON itself escapes C0 (ESC,
-/// line breaks). The other characters occur only inside JSON strings.
+/// A writer for JSON lines. Escapes the characters of [`is_hostile`] that the JSON formatter leaves as they are, which
+/// occur only inside JSON strings. The formatter itself escapes C0 (ESC, line breaks).
 struct EscapingJson<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for EscapingJson<W> {
@@ -144,7 +145,7 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for EscapingJson<W> {
 struct EscapingJsonWriter<W>(W);
 
 impl<W: io::Write> io::Write for EscapingJsonWriter<W> {
-    /// Each call gets a whole line, so no character is split.
+    /// The formatter writes each line with one call, so `line` never ends inside a UTF-8 character.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let hostile = |c: char| is_hostile(c) && c != '\n';
@@ -189,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Returns the log line of an event that contains a hostile text in every place where a text can be.
+    /// Logs an event whose span, message and fields contain the hostile text. Returns the log line.
     fn logged(format: Format, hostile: &str) -> String {
         let sink = Sink::default();
         let writer = sink.clone();

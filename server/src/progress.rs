@@ -1,7 +1,7 @@
-//! Progress: queues reports, writes them in batches, and answers callers after the commit.
+//! Progress: queues the progress reports of workers, writes them in batches, and answers callers after the commit.
 //!
-//! One writer keeps the order, so that the last report of a worker wins. The next batch fills while the writer waits for the
-//! disk. Only the last of several reports of one job in a batch is written.
+//! A single writer keeps the order, so that the last report of a worker wins. The next batch fills while the writer
+//! waits for the disk. If a batch has several reports of one lease, they are merged and written once.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -18,19 +18,21 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Approximate maximum size of a batch: reports, and bytes of texts and checkpoints. A message is never split.
+/// Approximate maximum size of a batch: number of reports, and bytes of texts and checkpoints. Reports that are
+/// submitted together are never split.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
-/// Bytes that a report counts for without its text and checkpoint.
+/// Bytes that the queue counts for a report, in addition to its text and checkpoint.
 const REPORT_BYTES: usize = 256;
-/// Maximum number of leases of one job whose reports are written in one batch, each lease in a separate round.
+/// Maximum number of statements per batch. A job that occurs with several leases in a batch needs one statement per
+/// lease.
 const ROUNDS: usize = 3;
 
-/// Reports submitted together and answered together.
+/// Reports that are submitted together and answered together.
 struct Submission {
     reports: Vec<ProgressReport>,
     bytes: usize,
     answer: oneshot::Sender<Vec<SettleStatus>>,
-    /// Queue capacity, held until the reports are written.
+    /// Room in the queue, held until the reports are written.
     _room: Capacity,
 }
 
@@ -50,14 +52,14 @@ pub struct Progress {
     queue: Arc<Batcher<Submission>>,
 }
 
-/// The pending answer to submitted reports.
+/// The answer to submitted reports, to wait for.
 pub struct Pending {
     count: usize,
     answer: oneshot::Receiver<Vec<SettleStatus>>,
 }
 
 impl Pending {
-    /// Returns one status for each report, in order, after the commit.
+    /// Waits until the reports are written, and returns one status for each report, in order.
     pub async fn wait(self) -> Vec<SettleStatus> {
         self.answer.await.unwrap_or_else(|_| vec![SettleStatus::Unavailable; self.count])
     }
@@ -66,21 +68,22 @@ impl Pending {
 impl Progress {
     /// Starts the writer.
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, store: &Store) -> Self {
-        // The sessions' limits on unanswered messages bound the number of reports in this queue.
+        // The number of reports in the queue needs no limit, because sessions limit the unanswered messages.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
         let queue = Arc::new(Batcher::new(most));
         tasks.spawn("progress", write_all(store.clone(), queue.clone()));
         Self { queue }
     }
 
-    /// Submits reports, which are written after earlier ones. Waits (backpressure) while the queue is full.
+    /// Queues reports after all earlier ones. Waits (backpressure) while the queue is full.
     pub async fn submit(&self, reports: Vec<ProgressReport>) -> Pending {
         let (answer, answered) = oneshot::channel();
         let count = reports.len();
         if count > 0 {
             let bytes = reports.iter().map(|report| REPORT_BYTES + report.weight()).sum::<usize>();
             if let Ok(room) = self.queue.room(Size { items: count, bytes }).await {
-                // A closed queue drops the submission, which answers the caller.
+                // If the queue is closed, `push` drops the submission and its sender, so that the caller gets
+                // `Unavailable`.
                 let _ = self.queue.push(Submission { reports, bytes, answer, _room: room });
             }
         }
@@ -98,13 +101,13 @@ async fn write_all(store: Store, queue: Arc<Batcher<Submission>>) {
         let reports: Vec<&ProgressReport> = batch.iter().flat_map(|submission| &submission.reports).collect();
         let mut statuses = write(&store, &reports).await.into_iter();
         for Submission { reports, answer, .. } in batch {
-            // The caller may have stopped waiting.
+            // Sending fails if the caller no longer waits.
             let _ = answer.send(statuses.by_ref().take(reports.len()).collect());
         }
     }
 }
 
-/// Returns one status for each report, in order.
+/// Writes the reports. Returns one status for each report, in order.
 async fn write(store: &Store, reports: &[&ProgressReport]) -> Vec<SettleStatus> {
     let mut statuses: HashMap<Lease, SettleStatus> = HashMap::new();
     for round in rounds(reports) {
@@ -122,11 +125,12 @@ async fn write(store: &Store, reports: &[&ProgressReport]) -> Vec<SettleStatus> 
             }
         }
     }
-    // The effect of a report that was in no round, or whose write failed, is unknown.
+    // A report that was in no round or in a failed one gets `Unavailable`, because its effect is unknown.
     reports.iter().map(|report| statuses.get(&report.lease).copied().unwrap_or(SettleStatus::Unavailable)).collect()
 }
 
-/// Writes the reports. If another transaction has locked some of the jobs, skips their reports so that the others do not wait.
+/// Writes the reports with one statement. If another transaction has locked some of the jobs, skips their reports, so
+/// that the others do not wait.
 async fn report_unlocked(store: &Store, round: &mut Vec<&ProgressReport>) -> Result<Vec<i64>, StoreError> {
     match store.report_progress(round).await {
         Err(StoreError::Locked(_)) => {
@@ -139,7 +143,8 @@ async fn report_unlocked(store: &Store, round: &mut Vec<&ProgressReport>) -> Res
     }
 }
 
-/// Merges reports by lease, then splits them into rounds so that a job id occurs once per statement. Each round is sorted by id.
+/// Merges the reports of each lease. Then splits them into rounds, so that a job id occurs once per statement. Each
+/// round is sorted by job id.
 fn rounds(reports: &[&ProgressReport]) -> Vec<Vec<ProgressReport>> {
     let mut merged: BTreeMap<Lease, ProgressReport> = BTreeMap::new();
     for report in reports {

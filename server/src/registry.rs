@@ -1,4 +1,5 @@
-//! A cache of task type names and settings, and of the cluster settings. It gives the hot path type ids without a query.
+//! A cache of task type names and settings, and of the cluster settings. With the cache, enqueues and claims need no
+//! query for type ids and settings.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,7 +31,7 @@ pub(crate) use awaited::Awaited;
 /// The broker's cache of task types and cluster settings.
 pub struct Registry {
     store: Store,
-    /// How long a call waits for a task type that another transaction is creating.
+    /// Maximum time that a call waits for a task type that another transaction is creating.
     lock_timeout: Duration,
     default_attempts: i16,
     default_retry: RetryPolicy,
@@ -39,23 +40,25 @@ pub struct Registry {
     settings: ArcSwap<AllSettings>,
     cluster: ArcSwap<ClusterSettings>,
     closed: ArcSwapOption<Closed>,
-    /// Types that are moving from or to this store. They are not claimed during the move.
+    /// Task types that are moving from or to this store. Their jobs are not claimed during the move.
     moving: ArcSwap<HashSet<TypeId>>,
-    /// Whether jobs have moved from this store to another, so that an old job id may have a new one.
+    /// Whether jobs have ever moved from this store to another. If so, an old job id may have a new id.
     has_moved: AtomicBool,
-    /// Types with jobs whose rank may still be based on an old priority step.
+    /// Task types with jobs whose rank may still be based on an old `priority_step`.
     step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
-    /// Counter of settings reads, incremented at the start of each.
+    /// Counter of reads of the settings. The counter is incremented at the start of each read.
     reads: AtomicU64,
-    /// Number of the read whose result is in `settings`. Results of earlier reads are ignored.
+    /// Number of the read whose result is in `settings`. Results of reads that started earlier are ignored.
     newest: Mutex<u64>,
-    /// New types that other transactions are creating. One call per type holds the mutex and waits in Postgres.
+    /// Mutexes of new types that other transactions are creating. One call per type holds the mutex and waits in
+    /// Postgres; the others wait for the mutex.
     created_elsewhere: Mutex<HashMap<TaskTypeName, Arc<tokio::sync::Mutex<()>>>>,
-    /// Limits the calls that wait for task types that other transactions are creating.
+    /// Semaphore that limits the calls which wait for task types that other transactions are creating.
     waiting: Semaphore,
     awaited: Arc<awaited::AwaitedTypes>,
-    /// Serializes the creation of types: concurrent creations could each exceed the limit on types.
+    /// Serializes the creation of types. Otherwise concurrent creations could together exceed the maximum number of
+    /// types.
     creating: tokio::sync::Mutex<()>,
 }
 
@@ -65,12 +68,13 @@ const MOST_WAITING: usize = 1_000;
 /// Settings by type. Types without settings are absent.
 pub(crate) type AllSettings = HashMap<TypeId, TypeSettings>;
 
-/// How long type ids are cached. A type that is unused for days is deleted, so a cached id must be read again before that.
+/// Time for which type ids are cached. Types that are unused for days are deleted, so a cached id must be read again
+/// before that.
 const ID_CACHE_TTL: Duration = Duration::from_hours(1);
 
 struct Names {
     ids: HashMap<TaskTypeName, TypeId>,
-    /// Names by type id. They include deleted types.
+    /// Names of task types by type id, including deleted types.
     by_id: HashMap<TypeId, TaskTypeName>,
     /// Time at which `ids` was last cleared.
     since: Instant,
@@ -107,8 +111,8 @@ impl Registry {
         }
     }
 
-    /// Returns the ids of the types and creates new types for the principal `by` (empty when authentication is off). Waits for
-    /// other transactions that are creating the types.
+    /// Returns the ids of the task types, and creates missing types on behalf of the principal `by` (empty when
+    /// authentication is off). Waits for other transactions that are creating the types.
     pub async fn resolve(&self, names: &[TaskTypeName], by: &str) -> Result<Vec<TypeId>, StoreError> {
         let until = Instant::now() + self.lock_timeout;
         loop {
@@ -121,7 +125,8 @@ impl Registry {
         }
     }
 
-    /// Returns the ids of the types like [`Self::resolve`], but fails with `Locked` if another transaction is creating one.
+    /// Returns the ids of the task types as [`Self::resolve`] does, but fails with `Locked` if another transaction is
+    /// creating one of them.
     pub async fn resolve_now(&self, names: &[TaskTypeName], by: &str) -> Result<Vec<TypeId>, StoreError> {
         if let Some(ids) = self.cached(names) {
             return Ok(ids);
@@ -139,8 +144,8 @@ impl Registry {
         })
     }
 
-    /// Creates the task type of the outcome's next stage, so that it counts towards the principal's quota. If the type cannot be
-    /// created now, it is created when the outcome is written.
+    /// Creates the task type of the job's next stage, which an outcome names, so that the type counts towards the
+    /// principal's quota. If this fails, the type is created when the outcome is written.
     pub(crate) async fn create_stage(&self, outcome: &Outcome, by: &str) -> Result<(), Error> {
         let Some(stage) = outcome.next_stage() else { return Ok(()) };
         if by.is_empty() {
@@ -152,16 +157,17 @@ impl Registry {
         }
     }
 
-    /// Returns the names that are not in the cache, sorted.
+    /// Returns the names that are not in the cache, sorted and without duplicates.
     fn missing(&self, names: &[TaskTypeName]) -> Vec<TaskTypeName> {
         missing_of(names, &self.names.read().ids)
     }
 
-    /// Waits for another transaction that is creating this type. One call per name waits in Postgres; other calls wait here for
+    /// Waits until another transaction has created this type. One call per name waits in Postgres; other calls wait for
     /// that call.
     async fn create_locked(&self, name: &TaskTypeName, by: &str) -> Result<(), StoreError> {
         let Ok(_waiting) = self.waiting.try_acquire() else {
-            let problem = format!("{MOST_WAITING} calls wait for task types that other transactions create");
+            let problem =
+                format!("{MOST_WAITING} calls wait for task types that other transactions create; try again later");
             return Err(StoreError::Locked(problem.into()));
         };
         let creation = self.created_elsewhere.lock().entry(name.clone()).or_default().clone();
@@ -197,7 +203,7 @@ impl Registry {
         }
     }
 
-    /// Returns a handle that reports when one of these types exists, created here or at another broker.
+    /// Returns a handle that reports when one of these types exists, whichever broker creates it.
     pub(crate) fn await_types(&self, names: Vec<TaskTypeName>) -> Awaited {
         self.awaited.add(names)
     }
@@ -207,7 +213,7 @@ impl Registry {
         self.names.read().by_id.get(&id).cloned()
     }
 
-    /// Returns all settings, for code that handles many jobs.
+    /// Returns the settings of all task types, for code that handles many jobs.
     pub(crate) fn settings(&self) -> Guard<Arc<AllSettings>> {
         self.settings.load()
     }
@@ -221,19 +227,19 @@ impl Registry {
         self.closed.load_full()
     }
 
-    /// Default of `max_attempts`, if neither the job nor its task type sets a value.
+    /// Returns the `max_attempts` of jobs if neither the job nor its task type sets a value.
     pub(crate) fn default_attempts(&self) -> i16 {
         self.default_attempts
     }
 
-    /// Returns the types that are not claimed: paused types and moving types.
+    /// Returns the types whose jobs are not claimed: paused types, and types that are moving.
     pub(crate) fn paused(&self) -> HashSet<TypeId> {
         let settings = self.settings.load();
         let paused = settings.iter().filter(|(_, s)| s.paused).map(|(id, _)| *id);
         paused.chain(self.moving.load().iter().copied()).collect()
     }
 
-    /// Whether jobs have moved from this store to another.
+    /// Whether jobs have ever moved from this store to another.
     pub(crate) fn has_moved(&self) -> bool {
         self.has_moved.load(Ordering::Relaxed)
     }
@@ -243,12 +249,12 @@ impl Registry {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Types with jobs whose rank may still be based on an old priority step.
+    /// Returns the task types with jobs whose rank may still be based on an old `priority_step`.
     pub(crate) fn step_changed(&self) -> Vec<TypeId> {
         self.step_changed.lock().iter().copied().collect()
     }
 
-    /// Marks the ranks of this type as based on the current priority step.
+    /// Records that all ranks of this type are based on the current `priority_step`.
     pub(crate) fn step_followed(&self, id: TypeId) {
         self.step_changed.lock().remove(&id);
     }
@@ -277,27 +283,28 @@ impl Registry {
         }
     }
 
-    /// Maximum retention in days over all types.
+    /// Returns the longest retention of history that a task type sets, in days.
     pub(crate) fn longest_history(&self) -> i64 {
         self.settings.load().values().filter_map(|s| s.history_days).map(i64::from).max().unwrap_or(0)
     }
 
-    /// Whether claims of a type are limited.
+    /// Whether the type has limits that restrict claims.
     pub fn has_limits(&self, id: TypeId) -> bool {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_claims())
     }
 
-    /// Whether jobs of a type may wait until other jobs end.
+    /// Whether the type has limits by which jobs wait until other jobs end.
     pub fn has_waiting(&self, id: TypeId) -> bool {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_ends())
     }
 
-    /// The types whose claims are limited.
+    /// Returns the types that have limits which restrict claims.
     pub fn limited_types(&self) -> HashSet<TypeId> {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()
     }
 
-    /// Clears the cached ids, since types may have been deleted. This can happen at any time, also between two steps of a call.
+    /// Clears the cached type ids, because types may have been deleted. May happen at any time, also between two steps
+    /// of a call.
     pub fn clear_ids(&self) {
         let mut known = self.names.write();
         known.ids.clear();
@@ -319,7 +326,7 @@ impl Registry {
         let (moving, has_moved) = self.store.unclaimed_types().await?;
         let mut newest = self.newest.lock();
         if read_number < *newest {
-            // A read that started later has finished first, so these rows may be older.
+            // Another read started later and has finished first, so the rows of this read may be older.
             return Ok(false);
         }
         *newest = read_number;
@@ -356,7 +363,8 @@ impl Registry {
         ids_of(names, &known.ids)
     }
 
-    /// Reads the ids of the types that exist and caches them. Another task may clear the cache at any time, so use the result.
+    /// Reads the ids of the types that exist, and caches them. Callers must use the result and not the cache, which
+    /// another task may clear at any time.
     async fn load(&self, names: &[TaskTypeName]) -> Result<HashMap<TaskTypeName, TypeId>, StoreError> {
         let texts: Vec<&str> = names.iter().map(TaskTypeName::as_str).collect();
         let rows = self.store.task_types(&texts).await?;

@@ -19,7 +19,7 @@ use crate::{
     web,
 };
 
-/// Part of the drain deadline reserved for the last writes and for unregistering from the database.
+/// Part of `drain_deadline` reserved for the last writes and for unregistering from the database.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// The reason why a broker could not start, or had to stop.
@@ -48,13 +48,13 @@ pub enum StartError {
     /// A store cannot be served together with the other stores.
     #[error("{0}")]
     Stores(String),
-    /// A server ended unexpectedly.
+    /// The gRPC server ended unexpectedly, or a critical task panicked.
     #[error("{0}")]
     Serve(String),
 }
 
 impl StartError {
-    /// Converts the error. The message names the store only if several are configured.
+    /// Converts an error of starting the stores. The message names the store only if several stores are configured.
     fn new(error: StoresError, config: &Config) -> Self {
         match error {
             StoresError::Config(problem) => Self::Config(problem),
@@ -65,7 +65,7 @@ impl StartError {
     }
 }
 
-/// Bound sockets of both ports.
+/// Bound sockets of the gRPC port and the HTTP port.
 pub struct Listeners {
     /// Port for gRPC.
     pub grpc: TcpListener,
@@ -88,7 +88,7 @@ impl Listeners {
     }
 }
 
-/// The addresses of a broker that is ready.
+/// The addresses on which a started broker listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// Address of the gRPC port.
@@ -97,7 +97,7 @@ pub struct Ready {
     pub http: SocketAddr,
 }
 
-/// Serves until `shutdown` completes, then drains. Returns by the drain deadline.
+/// Serves until `shutdown` completes, then drains. Returns before `drain_deadline` has passed.
 pub async fn run(
     config: Config,
     listeners: Listeners,
@@ -117,7 +117,7 @@ pub async fn run(
         .map_err(|error| StartError::new(error, &config))?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
-    // Streams end first and leave time for the last writes.
+    // Worker streams must end before `drain_deadline`, so that time is left for the last writes.
     let grpc_deadline = drain_deadline.saturating_sub(LAST_WRITES + Duration::from_secs(1)).max(Duration::from_secs(1));
     let http_stop = CancellationToken::new();
     let metrics = stores.main().metrics().tls.clone();
@@ -149,7 +149,7 @@ pub async fn run(
     };
     stores.stop(drain_deadline.saturating_sub(begun.elapsed()).max(LAST_WRITES)).await;
     http_stop.cancel();
-    // A metrics scraper that keeps its connection open must not delay the stop.
+    // Waits only briefly: a metrics scraper that keeps its connection open must not delay the stop.
     let _ = tokio::time::timeout(Duration::from_millis(200), http).await;
     tracing::info!(took = ?begun.elapsed(), "stopped");
     if failed {

@@ -1,5 +1,5 @@
-//! Several stores in one process. A store is a database with a schema. Each store is migrated separately and served by a separate
-//! broker in the same process. Job ids begin with the store number, so store numbers are unique, and no database may be
+//! Several stores in one process. A store is a database with a schema. Each store is migrated separately and has its
+//! own broker in the process. Job ids begin with the store number, so store numbers must be unique. No database may be
 //! configured as two stores (`docs/internals/stores.md`).
 
 mod home; // finds the store that a task type belongs to
@@ -24,7 +24,7 @@ pub use served::{SharedStores, Stores};
 /// Pause between two attempts to reach a store's database while the process starts.
 const BEFORE_AGAIN: Duration = Duration::from_millis(200);
 
-/// The reason why stores cannot be served.
+/// Reason why the process cannot serve its stores.
 #[derive(Debug, thiserror::Error)]
 pub enum StoresError {
     /// The configuration and the databases contradict each other.
@@ -46,7 +46,7 @@ pub enum StoresError {
     NoNotifications(String),
 }
 
-/// A store with a current schema.
+/// A store whose schema has the current version.
 pub struct ReadyStore {
     pub name: String,
     /// Configuration of the process, with the database, schema and number of this store.
@@ -77,8 +77,8 @@ fn has_numbers(configured: &[StoreConfig]) -> bool {
     configured.len() > 1 || configured.iter().any(|store| store.number.is_some())
 }
 
-/// Migrates one store. The inner error comes from the store's database; it may be temporary. The outer error is a wrong
-/// configuration, which ends the start.
+/// Migrates one store. The outer error is a wrong configuration, which ends the start. The inner error comes from the
+/// store's database and may be temporary.
 async fn update(
     config: &Config,
     one: &StoreConfig,
@@ -109,7 +109,7 @@ async fn update(
     Ok(updated.map(|(report, facts)| ReadyStore { name: one.name.clone(), config, store, report, facts }))
 }
 
-/// Assigns numbers to the stores in `ready` that need one. `others` are stores that this process already serves; they
+/// Assigns numbers to the stores in `ready` that need one. `others` are stores that this process already serves, which
 /// keep their numbers.
 async fn assign_numbers(
     configured: &[StoreConfig],

@@ -10,15 +10,15 @@ use crate::{
     memory::{Account, Held, Memory},
 };
 
-/// Maximum number of jobs that all callers of a broker wait for. Callers of one connection or principal get a quarter of it.
-/// A job counts once for each caller.
+/// Maximum number of jobs that all `WaitJobs` callers of a broker wait for. Callers of one connection or principal get
+/// a quarter of it. A job counts once for each caller.
 pub(crate) const MOST_WAITED: usize = 1_000_000;
-/// Delay before a refused caller should retry.
+/// Retry delay for a caller whose `WaitJobs` call was refused.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// Maximum bytes of answers that callers have not read yet, over all callers.
+/// Maximum bytes of `WaitJobs` answers that callers have not read yet, over all callers.
 pub(crate) const UNTAKEN_BYTES: usize = 128 << 20;
 
-/// The waiting callers, indexed by job.
+/// The callers of `WaitJobs`, indexed by the jobs for which they wait.
 pub(crate) struct Waiters {
     by_job: Mutex<HashMap<i64, Vec<UnboundedSender<i64>>>>,
     /// Quota of awaited jobs, shared like a memory budget: one unit per job and caller.
@@ -49,11 +49,12 @@ impl Waiters {
         }
     }
 
-    /// Adds a caller. Returns a receiver of job ids, sent as the jobs end, and the quota taken from the account.
+    /// Adds a `WaitJobs` caller. Returns a receiver of job ids, sent as the jobs end, and the quota taken from the
+    /// account.
     pub(crate) fn add(&self, ids: &[i64], account: &Arc<Account>) -> Result<(UnboundedReceiver<i64>, Held), Error> {
         let job_quota = self.job_quota.try_take(account, ids.len()).ok_or_else(|| {
             let message = format!(
-                "too many jobs are waited for: callers of one broker may wait for {MOST_WAITED} jobs, callers of one \
+                "callers wait for too many jobs: all callers of a broker may wait for {MOST_WAITED} jobs, the callers of one \
                  connection or principal for a quarter of that; wait for fewer jobs, or try again later"
             );
             Error::Exhausted { reason: "TOO_MANY_WAIT", message, retry_after: RETRY_AFTER }

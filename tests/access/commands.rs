@@ -1,4 +1,4 @@
-//! Management of tokens on the command line.
+//! Tests the management of tokens on the command line.
 
 use serde_json::Value;
 

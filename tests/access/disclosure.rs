@@ -1,4 +1,5 @@
-//! Responses reveal nothing that the caller may not read: page tokens, waits, schedules, and calls that wait while a token ends.
+//! Tests that responses reveal nothing that the caller may not read: page tokens, waits, schedules, and calls whose token ends
+//! while they wait.
 
 use std::io::Write as _;
 
@@ -30,7 +31,7 @@ async fn page_tokens_tell_no_name_of_a_foreign_type() {
     assert_eq!(seen, ["a", "c"]);
 }
 
-/// The bytes of a page token before its authentication code.
+/// Returns the bytes of a page token without its authentication code.
 fn hex(token: &str) -> Vec<u8> {
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     token.as_bytes().chunks(2).filter_map(pair).collect()
@@ -89,8 +90,8 @@ async fn who_takes_the_name_of_a_foreign_schedule_is_told_the_same_by_create_and
 #[tokio::test]
 async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
     let guarded = Guarded::start().await;
-    // The jobs of the answer are larger than the connection and the broker can buffer, so the wait is not over when the token
-    // ends.
+    // The jobs of the answer are larger than the connection and the broker can buffer, so the `WaitJobs` call is not over when
+    // the token is revoked.
     let ids = guarded.admin.enqueue_all(vec![new_job("t", vec![7; 1 << 20]); 12]).await;
     assert_eq!(guarded.admin.cancel(&ids).await, ids);
     let reader = guarded.caller("r", &["read:t", "payload:t", "work:t"]).await;
@@ -98,13 +99,13 @@ async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
     let mut answers = reader.jobs().wait_jobs(request).await.expect("a stream").into_inner();
     soon("an answer", answers.message()).await.expect("no error").expect("a job");
     let mut stream = reader.worker("t").await;
-    // Gives the broker the time of 100 calls to fill the buffers of the connection with answers of WaitJobs.
+    // Make 100 calls, so that the broker has time to fill the connection's buffers with responses of `WaitJobs`.
     for _ in 0..100 {
         guarded.admin.enqueue("u").await;
     }
     let selection = Some(Selection::Principal("r".into()));
     guarded.admin.access().revoke_tokens(RevokeTokensRequest { selection }).await.expect("revoke");
-    // Both streams learn of the revocation at the same time.
+    // The broker tells the worker stream and the `WaitJobs` stream of the revocation at the same time.
     stream.drained().await;
     let end = loop {
         match soon("the end of the wait", answers.message()).await {
@@ -119,7 +120,7 @@ async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
 #[tokio::test]
 async fn while_tokens_cannot_be_read_nobody_is_told_that_his_is_unknown() {
     let guarded = Guarded::start().await;
-    // Inserts the token without a broker, so that no broker has it in its cache.
+    // Inserts the token with SQL and not through a broker, so that no broker has the token in its cache.
     let token = Token::generate();
     let sql = format!(
         "INSERT INTO howdah.token (id, hash, principal, scopes, created_by) VALUES ('{}', '\\x{}', 'ann', '{{enqueue:*}}', '')",
@@ -191,7 +192,7 @@ async fn no_log_shows_a_token_even_with_everything_logged() {
     let log = soon("the log", log).await.expect("no panic");
     assert!(log.contains("\"TRACE\""), "the broker does not log at trace level");
     for token in [known, unknown] {
-        // hwd_<id>_<secret>_<check>: the log may contain the id.
+        // Tokens have the form hwd_<id>_<secret>_<check>; the log may contain the id but not the secret.
         let secret = token.secret().split('_').nth(2).expect("a secret").to_owned();
         assert_eq!(log.lines().find(|line| line.contains(&secret)), None, "a token is in the log");
     }

@@ -1,4 +1,4 @@
-//! A broker with token authentication, and callers with scopes.
+//! A broker with token authentication, and callers whose tokens have scopes.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use crate::support::{Service, TestBroker, soon};
 /// A broker with `auth = token`, and an administrator.
 pub struct Guarded {
     pub broker: TestBroker,
-    /// A caller with all scopes.
+    /// A caller whose token has all scopes.
     pub admin: Service,
     file: tempfile::NamedTempFile,
 }
@@ -23,7 +23,7 @@ impl Guarded {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts the broker with other settings.
+    /// Starts a broker with token authentication, after `change` has changed its settings.
     pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let token = Token::generate().secret().to_owned();
         let mut file = tempfile::NamedTempFile::new().expect("a file");
@@ -49,7 +49,7 @@ impl Guarded {
         self.broker.another_with(configure).await
     }
 
-    /// Creates a token of a principal with these scopes.
+    /// Creates a token for a principal with these scopes, and returns the token.
     pub async fn token(&self, principal: &str, scopes: &[&str]) -> String {
         let request = CreateTokenRequest {
             principal: principal.into(),
@@ -60,7 +60,7 @@ impl Guarded {
         soon("a token", access.create_token(request)).await.expect("create").into_inner().secret
     }
 
-    /// A caller with a new token of this principal and these scopes.
+    /// Returns a caller with a new token of this principal and these scopes.
     pub async fn caller(&self, principal: &str, scopes: &[&str]) -> Service {
         self.broker.with_token(&self.token(principal, scopes).await)
     }

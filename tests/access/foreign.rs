@@ -1,4 +1,4 @@
-//! To a caller, jobs without permission look like jobs that do not exist.
+//! Tests that jobs without permission look to a caller like jobs that do not exist.
 
 use howdah_proto::v1::{self, JobState, SettleStatus};
 use tonic::Code;
@@ -12,7 +12,7 @@ async fn a_foreign_job_is_like_a_missing_one_byte_for_byte() {
     let mine = guarded.caller("ann", &["enqueue:mine", "read:mine", "operate:mine"]).await;
     let foreign = guarded.admin.enqueue(new_job("theirs", "secret")).await;
     let own = mine.enqueue("mine").await;
-    // No job has this id. It has as many digits as the foreign id, so both errors have the same length.
+    // No job has the id `missing`. It has as many digits as the foreign id, so both errors have the same length.
     let missing = foreign + 5;
     let normal = |text: String, id: i64| text.replace(&id.to_string(), "ID");
     let get = async |id| {
@@ -52,7 +52,7 @@ async fn what_follows_from_a_retry_needs_no_scope_and_of_foreign_jobs_nothing_is
     let request = v1::RetryJobsRequest { filter, ..Default::default() };
     let answer = soon("an answer", ann.jobs().retry_jobs(request)).await.expect("a retry").into_inner();
     assert_eq!((answer.retried_ids, answer.revived_ids), (vec![parent], vec![own]));
-    // The retry of the parent also revives this foreign job, because its producer made it depend on the parent.
+    // Retrying the parent also makes this foreign job wait again, because its producer made it depend on the parent.
     assert_eq!(guarded.admin.state(foreign).await, JobState::Waiting);
 }
 
@@ -83,7 +83,7 @@ async fn a_foreign_lease_is_lost_like_an_unknown_one_and_stays_its_workers() {
     assert_eq!(stream.extend(&job, secs(60)).await, SettleStatus::LeaseLost);
     let mut resumed = thief.worker("mine").resumes(&stream.welcome.session_id, &[&job]).await;
     assert_eq!((resumed.lost(1).await.len(), resumed.welcome.kept.len()), (1, 0));
-    // The job's worker still holds it.
+    // The lease still belongs to the job's own worker.
     theirs.ack(&job).await;
     assert_eq!(guarded.admin.state(job.id).await, JobState::Succeeded);
 }
@@ -123,7 +123,7 @@ async fn another_principals_session_and_request_key_are_unknown() {
 
     let mut worker = ann.worker("t").await;
     let job = worker.next().await;
-    // With the id of Ann's session, Bob cannot take her session over: her stream continues.
+    // A worker of Bob that presents the id of Ann's session does not get the session: Ann's stream continues.
     let _bobs = bob.worker("t").window(1).resumes(&worker.welcome.session_id, &[]).await;
     worker.ack(&job).await;
 }
@@ -176,7 +176,7 @@ async fn a_worker_cannot_choose_the_id_of_its_session_so_nobody_guesses_one() {
         let refused: Refusal = broker.worker("t").resumes(guess, &[]).answer().await.err().expect(guess).into();
         refused.names("session_id");
     }
-    // A well-formed guess of a session id creates a new session and releases no jobs.
+    // A guessed session id in the right format creates a new session and releases no jobs.
     let guess = "0".repeat(40);
     let _other = broker.worker("t").window(1).resumes(&guess, &[]).await;
     assert_eq!(broker.state(job.id).await, JobState::Leased);

@@ -1,4 +1,4 @@
-//! JWT issuers whose keys are in files, and a broker that trusts them.
+//! JWT issuers whose keys are in files, and a broker that trusts these issuers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,12 +9,12 @@ use tempfile::TempDir;
 use super::signing::{SigningKey, key_set};
 use crate::support::*;
 
-/// Issuers, their keys, and the directory of their files.
+/// JWT issuers `corp` and `other`, their signing keys, and the directory with their key files.
 pub struct Issuers {
     directory: TempDir,
-    /// The keys of `corp`: ES256, EdDSA, RS256.
+    /// Signing keys of the issuer `corp`, with the algorithms ES256, EdDSA and RS256.
     pub keys: [SigningKey; 3],
-    /// The key of `other`, with the same key id as the first key of `corp`.
+    /// Signing key of the issuer `other`, with the same key id as the first key of `corp`.
     pub other: SigningKey,
 }
 
@@ -38,7 +38,7 @@ impl Issuers {
         issuers
     }
 
-    /// Adds an issuer with the keys in `jwks`.
+    /// Adds an issuer whose keys are at the URL or path `jwks`.
     pub fn also(&mut self, name: &str, jwks: &str) {
         let text = std::fs::read_to_string(self.file()).unwrap();
         let more = format!(
@@ -57,19 +57,19 @@ impl Issuers {
         self.path("jwt.toml")
     }
 
-    /// Replaces the published keys of `corp`.
+    /// Replaces the published keys of the issuer `corp`.
     pub fn publish(&self, keys: &[&SigningKey]) {
-        // Atomically, because a broker may read the file at any time.
+        // Renames a new file, because a broker may read the published file at any time.
         std::fs::write(self.path("new"), key_set(keys)).unwrap();
         std::fs::rename(self.path("new"), self.path("corp.json")).unwrap();
     }
 
-    /// A broker that accepts only tokens of these issuers.
+    /// Starts a broker that accepts only tokens of these issuers.
     pub async fn broker(&self) -> TestBroker {
         self.broker_with(|_| {}).await
     }
 
-    /// A broker with changed settings that takes only their tokens.
+    /// Starts a broker with changed settings that accepts only tokens of these issuers.
     pub async fn broker_with(&self, change: impl FnOnce(&mut Config)) -> TestBroker {
         TestBroker::start_with(|config| {
             config.auth.jwt = true;
@@ -79,18 +79,17 @@ impl Issuers {
         .await
     }
 
-    /// A token of `corp` for this subject with these scopes.
+    /// Returns a token of the issuer `corp` for this subject with these scopes.
     pub fn token(&self, subject: &str, scopes: &str) -> String {
         self.keys[0].token(&claims(subject, scopes))
     }
 }
 
-/// Unix time in seconds.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// The claims of a token of `corp`.
+/// Returns the claims of a token of the issuer `corp`.
 pub fn claims(subject: &str, scopes: &str) -> Value {
     json!({ "iss": "https://corp.example", "aud": "howdah", "exp": now() + 600, "sub": subject, "scope": scopes })
 }

@@ -1,4 +1,4 @@
-//! JSON Web Tokens of external issuers: validity, scopes and expiry.
+//! Tests JSON Web Tokens of external issuers: validity, scopes and expiry.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use howdah_proto::v1::{self, GetSettingsRequest, revoke_tokens_request::Selection};
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::support::*;
 
-/// A call that needs a valid credential and no scope.
+/// Makes a call that needs a valid credential and no scope.
 async fn call(broker: &Service, token: &str) -> Result<(), Status> {
     soon("an answer", broker.with_token(token).settings().get_settings(GetSettingsRequest {})).await.map(drop)
 }
 
-/// The error for a token, which must not quote any part of it.
+/// Returns the broker's error for an invalid token, and asserts that the error quotes no part of the token.
 async fn refusal(broker: &Service, token: &str) -> String {
     let status = call(broker, token).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
@@ -62,7 +62,7 @@ async fn a_token_that_its_issuer_did_not_sign_is_refused() {
     for (token, problem) in [
         (compact(&json!({ "alg": "none" }), &claims, |_| Vec::new()), "algorithm"),
         (compact(&json!({ "alg": "none", "kid": "ec" }), &claims, |text| ec.sign(text)), "algorithm"),
-        // Algorithm confusion: the public key used as an HMAC secret.
+        // Algorithm confusion attack: the token is signed with HMAC, and the public key is the secret.
         (compact(&json!({ "alg": "HS256", "kid": "rsa" }), &claims, |text| hmac(&n, text)), "algorithm"),
         (sign(rsa, json!({ "alg": "RS512", "kid": "rsa" })), "algorithm"),
         (sign(rsa, json!({ "alg": "ES256", "kid": "rsa" })), "kid"),
@@ -75,7 +75,7 @@ async fn a_token_that_its_issuer_did_not_sign_is_refused() {
         ),
         (sign(ec, json!({ "alg": "ES256", "kid": "ec", "crit": ["exp"] })), "crit"),
         (sign(ec, json!({ "alg": "ES256", "kid": "ec", "typ": "logout+jwt" })), "typ"),
-        // A key of another issuer with the same key id.
+        // Signed by another issuer's key with the same key id.
         (issuers.other.token(&claims), "wrong signature"),
         (changed.join("."), "wrong signature"),
         (format!("{}AA", ec.token(&claims)), "signature"),
@@ -207,7 +207,7 @@ async fn a_token_that_holds_for_longer_than_its_issuers_may_is_refused() {
     call(&broker, &key.token(&old)).await.unwrap();
 }
 
-/// A token of `corp` with this id and issue time.
+/// Returns a token of the issuer `corp` with this token id and issue time.
 fn issued_token(issuers: &Issuers, subject: &str, jti: &str, issued: u64) -> String {
     let mut claims = claims(subject, "work:t");
     (claims["jti"], claims["iat"]) = (json!(jti), json!(issued));
@@ -243,7 +243,7 @@ async fn a_token_is_revoked_by_its_id_and_all_of_a_subject_by_its_name_at_every_
     streams[1].drained().await;
     assert_eq!(streams[1].message().await.expect_err("the end").code(), Code::Unauthenticated);
     assert!(refusal(&other, &two).await.contains("was revoked"));
-    // A token issued before the revocation is refused; one issued after it is valid.
+    // A token issued before the revocation is refused; a token issued after the revocation is valid.
     assert!(refusal(&broker, &issuers.token("ann", "work:t")).await.contains("was revoked"));
     call(&broker, &issued_token(&issuers, "ann", "id-3", now() + 2)).await.unwrap();
     call(&broker, &bob).await.unwrap();
@@ -294,7 +294,7 @@ async fn a_server_of_keys_that_stalls_holds_up_neither_the_start_nor_other_calle
         async move { call(&broker, &token).await }
     });
     call(&broker, &issuers.token("ann", "read:*")).await.unwrap();
-    // The broker's read of the keys times out, and then the call that waited for the keys fails.
+    // Reading the issuer's keys times out, and then the call that waited for the keys fails.
     let status = soon("an answer", stalled).await.unwrap().expect_err("no keys");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("the keys of the issuer stalled could not be read yet"), "{status}");
@@ -336,7 +336,7 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything() {
     assert!(log.lines().any(|line| line.contains("TRACE")), "the broker does not log at trace level");
     for token in [good, bad, expired] {
         let parts: Vec<&str> = token.split('.').collect();
-        // The header is the same for all tokens of a key, so it is not secret.
+        // The header is the same for all tokens of a key, so only the other parts of a token are secret.
         for secret in &parts[1..] {
             assert_eq!(log.lines().find(|line| line.contains(secret)), None, "a token is in the log");
         }

@@ -1,4 +1,4 @@
-//! A principal or an address cannot exhaust resources that others need.
+//! Tests that a principal or an address cannot exhaust resources that other callers need.
 
 use std::{
     sync::Arc,
@@ -40,13 +40,14 @@ async fn a_principal_above_its_rate_is_told_when_to_come_back_and_others_are_not
     })
     .await;
     let (flood, ann) = (guarded.caller("flood", &["enqueue:*"]).await, guarded.caller("ann", &["enqueue:*"]).await);
-    // A request of 100 jobs passes although it exceeds the rate; its excess delays later requests.
+    // A request of 100 jobs passes although it exceeds the rate, but later requests must wait longer.
     flood.enqueue_all(["t"; 100]).await;
     for caller in [&flood, &guarded.caller("flood", &["enqueue:t"]).await] {
         let refused = caller.enqueue("t").refused().await;
         assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted, "PRINCIPAL_RATE"), "{refused}");
         let wait = refused.retry_after.expect("when to come back");
-        // At most 99 seconds at one job per second: 100 jobs are charged, and one passes as a burst.
+        // The delay is at most 99 seconds: at one job per second, 100 jobs are charged, and one of them passes as a
+        // burst.
         assert!((secs(5)..=secs(99)).contains(&wait), "{wait:?}");
         assert!(refused.message.contains("limits.principal_jobs_per_second"), "{refused}");
     }
@@ -109,7 +110,7 @@ async fn jobs_that_are_retried_or_run_by_hand_count_for_the_rate() {
         assert!(refused.retry_after.is_some_and(|wait| wait > secs(5)), "{refused:?}");
     };
     let ann = guarded.caller("ann", &["operate:*", "enqueue:*"]).await;
-    // One retry of all 100 dead jobs passes although it exceeds the rate; its excess delays later requests.
+    // A retry of all 100 dead jobs passes although it exceeds the rate, but later requests must wait longer.
     let filter = |ids: &[i64]| Some(v1::JobFilter { ids: ids.to_vec(), ..Default::default() });
     let of_type = Some(v1::JobFilter { task_type: "t".into(), ..Default::default() });
     let retry = |filter| v1::RetryJobsRequest { filter, ..Default::default() };
@@ -194,7 +195,7 @@ async fn a_principal_has_so_many_streams_and_a_closed_one_makes_room() {
 async fn a_principal_has_so_many_connections() {
     let guarded = Guarded::start_with(|config| config.limits.principal_connections = Some(2)).await;
     let ann = guarded.caller("ann", &["work:*"]).await;
-    // Each worker uses a separate connection.
+    // Each of these workers uses a separate connection.
     let (one, _two) = (ann.worker("t").await, ann.worker("t").await);
     let refused: Refusal = ann.worker("t").answer().await.err().expect("three").into();
     assert!(refused.message.contains("limits.principal_connections"), "{refused}");
@@ -211,8 +212,8 @@ async fn all_connections_of_a_principal_have_a_quarter_of_the_memory_and_others_
     guarded.admin.enqueue_all(vec![new_job("large", vec![7; 1 << 20]); 4]).await;
     let list =
         ListJobsRequest { task_type: "large".into(), include_payload: true, page_size: 10, ..Default::default() };
-    // Ten calls ask for pages of 4 MiB and do not read them. The quarter of the response memory that one principal may use has
-    // room for one page.
+    // Ten calls ask for pages of 4 MiB and do not read the responses. The quarter of the response memory that one principal may
+    // use has room for one page.
     let encoded = list.encode_to_vec();
     let end = frame(Frame::DATA, Frame::END_STREAM, 1, &[]);
     let call = [headers_as(1, CALLS[2], Some(&token)), data(1, &encoded), end].concat();

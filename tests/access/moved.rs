@@ -1,4 +1,4 @@
-//! A job changes its task type between the permission check of a call and its effect.
+//! Tests jobs that change their task type after a call's permission check and before its effect.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{self, JobFilter};
@@ -7,8 +7,8 @@ use tonic::Code;
 use super::fixture::Guarded;
 use crate::{locks::Open, support::*};
 
-/// A dead job and a ready job of a type that the caller may operate on. While a call runs, `during` moves its job to a foreign
-/// type.
+/// A dead job and a ready job of a type that the caller may operate on. While a call runs, `during` moves the call's job to a
+/// type without permission.
 struct Moving {
     guarded: Guarded,
     caller: Service,
@@ -30,7 +30,7 @@ impl Moving {
         Self { guarded, caller, dead, ready }
     }
 
-    /// Moves the job to the foreign type after the call was checked and before it changes the job.
+    /// Runs a call, and moves the job to the foreign type after the permission check and before the change.
     async fn during<T>(&self, table: &str, id: i64, call: impl Future<Output = T>) -> T {
         let moved = format!(
             "UPDATE howdah.{table} SET {} type_id = (SELECT t.id FROM howdah.task_type t WHERE t.name = 'theirs') WHERE id = {id}",

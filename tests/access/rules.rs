@@ -1,4 +1,4 @@
-//! Every call with every scope: which scope permits it, and that the others do not.
+//! Tests every call with every scope: one scope permits the call, and all other scopes do not.
 
 use howdah_proto::{Rpc, v1};
 use howdah_server::{
@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use super::fixture::Guarded;
 use crate::support::*;
 
-/// Makes a call about a task type. Covers every call of the protocol, because the match has no default.
+/// Makes the call `rpc` about a task type. The match has no default, so it covers every call of the protocol.
 pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Status> {
     let task_type = || task_type.to_owned();
     let (name, jobs) = (|| format!("s.{}", task_type()), || vec![new_job(&task_type(), "p")]);
@@ -182,8 +182,8 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
     !result.as_ref().is_err_and(|error| matches!(error.code(), Code::PermissionDenied | Code::Unauthenticated))
 }
 
-/// Calls that name jobs, schedules or bulk operations instead of task types. To these calls, foreign objects do not exist (see
-/// `foreign`).
+/// Calls that name jobs, schedules or bulk operations instead of task types. Objects without permission look to these calls as
+/// if they do not exist (see `foreign`).
 const BY_NAME: [Rpc; 16] = [
     Rpc::GetBulk,
     Rpc::PauseBulk,
@@ -202,7 +202,7 @@ const BY_NAME: [Rpc; 16] = [
     Rpc::ResumeSchedule,
     Rpc::RunSchedule,
 ];
-/// Lists across all task types, which omit foreign items.
+/// Calls that list items of all task types, and omit items that the caller may not read.
 const OF_ALL: [Rpc; 1] = [Rpc::ListSchedules];
 
 #[tokio::test]

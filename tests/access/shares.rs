@@ -1,4 +1,4 @@
-//! Quotas: a principal can use only a part of the resources that all callers of a broker share.
+//! Tests quotas: a principal can use only a part of the resources that all callers of a broker share.
 
 use futures::{FutureExt as _, StreamExt as _, future::select_all, stream::FuturesUnordered};
 use howdah_client::{NewJob, NewSchedule, Plan};
@@ -46,7 +46,7 @@ async fn a_principal_creates_a_quarter_of_all_task_types_by_every_way_in_and_oth
     let outcomes = vec![ack(&jobs[0]).next_stage("new")];
     exhausted(flood.workers().settle_jobs(v1::SettleJobsRequest { outcomes }).await.expect_err("settled"));
     assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.task_type").await, 26);
-    // Existing types still work, and other principals can create types.
+    // The refused principal can still use existing task types, and other principals can create types.
     flood.enqueue("old").await;
     worker.ack(&jobs[0]).next_stage("flood/1").await;
     guarded.caller("ann", &["enqueue:*"]).await.enqueue("new").await;
@@ -59,7 +59,7 @@ async fn a_principal_has_a_quarter_of_the_places_for_requests_over_http() {
     let header = async |principal| format!("Authorization: Bearer {}", guarded.token(principal, &["enqueue:*"]).await);
     let (flood, ann) = (header("flood").await, header("ann").await);
     let http = guarded.broker.http.trim_start_matches("http://");
-    // The body is shorter than its Content-Length, so the broker keeps waiting for the rest.
+    // The body is shorter than its Content-Length, so each request stays open while the broker waits for the rest.
     let request = format!("POST /v1/jobs/t HTTP/1.1\r\nHost: localhost\r\n{flood}\r\nContent-Length: 10\r\n\r\nx");
     let mut held = Vec::new();
     for _ in 0..200 {
@@ -126,7 +126,7 @@ async fn a_principal_creates_a_quarter_of_all_schedules_and_others_create_the_re
     let refused = flood.schedules().update_schedule(update).await.expect_err("too many");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
     create(&flood, "last").await.expect("it is there");
-    // Updating a schedule does not change its creator.
+    // The principal that updates a schedule does not become its creator.
     create(&ann, "more").await.expect("create");
     let update = v1::UpdateScheduleRequest { schedule: hourly("first"), allow_missing: false };
     ann.schedules().update_schedule(update).await.expect("update");

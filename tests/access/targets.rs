@@ -1,4 +1,4 @@
-//! Every way in which a job can continue in another task type, and the scopes that it needs.
+//! Tests every way in which a job can continue in another task type, and the scopes that each way needs.
 
 use howdah_proto::v1;
 use tonic::{Code, Status};
@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use super::fixture::Guarded;
 use crate::support::*;
 
-/// The ways in which `caller` can send a job of the type `from` to the type `to`.
+/// Ways to send a job of one task type to another type.
 const WAYS: [&str; 8] = [
     "fallback of a job",
     "stage of a job",

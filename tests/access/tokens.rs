@@ -1,4 +1,4 @@
-//! Tokens are created, used, expire and are revoked.
+//! Tests that tokens are created and used, that they expire, and that they are revoked.
 
 use howdah_proto::v1::{self, ListTokensRequest, RevokeTokensRequest, revoke_tokens_request::Selection};
 use howdah_server::access::Token;
@@ -123,7 +123,7 @@ async fn a_worker_whose_token_is_revoked_is_told_to_drain_finishes_its_job_and_i
     let end = worker.message().await.expect_err("the end");
     assert_eq!(end.code(), Code::Unauthenticated, "{end}");
     assert_eq!(guarded.admin.state(done).await, v1::JobState::Succeeded);
-    // The jobs that were not settled when the token ended go to another worker.
+    // The broker delivers the jobs that were unsettled at the end of the token to another worker.
     let mut other = guarded.admin.worker("t").await;
     let mut again: Vec<i64> = other.take(2).await.iter().map(|job| job.id).collect();
     again.sort_unstable();

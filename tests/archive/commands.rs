@@ -34,7 +34,7 @@ async fn days_are_archived_listed_and_verified_by_hand() {
 
     let (good, _, err) = archive(&setting, &["verify", "--url", &url]).await;
     assert!(good && err.contains("(1000 jobs)"), "{err}");
-    // One bit of a payload in a file is flipped, and another file is missing.
+    // Flips one bit of a payload in a file, and removes another file.
     let (path, mut data) = setting.files.parquet().remove(0);
     data[300] ^= 1;
     std::fs::write(&path, data).expect("damaged");
@@ -77,11 +77,11 @@ async fn a_run_goes_by_the_load_of_the_database_and_the_time_that_is_left() {
     let (store, hours) = (setting.store(), |hours: u64| std::time::Duration::from_secs(hours * 3_600));
     let before = store.archive_load(&setting.day, hours(18)).await.expect("the load");
     assert_eq!(before.jobs, 3_000.0);
-    // The deadline, one day after `DAY`, passed less than 30 hours ago.
+    // The archive deadline, one day after the end of `DAY`, passed less than 30 hours ago.
     assert!(before.seconds_left < 0.0 && before.seconds_left > -30.0 * 3_600.0, "{before:?}");
     assert!(store.archive_load(&setting.day, hours(72)).await.expect("the load").seconds_left > 0.0);
     setting.finish(3_001, 2_000).await;
-    // Polls, because Postgres updates its table statistics with a delay.
+    // Polls the load, because Postgres updates its table statistics with a delay.
     eventually("the changed rows in the statistics", async || {
         let now = store.archive_load(&setting.day, hours(18)).await.expect("the load");
         now.changed_rows >= before.changed_rows + 2_000

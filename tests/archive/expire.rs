@@ -1,4 +1,4 @@
-//! `archive expire` deletes archived days older than `archive_days`.
+//! Tests that `archive expire` deletes archived days older than `archive_days`.
 
 use tonic::Code;
 
@@ -6,7 +6,7 @@ use super::{DAY, Setting, archiver};
 use crate::support::*;
 
 impl Setting {
-    /// Deletes days older than `days_kept` days and returns them.
+    /// Deletes archived days older than `days_kept` days and returns the deleted days.
     async fn expire(&self, days_kept: u16) -> Result<Vec<String>, String> {
         let archiver = self.archiver().await;
         let mut gone = Vec::new();
@@ -38,7 +38,7 @@ async fn a_day_is_deleted_when_it_is_old_and_its_partition_is_gone() {
     assert_eq!(setting.count(&format!("SELECT count(*) FROM howdah.archive WHERE day = {DAY}")).await, 0);
     let request = howdah_proto::v1::GetJobRequest { id: 17 };
     assert_eq!(broker.jobs().get_job(request).await.expect_err("gone").code(), Code::NotFound);
-    // Jobs that arrive later for a deleted day are archived as a new day.
+    // Jobs that are added to a deleted day are archived as if the day were new.
     setting.finish(501, 5).await;
     assert_eq!(setting.archive().await.expect("archived").jobs, 5);
     assert_eq!(setting.files.ids(), (501..=505).collect::<Vec<_>>());
@@ -56,7 +56,8 @@ async fn a_day_whose_files_cannot_be_deleted_is_deleted_later() {
     let refused = broker.jobs().get_job(request).await.expect_err("gone");
     assert_eq!(refused.code(), Code::NotFound, "a lookup reads a day that is being deleted");
     setting.files.move_back();
-    // Another run holds the day. It is killed after it has deleted the manifest and before it deletes the other files.
+    // First another run holds the day, so it is not deleted. Then the test simulates a run that was killed after it has
+    // deleted the manifest and before it deletes the other files.
     setting.database.sql("UPDATE howdah.archive SET held_until = now() + interval '1 hour'").await;
     assert!(setting.expire(1).await.expect("nothing").is_empty());
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;

@@ -1,4 +1,4 @@
-//! The files of an archive directory, found by name alone, as an external reader finds them.
+//! Finds the files of an archive directory by name alone, as an external reader does.
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +16,14 @@ impl Files {
         format!("file://{}/archive", self.0.path().display())
     }
 
-    /// A URL below a regular file, where no directory can be created.
+    /// Returns a URL below a regular file, where no directory can be created.
     pub fn a_file(&self) -> String {
         let path = self.0.path().join("file");
         std::fs::write(&path, "").expect("written");
         format!("file://{}", path.display())
     }
 
-    /// The directory that contains the archive as `archive`.
+    /// The parent of the archive's directory `archive`.
     pub fn parent(&self) -> &Path {
         self.0.path()
     }
@@ -32,7 +32,7 @@ impl Files {
         Location::open(&self.url()).expect("a location")
     }
 
-    /// Renames the directory, so that the archive is missing.
+    /// Renames the archive's directory, so that the archive is missing.
     pub fn move_away(&self) {
         std::fs::rename(self.root(), self.0.path().join("away")).expect("moved");
     }
@@ -46,7 +46,7 @@ impl Files {
         self.0.path().join("archive")
     }
 
-    /// All files whose names end with `end`.
+    /// Returns all files whose names end with `end`.
     fn ending(&self, end: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(&self.root(), &mut found);
@@ -64,7 +64,7 @@ impl Files {
         self.ending(".parquet").into_iter().map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
     }
 
-    /// The job ids in all Parquet files, sorted. Fails if a file is incomplete.
+    /// Returns the job ids in all Parquet files, sorted. Fails if a file is incomplete.
     pub fn ids(&self) -> Vec<i64> {
         let files = self.parquet().into_iter();
         let mut ids: Vec<i64> = files
@@ -76,19 +76,19 @@ impl Files {
         ids
     }
 
-    /// Number of staged files, left by unfinished runs.
+    /// Number of unfinished files that archive runs left behind.
     pub fn staged(&self) -> usize {
         self.ending(".unfinished").len()
     }
 
-    /// The manifest of a day that exactly one store has archived.
+    /// Returns the manifest of an archived day. Fails if several stores have archived the day.
     pub fn manifest(&self, day: &str) -> Manifest {
         let found = self.ending(&format!("day={day}/_manifest.json"));
         let [only] = &found[..] else { panic!("not one manifest: {found:?}") };
         serde_json::from_slice(&std::fs::read(only).expect("read")).expect("a manifest")
     }
 
-    /// The manifest of a day of this store.
+    /// Returns the manifest of a day that this store has archived.
     pub fn manifest_of(&self, store: i64, day: &str) -> Manifest {
         let name = format!("store={store}/day={day}/_manifest.json");
         let text = std::fs::read(self.root().join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -1,4 +1,4 @@
-//! `GetJob` finds a job by its id in the archive after the job has left the database.
+//! Tests that `GetJob` finds a job in the archive by its id after the job has left the database.
 
 use howdah_proto::v1::{GetJobRequest, Job, JobState};
 use tonic::Code;
@@ -26,7 +26,7 @@ async fn refused(broker: &Service, id: i64) -> (Code, String) {
 #[tokio::test]
 async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     let setting = Setting::with(3_000).await;
-    // Covers stages, tags, failures, a fallback, a result and a payload stored in `howdah.payload`.
+    // The jobs have stages, tags, failures, a fallback, a result and a payload stored in `howdah.payload`.
     setting.database.sql(EVERYTHING).await;
     let broker = TestBroker::on(&setting.database).await;
     let ids = [1, 7, 35, 50, 100, 1_234, 3_000];
@@ -41,7 +41,7 @@ async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     for (id, before) in ids.into_iter().zip(before) {
         assert_eq!(broker.job(id).await, before);
     }
-    // Ids that no job has: one beyond the ids of the files, and the highest possible id.
+    // Looks up ids that no job has: one above all ids in the files, and the highest possible id.
     for id in [3_001, i64::MAX] {
         assert_eq!(refused(&broker, id).await.0, Code::NotFound);
     }
@@ -49,12 +49,12 @@ async fn a_job_whose_day_was_dropped_is_shown_as_before() {
     let (status, out, err) = run(&["--server", broker.address(), "job", "7", "--json"], b"").await;
     assert!(status.success() && out.contains("\"state\":\"JOB_STATE_SUCCEEDED\""), "{out} {err}");
     let (status, out, err) = run(&["--server", broker.address(), "explain", "50"], b"").await;
-    assert!(status.success() && out.contains("It was cancelled") && out.contains("in the archive"), "{out} {err}");
+    assert!(status.success() && out.contains("The job was cancelled") && out.contains("in the archive"), "{out} {err}");
     let (status, out, err) = run(&["--server", broker.address(), "search", "--id", "1234", "--json"], b"").await;
     assert!(status.success() && out.contains("\"id\":\"1234\"") && !out.contains("payload"), "{out} {err}");
 }
 
-/// Gives a job every optional field.
+/// SQL that gives a job every optional field.
 const EVERYTHING: &str = "
     UPDATE howdah.history SET payload = '', result = 'done',
         failures = '[{\"attempt\": 1, \"error\": \"no\", \"started\": \"2026-01-01T00:00:00Z\", \"failed\": \"2026-01-01T00:00:01Z\"}]',
@@ -66,7 +66,7 @@ const EVERYTHING: &str = "
 #[tokio::test]
 async fn of_a_job_that_ended_on_several_days_the_last_end_is_shown() {
     let setting = Setting::with(500).await;
-    // Job 50 was cancelled three days ago, was retried, and succeeded two days ago. Another job holds its key now.
+    // Job 50 was cancelled three days ago, then retried, and succeeded two days ago. Another job holds its key now.
     setting.database.sql(&format!("SELECT howdah.make_day_partition('history', 'finished', {DAY} - 1)")).await;
     let earlier =
         "INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, payload)
@@ -104,7 +104,7 @@ async fn an_archive_that_is_away_hurts_only_those_who_ask_for_what_it_has() {
     assert_eq!(refused(&broker, 1 << 40).await.0, Code::NotFound, "no file has such ids");
     setting.files.move_back();
     assert_eq!(broker.job(17).await.id, 17);
-    // The file that contains job 17 is cut in half: jobs of this file cannot be read, and jobs of other files can.
+    // Cuts the file that contains job 17 in half. Jobs of this file cannot be read, and jobs of other files can.
     let (path, data) = setting.files.parquet().into_iter().find(|(_, data)| ids(data).contains(&17)).expect("a file");
     std::fs::write(&path, &data[..data.len() / 2]).expect("cut");
     let (code, message) = refused(&broker, 17).await;

@@ -1,4 +1,5 @@
-//! `howdah archive forget` removes the selected jobs from every file and keeps all others, even if it is killed at any step.
+//! Tests that `howdah archive forget` removes the selected jobs from every file and keeps all others, even if it is killed at
+//! any step.
 
 use std::{
     sync::{
@@ -18,10 +19,11 @@ use tonic::Code;
 use super::{DAY, Setting, archiver};
 use crate::support::*;
 
-/// Environment variable with the arguments of the child process: database, URL, day, step number, occurrence of the step.
+/// Environment variable with the arguments of the child process: database, URL, day, number of the step at which to kill it,
+/// occurrence of the step.
 const ARGUMENTS: &str = "HOWDAH_TEST_FORGET";
 
-/// The child process that `forget_in_and_kill` starts; does nothing in a normal test run.
+/// Runs in the child process that `forget_in_and_kill` starts. Does nothing in a normal test run.
 #[tokio::test]
 #[ignore = "run by the others"]
 async fn the_process_that_is_killed() {
@@ -38,7 +40,7 @@ async fn the_process_that_is_killed() {
     let _ = archiver.forget(day, &early(day), &Actor::of_session("a test")).await;
 }
 
-/// Selects the jobs 1 to 500, which are in several files of all types.
+/// Returns a query that selects jobs 1 to 500, which are in several files of all types.
 fn early(day: &str) -> ForgetQuery {
     let parts: Vec<u64> = day.split('-').map(|part| part.parse().expect("a number")).collect();
     // Counts years from March, so that the leap day is the last day of a year.
@@ -55,7 +57,7 @@ impl Setting {
         (status.success(), out, err)
     }
 
-    /// Forgets the jobs of `early` in this process, in the files only.
+    /// Forgets jobs 1 to 500 in this process, and only in the files.
     pub async fn forget_early(&self) -> Option<Forgotten> {
         let by = Actor::of_session("a test");
         self.archiver().await.forget(&self.day, &early(&self.day), &by).await.expect("forgotten")
@@ -65,7 +67,7 @@ impl Setting {
         self.forget_in_and_kill(&self.files.url(), Vec::new(), step, nth).await;
     }
 
-    /// Forgets the jobs of `early` in a child process that is killed at the `nth` time it reaches `step`. `url` is the archive, and
+    /// Forgets jobs 1 to 500 in a child process that is killed at the `nth` time it reaches `step`. `url` is the archive, and
     /// `variables` are the environment of the process.
     pub async fn forget_in_and_kill(&self, url: &str, variables: Vec<(&str, String)>, step: Step, nth: usize) {
         use std::os::unix::process::ExitStatusExt as _;
@@ -76,11 +78,12 @@ impl Setting {
         command.envs(variables).env(ARGUMENTS, arguments).kill_on_drop(true).stdout(std::process::Stdio::null());
         let status = soon("the end of the process", command.status()).await.expect("run");
         assert_eq!(status.signal(), Some(9), "{step:?} was not reached");
-        // The process is dead; expire its hold on the day.
+        // The process is dead, so expire its exclusive hold on the day.
         self.database.sql("UPDATE howdah.archive SET held_until = now() WHERE held_until IS NOT NULL").await;
     }
 
-    /// Asserts that the files, the manifest and the database hold the jobs 501 to `last` once, and no others.
+    /// Asserts that the files, the manifest and the database contain each of the jobs 501 to `last` once, and no other
+    /// jobs.
     async fn assert_early_are_gone(&self, last: i64) {
         assert_eq!(self.files.ids(), (501..=last).collect::<Vec<_>>());
         assert_eq!(self.files.staged(), 0);
@@ -124,7 +127,7 @@ async fn the_jobs_of_a_key_are_nowhere_any_more() {
     let audit = "SELECT count(*) FROM howdah.audit WHERE method = 'howdah archive forget' AND reason = 'asked for' AND '8' = ANY (ids)";
     assert_eq!(setting.count(audit).await, 2, "audit entries for the database and for the archived day");
     assert_eq!(setting.count("SELECT count(*) FROM howdah.audit a WHERE a::text LIKE '%key-8%'").await, 0);
-    // Retention still drops the partition, and the remaining jobs are found by id.
+    // Retention still drops the day's partition, and the remaining jobs are found by id.
     assert_eq!(setting.drop_old().await, 1);
     let broker = TestBroker::on(&setting.database).await;
     let gone = broker.jobs().get_job(GetJobRequest { id: 8 }).await.expect_err("gone");
@@ -150,7 +153,7 @@ async fn a_type_is_forgotten_and_of_another_one_what_is_old() {
     assert_eq!(setting.files.ids(), (1..=2_000).filter(stays).collect::<Vec<_>>());
     let (_, out, _) = run_history(&setting).await;
     assert_eq!(out.lines().count(), (1..=2_010).filter(stays).count());
-    // Selects all remaining jobs of the archived day.
+    // Forgets all remaining jobs of the archived day.
     let (good, _, err) = setting.forget(&["--before", "1d", "--yes"]).await;
     assert!(good, "{err}");
     assert!(setting.files.ids().is_empty() && run_history(&setting).await.1.lines().count() <= 10);
@@ -170,14 +173,15 @@ async fn a_forget_that_is_killed_at_any_step_leaves_no_job_missing_and_none_twic
         let setting = Setting::with(2_000).await;
         setting.archive_and_drop().await;
         setting.forget_and_kill(step, 1).await;
-        // Readers see all jobs, each once, until the database names the new files; after that they see only the remaining jobs.
+        // Readers see all jobs, each once, until the database refers to the new files. From then on they see only the remaining
+        // jobs.
         let (good, out, err) = run_history(&setting).await;
         assert!(good, "{step:?}: {err}");
         let expected = if step == Step::Archived { 1_500 } else { 2_000 };
         let lines: std::collections::BTreeSet<&str> = out.lines().collect();
         assert_eq!((out.lines().count(), lines.len()), (expected, expected), "{step:?}");
-        // Once the database has a note of the new files, the next forget or the next run of a broker completes the killed
-        // forget.
+        // Once the database has a note of the new files, the next `archive forget` or the next archive run of a broker
+        // completes the killed one.
         let decided = matches!(step, Step::Noted | Step::Named | Step::ManifestWritten | Step::Archived);
         if decided && step != Step::Named {
             let archiver = setting.archiver().await;
@@ -224,7 +228,7 @@ async fn a_day_belongs_to_one_run_whatever_it_does() {
     let setting = Setting::with(2_000).await;
     setting.archive_and_drop().await;
     setting.forget_and_kill(Step::Noted, 1).await;
-    // The killed process still holds the day, so other processes must not change its files.
+    // The killed process still holds the day exclusively, so other processes must not change its files.
     setting.database.sql("UPDATE howdah.archive SET held_until = now() + interval '1 hour'").await;
     assert!(setting.archive().await.is_none());
     assert!(setting.forget_early().await.is_none());
@@ -234,15 +238,15 @@ async fn a_day_belongs_to_one_run_whatever_it_does() {
         !good && err.contains("another process is working on this day") && err.contains("run the command again"),
         "{err}"
     );
-    // The hold has expired, and 50 jobs were added to the day. The next run completes the killed forget; the run after it
+    // Expires the hold, and adds 50 jobs to the day. The next run completes the killed `archive forget`; the run after it
     // archives the added jobs.
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;
     setting.finish(2_001, 50).await;
     assert_eq!(setting.archive().await.expect("finished").jobs, 0);
     assert_eq!(setting.archive().await.expect("archived").jobs, 50);
     assert_eq!(setting.files.ids(), (501..=2_050).collect::<Vec<_>>());
-    // A run holds the day and has staged its files. A forget must wait, because the staged files may contain the jobs to
-    // forget.
+    // An archive run holds the day and has staged its files. `archive forget` must wait, because the staged files may contain
+    // the jobs to forget.
     setting.finish(2_051, 50).await;
     assert!(setting.archive_and_kill(Step::AllStaged, 1).await);
     let (good, _, err) = setting.forget(&["--key", "key-2060", "--yes"]).await;
@@ -270,7 +274,7 @@ async fn a_run_that_was_thought_dead_replaces_nothing() {
         }
     }));
     let day = setting.day.clone();
-    // Runs on a separate thread, because the forget blocks at the step until the test continues it.
+    // Runs `forget` on a separate thread, because it blocks at a step until the test continues it.
     let slow = tokio::task::spawn_blocking(move || {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");

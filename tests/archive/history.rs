@@ -1,4 +1,4 @@
-//! `howdah history` lists finished jobs from the database and from the archive, each once.
+//! Tests that `howdah history` lists finished jobs from the database and from the archive, each once.
 
 use std::{ops::ControlFlow, sync::mpsc};
 
@@ -16,7 +16,7 @@ impl Setting {
         (status.success(), out, err)
     }
 
-    /// Lists jobs as JSON objects, sorted by id.
+    /// Runs `howdah history` and returns the listed jobs as JSON objects, sorted by id.
     async fn listed(&self, args: &[&str]) -> Vec<Value> {
         let (good, out, err) = self.history(&[args, &["--all", "--json"]].concat()).await;
         assert!(good, "{err}");
@@ -34,7 +34,7 @@ impl Setting {
         assert_eq!(ids, wanted.collect::<Vec<_>>());
     }
 
-    /// Inserts ten finished jobs of yesterday, which is not archived.
+    /// Inserts ten jobs that finished yesterday, a day that is not archived.
     pub async fn finish_yesterday(&self, first: i64) {
         self.finish(first, 10).await;
         let last = first + 9;
@@ -52,7 +52,7 @@ async fn jobs_are_listed_once_wherever_they_are() {
     setting.turn_on().await;
     setting.finish_yesterday(1_001).await;
     setting.assert_listed_once(1_010).await;
-    // The jobs are both in the archive and in the database.
+    // From now on the jobs are both in the archive and in the database.
     setting.archive().await.expect("archived");
     setting.assert_listed_once(1_010).await;
     // Adds jobs to the day after it was archived.
@@ -62,7 +62,7 @@ async fn jobs_are_listed_once_wherever_they_are() {
     setting.assert_listed_once(1_015).await;
     assert_eq!(setting.drop_old().await, 1);
     setting.assert_listed_once(1_015).await;
-    // Adds jobs to the day after its partition was dropped. Runs that archive them are killed half way.
+    // Adds jobs to the day after its partition was dropped. The runs that archive these jobs are killed half way.
     setting.finish(1_016, 5).await;
     setting.assert_listed_once(1_020).await;
     for step in [howdah_server::archive::Step::AllStaged, howdah_server::archive::Step::ManifestWritten] {
@@ -129,7 +129,7 @@ async fn a_parquet_file_appears_when_it_is_whole() {
     let mut ids = howdah_archive::ids_of(std::fs::read(&file).expect("a file").into()).expect("Parquet");
     ids.sort_unstable();
     assert_eq!(ids, (1..=1_010).collect::<Vec<_>>());
-    // The second listing fails at a damaged file of the archive, and must leave no incomplete output file.
+    // The second listing fails at a damaged archive file, and must not leave an incomplete output file.
     std::fs::remove_file(&file).expect("removed");
     let (path, _) = setting.files.parquet().remove(1);
     std::fs::write(&path, "no Parquet").expect("damaged");
@@ -155,7 +155,7 @@ async fn an_archive_that_is_away_is_an_error_after_what_the_database_has() {
     assert!(good && out.lines().count() == 10, "the first 10 jobs are in the database, and yet the listing failed");
 }
 
-/// A writer that signals the first job and then blocks until the test lets it continue.
+/// A writer that reports the first job that it gets, and then blocks until the test lets it continue.
 struct Slow {
     is_there: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
@@ -182,7 +182,7 @@ async fn a_day_that_is_dropped_while_it_is_read_is_an_error() {
     let (is_there, there) = mpsc::channel();
     let (go_on, wait) = mpsc::channel();
     let reader = Reader::new(setting.store());
-    // Runs on a separate thread, because the writer blocks until the test continues it.
+    // Reads on a separate thread, because the writer blocks until the test continues it.
     let reading = tokio::task::spawn_blocking(move || {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");

@@ -1,4 +1,4 @@
-//! `kill -9` at each step of an archive run, followed by another run.
+//! Tests `kill -9` at each step of an archive run, followed by another run.
 
 use std::sync::{
     Arc,
@@ -10,10 +10,11 @@ use howdah_server::archive::Step;
 use super::{Setting, archiver};
 use crate::support::*;
 
-/// Environment variable with the arguments of the child process: database, URL, day, step number, occurrence of the step.
+/// Environment variable with the arguments of the child process: database, URL, day, number of the step at which to kill it,
+/// occurrence of the step.
 const ARGUMENTS: &str = "HOWDAH_TEST_ARCHIVE";
 
-/// The child process that `archive_to_and_kill` starts; does nothing in a normal test run.
+/// Runs in the child process that `archive_to_and_kill` starts. Does nothing in a normal test run.
 #[tokio::test]
 #[ignore = "run by the others"]
 async fn the_process_that_is_killed() {
@@ -31,14 +32,14 @@ async fn the_process_that_is_killed() {
 }
 
 impl Setting {
-    /// Archives the day in a child process that is killed at the `nth` time it reaches `step`. Returns false if it ended before
-    /// that.
+    /// Archives the day in a child process that is killed at the `nth` time it reaches `step`. Returns false if the process
+    /// ended before that.
     pub async fn archive_and_kill(&self, step: Step, nth: usize) -> bool {
         self.archive_to_and_kill(&self.files.url(), Vec::new(), step, nth).await
     }
 
     /// Archives the day to `url` in a child process that is killed at the `nth` time it reaches `step`, with these environment
-    /// variables. Returns false if it ended before that.
+    /// variables. Returns false if the process ended before that.
     pub async fn archive_to_and_kill(&self, url: &str, variables: Vec<(&str, String)>, step: Step, nth: usize) -> bool {
         use std::os::unix::process::ExitStatusExt as _;
         let number = Step::ALL.iter().position(|known| *known == step).expect("a step");
@@ -47,12 +48,12 @@ impl Setting {
         command.args(["--exact", "archive::kill::the_process_that_is_killed", "--ignored", "--test-threads=1"]);
         command.envs(variables).env(ARGUMENTS, arguments).kill_on_drop(true).stdout(std::process::Stdio::null());
         let status = soon("the end of the process", command.status()).await.expect("run");
-        // The process is dead; expire its hold on the day.
+        // The process is dead, so expire its exclusive hold on the day.
         self.database.sql("UPDATE howdah.archive SET held_until = now() WHERE held_until IS NOT NULL").await;
         status.signal() == Some(9)
     }
 
-    /// Asserts that readers see complete files only, and no job twice.
+    /// Asserts that readers of the archive see only complete files, and no job twice.
     fn assert_no_reader_is_misled(&self, last: i64) {
         let ids = self.files.ids();
         assert!(ids.windows(2).all(|two| two[0] < two[1]), "a job is in two files");

@@ -1,4 +1,4 @@
-//! Jobs that are added to a day after it was archived are archived by the next run.
+//! Tests that jobs added to a day after it was archived are archived by the next run.
 
 use super::{DAY, Setting};
 use crate::support::*;
@@ -9,7 +9,7 @@ async fn a_job_that_comes_late_is_archived_before_its_day_is_dropped() {
     setting.turn_on().await;
     setting.archive().await.expect("archived");
     assert!(setting.archive().await.is_none(), "an archived day was archived again");
-    // Adds jobs after the run, as a transaction does that began before the run and commits after it.
+    // Adds jobs after the archive run, like a transaction that began before the run and commits after it.
     setting.finish(1_001, 10).await;
     assert_eq!(setting.drop_old().await, 0, "a partition was dropped with jobs that are not archived");
     let done = setting.archive().await.expect("archived again");
@@ -75,7 +75,7 @@ async fn a_job_that_comes_while_its_day_is_written_is_archived_with_the_next_run
 }
 
 impl Setting {
-    /// Runs retention and returns whether it kept the day.
+    /// Runs retention and returns whether it kept the day's partition.
     async fn drop_old_kept(&self) -> bool {
         let rows =
             format!("SELECT count(*) FROM howdah.history WHERE finished < ({DAY} + 1)::timestamp AT TIME ZONE 'UTC'");

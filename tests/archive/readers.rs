@@ -1,4 +1,4 @@
-//! Other programs read the files: runs the examples of docs/operate/archive.md as they are written there.
+//! Tests that other programs can read the archive's files, with the examples exactly as in docs/operate/archive.md.
 
 use std::fs;
 
@@ -14,13 +14,13 @@ async fn duckdb_pandas_and_polars_read_the_archive_as_the_page_says() {
     }
     let python = tokio::task::spawn_blocking(|| environment("readers", &PACKAGES)).await.expect("a Python");
     let setting = Setting::with(3_000).await;
-    // Creates the jobs that the examples of the page query.
+    // Creates the jobs that the examples in docs/operate/archive.md query.
     let setup = "UPDATE howdah.task_type SET name = 'greet' WHERE name = 'mail';
                  UPDATE howdah.history SET key = 'order-4711' WHERE id = 10";
     setting.database.sql(setup).await;
     setting.archive_and_drop().await;
     let expected = [
-        // Every fiftieth job is cancelled.
+        // Every fiftieth job of the test data is cancelled.
         "a/b:c cancelled 20\na/b:c succeeded 970\ngreet cancelled 40\ngreet succeeded 1940\nrare succeeded 30\n",
         "1980 jobs of greet\n",
         "10 greet payload 10\n",
@@ -39,7 +39,7 @@ async fn duckdb_pandas_and_polars_read_the_archive_as_the_page_says() {
     }
 }
 
-/// The Python examples of the page.
+/// Returns the Python examples in docs/operate/archive.md.
 fn documented() -> Vec<String> {
     let page = fs::read_to_string(root().join("docs/operate/archive.md")).expect("a page");
     page.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! `howdah archive restore` enqueues archived jobs again, as new jobs.
+//! Tests that `howdah archive restore` enqueues archived jobs again, as new jobs.
 
 use howdah_proto::v1::JobState;
 use howdah_server::{archive::Archiver, config::ArchivePayloads};
@@ -14,7 +14,7 @@ impl Setting {
         (status.success(), out, err)
     }
 
-    /// The archived ids from which the live jobs were restored, sorted.
+    /// Ids of the archived jobs that were restored as live jobs, sorted.
     async fn restored(&self) -> Vec<i64> {
         let client = self.database.connect().await;
         let sql = "SELECT (headers ->> 'howdah-restored-from')::bigint FROM howdah.ready ORDER BY 1";
@@ -101,7 +101,7 @@ async fn jobs_are_chosen_counted_and_restored_once_however_often_the_command_is_
         !good && err.contains("holds its key"),
         "a repeated restore of a job whose key is held must fail again: {err}"
     );
-    // Restores 7 jobs, then all others: the second run does not restore the 7 jobs again.
+    // Restores 7 jobs, then all jobs: the second run does not restore the first 7 again.
     let (good, out, err) = setting.restore(&["--type", "rare", "--limit", "7", "--yes"]).await;
     assert!(good && out.lines().count() == 7 && err.contains("there may be more"), "{out} {err}");
     let (good, out, err) = setting.restore(&["--type", "rare", "--yes"]).await;
@@ -138,14 +138,14 @@ async fn a_job_that_the_database_refuses_does_not_hold_up_the_others() {
     setting.database.skip_ids(10_000).await;
     setting.archive_and_drop().await;
     setting.database.sql("UPDATE howdah.task_type SET max_payload_bytes = 1 WHERE name = 'rare'").await;
-    // Makes job 17 a live (dead) job again, without a restore.
+    // Makes job 17 a dead job in the database, as if it had been retried, without a restore.
     let back = "INSERT INTO howdah.dead (id, rank, created, died, leased_at, type_id, attempt, max_attempts, priority, failures, payload)
                 SELECT 17, 0, now(), now(), now(), id, 1, 1, 0, '[]', '' FROM howdah.task_type WHERE name = 'mail'";
     setting.database.sql(back).await;
     let (good, out, err) = setting.restore(&["--since", "10d", "--yes"]).await;
     assert!(!good && err.contains("job 7 was not restored") && err.contains("at most 1 are allowed"), "{err}");
     assert!(err.contains("job 17 was not restored: it was retried") && err.contains("3 jobs not restored"), "{err}");
-    // Jobs 7, 17 and 107 of 300 are refused. Job 207 of the type `rare` is restored, because its payload is empty.
+    // Jobs 7, 17 and 107 are refused. Job 207, also of the type `rare`, is restored because its payload is empty.
     assert_eq!(out.lines().count(), 297);
 }
 

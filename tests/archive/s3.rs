@@ -1,4 +1,5 @@
-//! An archive in a bucket whose server refuses requests, is slow, loses responses, cuts connections or stores wrong bytes.
+//! Tests an archive in a bucket whose server refuses requests, is slow, loses responses, cuts connections or stores wrong
+//! bytes.
 
 use std::process::Stdio;
 
@@ -15,14 +16,14 @@ use crate::{
     support::{python::environment, *},
 };
 
-/// The object-store server; it is stopped when this is dropped.
+/// An object-store server; the process stops when this value is dropped.
 struct Bucket {
     _server: Child,
     address: String,
 }
 
 impl Bucket {
-    /// Starts the server; `None` if Python is not installed.
+    /// Starts the object-store server; `None` if Python is not installed.
     async fn start() -> Option<Self> {
         if !has_language("python3", "HOWDAH_SKIP_PYTHON") {
             return None;
@@ -38,14 +39,15 @@ impl Bucket {
         Some(Self { _server: server, address: format!("127.0.0.1:{port}") })
     }
 
-    /// Lets one of `every` requests fail in this way from now on. Returns the number of failures so far.
+    /// From now on, makes one of `every` requests fail with a fault of this kind. Returns the number of failures so
+    /// far.
     async fn fail(&self, kind: &str, every: usize) -> usize {
         let request = format!("GET /_faults/{kind}/{every} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let answer = ask(&self.address, request.as_bytes()).await;
         answer.lines().last().and_then(|failed| failed.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
     }
 
-    /// Environment variables that point programs to the server.
+    /// Environment variables that make programs use this object-store server.
     fn variables(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ENDPOINT", format!("http://{}", self.address)),
@@ -56,7 +58,7 @@ impl Bucket {
         ]
     }
 
-    /// Runs `howdah`; returns whether it succeeded, its output and its errors.
+    /// Runs `howdah`. Returns whether it succeeded, its standard output and its standard error.
     async fn run(&self, setting: &Setting, args: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(howdah());
         command.args(args).args(["--database-url", &setting.database.url]).envs(self.variables()).kill_on_drop(true);
@@ -91,7 +93,7 @@ async fn a_bucket_whose_server_fails_has_every_job_once_in_the_end() {
         let url = format!("s3://bucket/{kind}");
         let now = ["archive", "now", "--url", &url];
         bucket.fail(kind, every).await;
-        // A run repeats requests that fail. If a run fails nevertheless, the next one completes it.
+        // An archive run repeats requests that fail. If a run fails nevertheless, the next run completes it.
         let mut runs = 0;
         loop {
             let (good, _, err) = bucket.run(&setting, &now).await;
@@ -135,7 +137,7 @@ async fn a_run_that_is_killed_at_any_step_leaves_a_bucket_with_every_job_once() 
     setting.turn_on().await;
     let mut last = 500;
     for step in Step::ALL.into_iter().step_by(sized(3, 1)) {
-        // Kills a run at this step: the first run, and in later rounds a run that archives late jobs.
+        // Kills an archive run at this step. In later rounds the run archives late jobs.
         assert!(
             setting.archive_to_and_kill("s3://bucket/a", bucket.variables(), step, 1).await,
             "{step:?} was not reached"
@@ -164,7 +166,7 @@ async fn a_forget_that_is_killed_at_any_step_leaves_a_bucket_with_what_stays() {
         let (good, out, err) = bucket.run(&setting, &["history", "--all", "--json"]).await;
         let first = if step == Step::Archived { 501 } else { 1 };
         assert!(good && ids(&out) == (first..=2_000).collect::<Vec<_>>(), "{step:?}: {err}");
-        // Forgets the jobs that the killed forget had selected and 100 more, while the server loses some responses.
+        // Forgets the jobs that the killed process had selected and 100 more, while the server loses some responses.
         bucket.fail("lost", 4).await;
         let before = format!("{}T00:00:01.801Z", setting.day);
         let (good, _, err) = bucket.run(&setting, &["archive", "forget", "--before", &before, "--yes"]).await;
@@ -187,7 +189,7 @@ async fn a_bucket_that_is_away_is_said_within_the_time_of_a_lookup() {
     assert_eq!(setting.drop_old().await, 1);
     let broker = Program::serve_with(&setting.database, &bucket.variables()).await;
     let job = async |id: i64| broker.jobs().get_job(GetJobRequest { id }).await;
-    // Repeats the lookup, because the Python server can take longer than the lookup's timeout.
+    // Repeats the lookup, because the Python server can take longer than the timeout of a lookup.
     eventually("a job of the bucket", async || job(17).await.is_ok()).await;
     bucket.fail("refuse", 1).await;
     let refused = job(17).await.expect_err("the bucket is unavailable");

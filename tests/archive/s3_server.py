@@ -24,7 +24,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 class Faulty:
     def __init__(self, app):
         self.app = app
-        # A fixed seed, so that each run has the same failures.
+        # Uses a fixed seed, so that each run has the same failures.
         self.kind, self.every, self.chance, self.failed = "", 0, random.Random(7), 0
         self.lock = threading.Lock()
 
@@ -89,7 +89,7 @@ def main():
     faulty = Faulty(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, faulty, threaded=True, request_handler=Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # Creates the bucket. moto reads only the service name from the signature and does not verify it.
+    # Creates the bucket. The signature is invalid, but moto reads only the service name from it.
     signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"}
     bucket = urllib.request.Request(f"http://127.0.0.1:{server.port}/bucket", method="PUT", headers=signed)
     urllib.request.urlopen(bucket).read()

@@ -1,9 +1,9 @@
-//! The stores of a broker archive to one directory, each under its store number.
+//! Tests that the stores of a broker archive to one directory, each under its store number.
 
 use super::{DAY, Setting};
 use crate::support::*;
 
-/// A query that is true when the day is archived.
+/// Returns a query that is true when `DAY` is archived.
 fn archived() -> String {
     format!("SELECT count(*) = 1 FROM howdah.archive WHERE day = {DAY} AND state IN ('archived', 'dropped')")
 }
@@ -14,8 +14,8 @@ async fn the_stores_of_a_broker_archive_to_one_place_and_each_has_its_own_files_
     // Moves the ids of `mail` into the id range of another store.
     let ids = "UPDATE howdah.history SET id = id + howdah.ids_of_a_store(); UPDATE howdah.payload SET id = id + howdah.ids_of_a_store()";
     mail.database.sql(ids).await;
-    // Test databases are copies of one template and have the same identity, with which two databases cannot be stores of one
-    // broker.
+    // Gives the database a new identity. Test databases are copies of one template with one identity, and a broker refuses two
+    // stores with the same identity.
     let url = ["--database-url", &mail.database.url];
     let (status, _, err) = run(&[&["migrate", "--new-identity"], &url[..]].concat(), b"").await;
     assert!(status.success(), "{err}");
@@ -23,7 +23,8 @@ async fn the_stores_of_a_broker_archive_to_one_place_and_each_has_its_own_files_
     let broker = TestBroker::on_stores(&stores, |config| config.archive_url = Some(shop.files.url())).await;
     for setting in [&shop, &mail] {
         setting.database.until("an archived day", &archived()).await;
-        // Waits until the broker has archived the other days too, because its stop would interrupt a run.
+        // Waits until the broker has archived all other days too, because stopping the broker would interrupt an
+        // archive run.
         let store = setting.store();
         let rest = async || store.days_to_archive(5, false).await.expect("days").is_empty();
         eventually("an archive of all days that are over", rest).await;

@@ -1,4 +1,4 @@
-//! A lookup in an archive that does not respond fails after a few seconds and is not repeated.
+//! Tests that a lookup in an archive that does not respond fails after a few seconds and is not repeated.
 
 use std::{
     net::Ipv4Addr,
@@ -14,7 +14,8 @@ use tonic_types::StatusExt as _;
 
 use crate::{support::*, ui::client::Browser};
 
-/// Starts an object-store server that accepts connections and never responds. Returns its address and the connection count.
+/// Starts an object-store server that accepts connections and never responds. Returns its address and the number of connections
+/// so far.
 async fn silent() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
     let address = listener.local_addr().expect("address").to_string();
@@ -30,7 +31,8 @@ async fn silent() -> (String, Arc<AtomicUsize>) {
     (address, connections)
 }
 
-/// Starts a broker whose archive is a bucket of this server. By their id ranges, `files` files may contain job 17.
+/// Starts a broker whose archive is a bucket of this server. The manifests name `files` files whose id range includes
+/// job 17.
 async fn broker_of(address: &str, files: usize) -> (TestDatabase, ServingProgram) {
     let database = database().await;
     let variables = [
@@ -78,7 +80,7 @@ async fn commands_and_the_page_say_that_an_archive_does_not_answer_and_do_not_as
 async fn an_archive_that_is_away_is_not_tried_file_by_file_and_its_error_is_told() {
     let address = unused_address().to_string();
     let (_database, broker) = broker_of(&address, 1_900).await;
-    // Eight lookups at once are more than the broker permits. Each caller has a separate connection, because the broker also
+    // Eight concurrent lookups are more than the broker permits. Each caller has a separate connection, because the broker also
     // limits the concurrent requests of a connection.
     let ask = async |id: i64| jobs_client(&broker.grpc).await.get_job(GetJobRequest { id }).await;
     let answers = futures::future::join_all((10..=17).map(ask)).await;

@@ -10,10 +10,10 @@ export async function changes({ step, open, picture, comes, broker }) {
     await page.getByRole("heading", { name: "Pause thumbnail.make?" }).waitFor();
     await page.getByLabel("Reason").fill("a test");
     await page.getByRole("button", { name: "Pause", exact: true }).click();
-    await page.getByRole("status").getByText("It was paused.").waitFor();
+    await page.getByRole("status").getByText("Done: paused.").waitFor();
     await page.getByRole("button", { name: "Resume…" }).click();
     await page.getByRole("button", { name: "Resume", exact: true }).click();
-    await page.getByRole("status").getByText("It was resumed.").waitFor();
+    await page.getByRole("status").getByText("Done: resumed.").waitFor();
     await picture(page, "type");
     await close();
   });
@@ -50,8 +50,8 @@ export async function changes({ step, open, picture, comes, broker }) {
     await page.getByLabel("Reason").fill("thumbnails can wait");
     await page.getByText("at most 1", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Bulk set priority", exact: true }).click();
-    await page.getByRole("status").getByText("It was started.").waitFor();
-    for (const [button, said] of [["Pause", "It was paused."], ["Resume", "It was resumed."], ["Pause", "It was paused."]]) {
+    await page.getByRole("status").getByText("Done: started.").waitFor();
+    for (const [button, said] of [["Pause", "Done: paused."], ["Resume", "Done: resumed."], ["Pause", "Done: paused."]]) {
       await page.getByRole("button", { name: `${button}…` }).click();
       await page.getByRole("button", { name: new RegExp(`^${button}`) }).click();
       await page.getByRole("status").getByText(said).waitFor();
@@ -60,7 +60,7 @@ export async function changes({ step, open, picture, comes, broker }) {
     await picture(page, "bulk");
     await page.getByRole("button", { name: "Cancel…" }).click();
     await page.getByRole("button", { name: /^Cancel/ }).click();
-    await page.getByRole("status").getByText("It was cancelled.").waitFor();
+    await page.getByRole("status").getByText("Done: cancelled.").waitFor();
     assert.equal(await page.getByRole("button", { name: "Pause…" }).count(), 0);
     await close();
   });
@@ -87,7 +87,7 @@ export async function changes({ step, open, picture, comes, broker }) {
       assert.equal(await page.locator("tbody tr").count(), 3);
       // The preview shows the entered values again before the operator starts the operation.
       for (const value of Object.values(fields)) await page.locator("dl.asked dd").getByText(value).waitFor();
-      await completed("It was started.");
+      await completed("Done: started.");
     };
     await start("import.row", "bulk-move", { "Move to type": "import.slow" }, "Bulk move 3 jobs of import.row to import.slow?");
     const fields = { Attempts: "7", "Timeout of an attempt": "5m", "Start in": "2h", "Add tags": "slow, nightly" };
@@ -103,7 +103,7 @@ export async function changes({ step, open, picture, comes, broker }) {
     await page.getByRole("button", { name: "Undo…" }).first().click();
     await page.getByRole("heading", { name: /^Bulk undo 3 jobs of bulk operation \d+\?$/ }).waitFor();
     assert.equal(await page.locator("tbody tr").count(), 3);
-    await completed("It was started.");
+    await completed("Done: started.");
     assert.equal(await page.getByRole("button", { name: "Undo…" }).count(), 0, "all of them were put back");
     await shows("scheduled");
     await close();

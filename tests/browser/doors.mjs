@@ -63,7 +63,7 @@ export async function doors({ step, open, broker }) {
       for (const name of ["Pause", "Resume"]) {
         await page.getByRole("button", { name: `${name}…` }).click();
         await page.getByRole("button", { name, exact: true }).click();
-        await page.getByRole("status").getByText(`It was ${name.toLowerCase()}d.`).waitFor();
+        await page.getByRole("status").getByText(`Done: ${name.toLowerCase()}d.`).waitFor();
         assert.ok(page.url().startsWith(`${front.http}/jobs/howdah/ui/type`), page.url());
       }
       await page.getByRole("button", { name: "Dark" }).click();

@@ -11,7 +11,7 @@ export async function jobs({ step, open, comes, broker }) {
     await page.getByRole("button", { name: "Run now…" }).click();
     await page.getByRole("heading", { name: "Run the schedule cleanup?" }).waitFor();
     await page.getByRole("button", { name: "Run", exact: true }).click();
-    await page.getByRole("status").getByText("It was run.").waitFor();
+    await page.getByRole("status").getByText("Done: run.").waitFor();
     await page.getByRole("link", { name: /^job \d+/ }).click();
     await page.getByRole("link", { name: "files.clean" }).first().waitFor();
     await close();

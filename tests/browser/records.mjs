@@ -26,7 +26,7 @@ export async function records({ step, open, picture, comes, broker }) {
     await comes(page, "/ui/limits?type=import.customer", page.locator("tbody").getByText("1 running per key"));
     const row = page.locator("tbody tr").filter({ hasText: "customer 17" });
     await row.getByRole("cell", { name: "4", exact: true }).waitFor();
-    for (const [button, said] of [["Pause", "It was paused."], ["Resume", "It was resumed."]]) {
+    for (const [button, said] of [["Pause", "Done: paused."], ["Resume", "Done: resumed."]]) {
       await row.getByRole("button", { name: `${button}…` }).click();
       await page.getByRole("heading", { name: `${button} the limit key "customer 17" of import.customer?` }).waitFor();
       await page.getByRole("button", { name: button, exact: true }).click();

@@ -11,7 +11,7 @@ find_browser() {
             return
         fi
     done
-    # As root on Debian, install it, as CI does with other programs.
+    # As root on Debian, install Chromium, as CI does with other programs.
     if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
         DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1 || true
         command -v chromium && return

@@ -1,8 +1,7 @@
-//! The command `howdah bulk`.
+//! Tests the command `howdah bulk`.
 
 use super::*;
 
-/// Exit code and output of a `howdah bulk` command.
 #[derive(Debug)]
 struct Came {
     code: i32,
@@ -24,7 +23,7 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     assert!(preview.stdout.starts_with("retry c, error \"no host 7\": 2 jobs\n"), "{preview:?}");
     assert_eq!(preview.stdout.matches(" dead, attempt 1 of 1, priority 0: no host").count(), 2, "{preview:?}");
 
-    // Standard input is not a terminal, so the command cannot prompt.
+    // Standard input is not a terminal, so the command cannot ask for confirmation.
     let unasked = howdah(&["start", "retry", "--type", "c"]).await;
     assert_eq!(unasked.code, 2, "{unasked:?}");
     assert!(unasked.stderr.contains("--yes"), "{unasked:?}");
@@ -53,7 +52,7 @@ async fn the_commands_preview_start_follow_pause_resume_cancel_and_list() {
     worker.take(2).await;
     let preview = howdah(&["preview", "cancel", "--type", "c"]).await;
     assert!(preview.stdout.contains("Of these, 2 run now: their workers are told to stop.\n"), "{preview:?}");
-    assert!(preview.stdout.ends_with("It takes less than a second.\n"), "{preview:?}");
+    assert!(preview.stdout.ends_with("Expected duration: less than a second.\n"), "{preview:?}");
     let preview = howdah(&["preview", "retry", "--type", "c"]).await;
     assert!(
         !preview.stdout.contains("run now") && preview.stdout.ends_with("Nothing would be changed.\n"),

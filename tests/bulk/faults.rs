@@ -1,18 +1,18 @@
-//! Brokers killed or stopped during bulk operations, several operations at once, locked jobs.
+//! Tests bulk operations while brokers are killed or stopped, with several operations at once, and with locked jobs.
 
 use super::*;
 
-/// Number of cancelled jobs, each of which must be in history once.
+/// Returns the number of cancelled jobs, and asserts that each job is in history once.
 async fn cancelled_once(broker: &Service) -> i64 {
     let twice = "SELECT count(*) FROM (SELECT id FROM howdah.history GROUP BY id HAVING count(*) > 1) twice";
     assert_eq!(broker.count(twice).await, 0);
     broker.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await
 }
 
-/// Flags for a broker whose lease expires soon.
+/// Flags for a broker whose row in `howdah.broker` expires soon after the broker stops.
 pub(super) const QUICK: [&str; 4] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms"];
 
-/// Configures a broker whose lease expires soon.
+/// Configures a broker whose row in `howdah.broker` expires soon after the broker stops.
 pub(super) fn short_lease(config: &mut howdah_server::config::Config) {
     (config.renew_interval, config.broker_lease) = (millis(200), secs(1));
 }
@@ -35,8 +35,8 @@ async fn when_a_broker_is_killed_another_one_goes_on_and_each_job_is_changed_onc
 #[tokio::test]
 async fn a_broker_killed_inside_a_transaction_has_changed_nothing_of_it() {
     let database = database().await;
-    // The broker's transaction is blocked until the gate opens. Its trigger polls the gate instead of waiting for a lock,
-    // because brokers give up soon on locks.
+    // A trigger blocks the broker's transaction until the test releases an advisory lock. The trigger polls instead of waiting
+    // for the lock, because brokers give up soon on locks.
     let gate = database.connect().await;
     gate.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
     let mut killed = Program::serve(&database, &QUICK).await;
@@ -83,7 +83,7 @@ async fn two_brokers_never_work_on_the_same_batch() {
     for broker in [&a, &b, &a, &b] {
         bulks.push(broker.start_bulk(spec(BulkOperation::Cancel, "t")).await.id);
     }
-    // Takes each operation away from its broker at an arbitrary moment, so that brokers take it over.
+    // Removes the owner of each operation at an arbitrary moment, so that a broker takes the operation over.
     let mut done = 0;
     for id in bulks {
         a.sql(&format!("UPDATE howdah.bulk SET owner = NULL WHERE id = {id} AND ended IS NULL")).await;
@@ -98,7 +98,7 @@ async fn a_broker_that_lost_its_bulk_operation_changes_nothing_of_it() {
     broker.enqueue_all(vec!["o"; 600]).await;
     let bulk = broker.start_bulk(slow(BulkOperation::Cancel, "o")).await;
     broker.begun_bulk(bulk.id).await;
-    // Simulates another live broker that has taken over the operation.
+    // Simulates that another live broker has taken over the operation.
     broker
         .sql(&format!(
             "INSERT INTO howdah.broker (id, name, expires) VALUES (1000, 'thief', now() + interval '1 hour');
@@ -108,7 +108,7 @@ async fn a_broker_that_lost_its_bulk_operation_changes_nothing_of_it() {
         .await;
     let before = broker.bulk(bulk.id).await;
     assert_eq!(before.broker, "thief");
-    // The first broker runs another operation to its end meanwhile, and does not touch the operation that it lost.
+    // The first broker runs another operation to its end, and does not touch the operation that it lost.
     broker.enqueue_all(vec!["o.other"; 2_500]).await;
     broker.ended_bulk(broker.start_bulk(spec(BulkOperation::Cancel, "o.other")).await.id).await;
     assert_eq!(broker.bulk(bulk.id).await.done_count, before.done_count);
@@ -124,7 +124,7 @@ async fn jobs_that_another_transaction_has_locked_come_when_it_ends_and_hold_up_
     let lock = format!("BEGIN; SELECT FROM howdah.ready WHERE id IN ({}, {}) FOR UPDATE", ids[3], ids[11]);
     locker.batch_execute(&lock).await.expect("a lock");
     let bulk = broker.start_bulk(spec(BulkOperation::Cancel, "l")).await;
-    // Reads both values by one call, because each round of the operation resets the count of failed jobs.
+    // Reads count and problem with one call, because each round of the operation resets the count of failed jobs.
     eventually("18 cancelled jobs, and a problem that names a locked job", async || {
         let at = broker.bulk(bulk.id).await;
         let says_why = at.problem.starts_with("job ") && at.problem.contains("locked");

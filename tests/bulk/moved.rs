@@ -1,4 +1,4 @@
-//! Move: jobs change their task type and keep their state and options.
+//! Tests the bulk operation move: jobs change their task type and keep their state and options.
 
 use howdah_proto::v1::{SettleStatus, TaskTypeSettings};
 use tonic::Code;
@@ -15,7 +15,7 @@ pub(super) async fn moved(broker: &Service, spec: BulkSpec) -> Bulk {
     broker.ended_bulk(bulk.id).await
 }
 
-/// All stored data of a type's unfinished jobs, without the type and the last token, which ends with a move.
+/// Returns all stored data of a type's unfinished jobs, except the type and the last token, which a move clears.
 async fn of_type(broker: &Service, task_type: &str) -> String {
     let all = |table: &str, at: &str| {
         format!(
@@ -62,10 +62,10 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
         let job = broker.job(id).await;
         assert_eq!((job.state(), &*job.task_type), (state, "b"), "{id}");
     }
-    // A running job stays with its worker.
+    // The move does not change a running job, which stays with its worker.
     assert_eq!((job.id, &*broker.job(running).await.task_type), (running, "a"));
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
-    // The moved job is found by its tag in the new type, and holds its key there.
+    // A search in the new type finds the moved job by its tag, and the job holds its key there.
     let query = Some(v1::search_jobs_request::Query::Tag("red".into()));
     let tagged = v1::SearchJobsRequest { task_type: "b".into(), query, ..Default::default() };
     let found = broker.jobs().search_jobs(tagged).await.expect("a search").into_inner();
@@ -83,7 +83,7 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
 #[tokio::test]
 async fn the_order_stays_among_the_jobs_of_the_other_type() {
     let broker = TestBroker::start().await;
-    // The other type has another priority step, so the move computes new ranks.
+    // The other type has another `priority_step`, so the move computes new ranks.
     let hour = Some(HOUR.try_into().expect("an hour"));
     broker.set("b", TaskTypeSettings { priority_step: hour, ..Default::default() }).await;
     let first = broker.enqueue(new_job("a", "").priority(2)).await;
@@ -131,12 +131,12 @@ async fn limit_keys_count_in_the_other_type_and_free_their_slots_here() {
     let waits = broker.enqueue("a").limit_key("l").await;
     broker.until_state(waits, JobState::Waiting).await;
     let ready = BulkSpec { state: JobState::Ready as i32, ..to("a", "b") };
-    // The slot of the moved job goes to the waiting job of its limit key. If that job becomes ready before the operation ends,
+    // The moved job frees its slot for the waiting job of its limit key. If that job becomes ready before the operation ends,
     // the same operation moves it too.
     let first = moved(&broker, ready).await.done_count;
     let second = moved(&broker, to("a", "b")).await.done_count;
     assert!(first >= 1 && first + second == 2, "{first} and {second}");
-    // In the new type, its limit key decides which job runs.
+    // In the new type, the limit key decides which of the two jobs runs.
     broker.until_state(slot, JobState::Ready).await;
     broker.until_state(waits, JobState::Waiting).await;
     let mut worker = broker.worker("b").window(5).await;

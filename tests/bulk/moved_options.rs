@@ -1,5 +1,5 @@
-//! Move: options that relate a job to other jobs or to its type: fair keys, stages, fallbacks, held keys, keys of dead jobs, and a
-//! deleted target type.
+//! Tests moves of jobs whose options relate them to other jobs or to their type: fair keys, stages, fallbacks, held keys, keys
+//! of dead jobs. Also tests a deleted target type.
 
 use howdah_proto::v1::EnqueueOutcome;
 
@@ -12,7 +12,7 @@ async fn type_of(broker: &Service, id: i64) -> String {
     broker.job(id).await.task_type
 }
 
-/// Runs the next job of a type, which succeeds.
+/// Runs the next job of a type, which must have this id, and acks it.
 async fn runs(broker: &Service, task_type: &str, id: i64) {
     let mut worker = broker.worker(task_type).window(1).await;
     let job = worker.next().await;
@@ -20,7 +20,7 @@ async fn runs(broker: &Service, task_type: &str, id: i64) {
     worker.ack(&job).await;
 }
 
-/// Runs the next job of a type, which fails for good.
+/// Runs the next job of a type, which must have this id, and fails it for good.
 async fn fails(broker: &Service, task_type: &str, id: i64) {
     let mut worker = broker.worker(task_type).window(1).await;
     let job = worker.next().await;
@@ -33,7 +33,7 @@ async fn jobs_with_a_fair_key_take_their_turns_in_the_other_type() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(vec![new_job("b", "x").fair_key("x"); 10]).await;
     broker.enqueue_all(vec![new_job("a", "y").fair_key("y"); 2]).await;
-    // Gives the jobs of `a` ranks behind all jobs of `b`. The move must compute new ranks from the fair key.
+    // Gives the jobs of `a` later ranks than all jobs of `b`. The move must compute new ranks from the fair key.
     let later = "UPDATE howdah.ready SET rank = rank + 60000000
                  WHERE type_id = (SELECT id FROM howdah.task_type WHERE name = 'a')";
     broker.sql(later).await;
@@ -60,7 +60,7 @@ async fn a_job_in_a_later_stage_goes_on_from_the_other_type_and_keeps_the_key_of
     let next = broker.enqueue(staged("fetch")).await;
     assert_ne!(next, id, "a finished job still holds its key");
 
-    // Moves a job in its first stage: the job holds its key in the new type from then on, also in later stages.
+    // Moves a job in its first stage. From then on, the job holds its key in the new type, also in later stages.
     assert_eq!(moved(&broker, to("fetch", "load")).await.done_count, 1);
     runs(&broker, "load", next).await;
     assert_eq!(type_of(&broker, next).await, "parse");
@@ -106,7 +106,7 @@ async fn when_the_other_type_is_deleted_meanwhile_the_jobs_stay_and_the_operatio
     broker.begun_bulk(bulk.id).await;
     let paused = broker.pause_bulk(bulk.id).await;
     assert_eq!(paused.state(), BulkState::Paused);
-    // Deletes the target type: cancels the jobs that were moved there, and simulates eight days without use.
+    // Deletes the target type: cancels the jobs that were moved to it, and simulates that it was unused for eight days.
     broker.ended_bulk(broker.start_bulk(spec(BulkOperation::Cancel, "b")).await.id).await;
     let unused = "SELECT howdah.delete_unused_task_types('1 week', 10);
                   UPDATE howdah.task_type SET unused_since = now() - interval '8 days' WHERE name = 'b';
@@ -122,7 +122,7 @@ async fn when_the_other_type_is_deleted_meanwhile_the_jobs_stay_and_the_operatio
     assert!(ended.problem.ends_with(expected), "{}", ended.problem);
     let stayed = broker.count("SELECT count(*) FROM howdah.job WHERE task_type = 'a' AND state = 'ready'").await;
     assert_eq!(stayed, 600 - paused.done_count);
-    // A new operation creates the type again. It runs at a new broker, because brokers cache types for an hour.
+    // A new operation creates the type again. It starts at a new broker, because brokers cache task types for an hour.
     let another = TestBroker::on(&broker.database).await;
     assert_eq!(moved(&another, to("a", "b")).await.done_count, stayed);
 }

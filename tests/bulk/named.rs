@@ -1,4 +1,4 @@
-//! A job that a bulk operation ended shows the id of that operation.
+//! Tests that a job that a bulk operation ended shows the id of the bulk operation.
 
 use howdah_proto::v1::ExplainJobRequest;
 
@@ -18,8 +18,8 @@ async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_do
     let discard = broker.start_bulk(spec(BulkOperation::Discard, "d")).await.id;
     broker.ended_bulk(discard).await;
     for (id, expected) in [
-        (id, format!("Bulk operation {cancel} did that (ticket 42).")),
-        (gone, format!("Bulk operation {discard} did that.")),
+        (id, format!("Bulk operation {cancel} ended the job (ticket 42).")),
+        (gone, format!("Bulk operation {discard} ended the job.")),
     ] {
         let explained = broker.jobs().explain_job(ExplainJobRequest { id }).await.expect("an explanation").into_inner();
         assert!(explained.reasons[0].text.ends_with(&expected), "{explained:?}");
@@ -33,16 +33,18 @@ async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_do
         answer.into_inner().reasons[0].text.clone()
     };
     let reason = explained().await;
-    let (had, by) = (format!(" Bulk operation {cancel} had cancelled it at "), format!(" by bulk operation {undo}."));
+    let (had, by) =
+        (format!(" Bulk operation {cancel} had cancelled the job at "), format!(" by bulk operation {undo}."));
     assert!(reason.contains(&had) && reason.contains("; that was undone at ") && reason.ends_with(&by), "{reason}");
     let page = Browser::at(&broker).get(&format!("/ui/job?id={id}")).await;
     page.has(&[&*had, &*by]);
-    // Cancels the job again. The earlier and the later operation are shown for as long as their journals are kept.
+    // Cancels the job again. The explanation names both the earlier and the later operation, as long as their rows are
+    // kept.
     let again = broker.start_bulk(spec(BulkOperation::Cancel, "n")).await.id;
     broker.ended_bulk(again).await;
     let reason = explained().await;
-    assert!(reason.contains(&format!("Bulk operation {again} did that.")) && reason.ends_with(&by), "{reason}");
+    assert!(reason.contains(&format!("Bulk operation {again} ended the job.")) && reason.ends_with(&by), "{reason}");
     broker.sql("DELETE FROM howdah.bulk").await;
     let reason = explained().await;
-    assert!(reason.contains(&format!(" Bulk operation {cancel} had ended it at ")), "{reason}");
+    assert!(reason.contains(&format!(" Bulk operation {cancel} had ended the job at ")), "{reason}");
 }

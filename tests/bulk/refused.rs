@@ -1,4 +1,4 @@
-//! Refused bulk operations: malformed, without permission, or too many at once.
+//! Tests bulk operations that are refused because they are malformed, lack permission, or are too many.
 
 use howdah_proto::v1::{GetBulkRequest, ListBulksRequest};
 use tonic::Code;

@@ -1,4 +1,5 @@
-//! Set: changes attempts, start times, timeouts and tags of jobs in each state, and skips jobs that have the values already.
+//! Tests the bulk operation set: it changes attempts, start times, timeouts and tags of jobs in each state, and skips jobs that
+//! already have the values.
 
 use howdah_proto::v1::{BulkFields, SettleStatus, bulk_fields::Start};
 use howdah_server::job::Limits;
@@ -26,7 +27,7 @@ fn after(delay: std::time::Duration) -> BulkFields {
     BulkFields { start: Some(Start::Delay(delay.try_into().expect("a delay"))), ..BulkFields::default() }
 }
 
-/// One job in each state: dead, leased, ready, scheduled, waiting.
+/// Creates one job in each state: dead, leased, ready, scheduled, waiting.
 async fn one_in_each_state(broker: &Service, task_type: &str) -> (Worker, [i64; 5]) {
     let died = dead(broker, task_type, &["no"]).await[0];
     let mut worker = broker.worker(task_type).window(1).await;
@@ -63,7 +64,7 @@ async fn jobs_in_each_state_get_attempts_a_timeout_and_tags_once() {
     let find = v1::SearchJobsRequest { task_type: "s".into(), query, ..Default::default() };
     let found = broker.jobs().search_jobs(find).await.expect("a search").into_inner();
     assert_eq!(found.jobs.len(), 5);
-    // All jobs have these values already.
+    // All jobs have the values already, so none is selected.
     assert_eq!(broker.preview(set("s", fields.clone())).await.selected_count, 0);
     assert_eq!(done(&broker, set("s", fields)).await.done_count, 0);
     let less = BulkFields { remove_tags: tags(&["red", "never"]), ..BulkFields::default() };
@@ -81,7 +82,7 @@ async fn a_job_that_has_used_the_attempts_is_tried_once_more() {
         worker.nack(&job, "again").retry_after(secs(0)).await;
     }
     let third = worker.next().await;
-    // Sets attempts while the job runs, and when it waits for its next attempt.
+    // Sets `max_attempts` while the job runs, and while it waits for its next attempt.
     assert_eq!(done(&broker, set("u", attempts(1))).await.done_count, 1);
     assert_eq!((third.attempt, broker.job(id).await.max_attempts), (3, 3));
     worker.nack(&third, "no").await;
@@ -111,7 +112,7 @@ async fn scheduled_jobs_run_now_and_ready_ones_later() {
     let limited = broker.enqueue("t").limit_key("l").await;
     let bulk = done(&broker, set("t", after(HOUR * 2))).await;
     assert_eq!((bulk.done_count, bulk.skipped_count), (2, 0));
-    // The delay is stored as an absolute time.
+    // The bulk operation stores the delay as an absolute time.
     assert!(matches!(bulk.spec.and_then(|spec| spec.fields).and_then(|fields| fields.start), Some(Start::RunAt(_))));
     for id in [ready, limited] {
         assert_eq!(broker.state(id).await, JobState::Scheduled, "{id}");
@@ -157,7 +158,7 @@ async fn a_start_time_is_not_for_jobs_that_run_or_are_dead() {
 #[tokio::test]
 async fn a_job_that_cannot_have_it_is_skipped_with_the_reason() {
     let broker = TestBroker::start().await;
-    // The maximum number of tags, to check that the SQL function and the limits use the same constant.
+    // Uses the maximum number of tags, to check that the SQL function and the limits use the same constant.
     let most = Limits::TAGS;
     let all: Vec<String> = (0..most).map(|n| n.to_string()).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();

@@ -1,4 +1,5 @@
-//! Undo: restores each job that a bulk cancel or discard ended, once, or skips it with a reason.
+//! Tests the bulk operation undo: it restores each job that a bulk cancel or discard ended, once, or skips the job with
+//! a reason.
 
 use std::fmt::Write as _;
 
@@ -9,8 +10,8 @@ use tonic::Code;
 use super::*;
 use crate::access::Guarded;
 
-/// All stored data of unfinished and dead jobs, their dependencies and their keys. A running job is shown as if it had been
-/// released. Jobs with a limit key are shown as waiting, because slots are assigned anew.
+/// Query that returns all stored data of unfinished and dead jobs, their dependencies and their keys. A running job is shown as
+/// if it had been released. Jobs with a limit key are shown as waiting, because slots are assigned anew.
 const UNFINISHED: &str = "
     SELECT concat_ws(E'\\n', (SELECT string_agg(j::text, E'\\n' ORDER BY id) FROM (
         SELECT id, CASE WHEN options ? 'limit_key' THEN 'waiting' ELSE 'ready' END, rank, created, timeout_ms, last_token, NULL::timestamptz, attempt, max_attempts, priority, key, headers, options,
@@ -31,7 +32,7 @@ async fn unfinished(broker: &Service) -> String {
     broker.database.connect().await.query_one(UNFINISHED, &[]).await.expect("jobs").get(0)
 }
 
-/// Readable lines that occur in only one of the texts.
+/// Returns the lines that occur in only one of the two texts.
 fn difference(before: &str, after: &str) -> String {
     let mut text = String::new();
     for (sign, a, b) in [('-', before, after), ('+', after, before)] {
@@ -55,7 +56,7 @@ async fn refused(broker: &Service, spec: BulkSpec) -> tonic::Status {
     start
 }
 
-/// Cancels all jobs of a type.
+/// Cancels all jobs of a type and waits for the end of the bulk operation.
 async fn cancelled(broker: &Service, task_type: &str) -> Bulk {
     let bulk = broker.start_bulk(spec(BulkOperation::Cancel, task_type)).await;
     broker.ended_bulk(bulk.id).await
@@ -66,7 +67,7 @@ async fn undone(broker: &Service, id: i64) -> Bulk {
     broker.ended_bulk(bulk.id).await
 }
 
-/// Enqueues a job with random options. Some jobs depend on earlier ones.
+/// Creates a job with random options. Some jobs depend on earlier jobs.
 fn any_job(random: &mut StdRng, n: usize, ids: &[i64]) -> NewJob {
     let size = if random.random_ratio(1, 8) { 3_000 } else { random.random_range(0..40) };
     let mut job =
@@ -96,7 +97,7 @@ fn any_job(random: &mut StdRng, n: usize, ids: &[i64]) -> NewJob {
     job
 }
 
-/// Creates jobs in all states: failed, running and dead ones among them.
+/// Creates jobs in all states, including failed, running and dead jobs.
 async fn any_jobs(broker: &Service, seed: u64) -> Worker {
     let mut random = StdRng::seed_from_u64(seed);
     let settings = TaskTypeSettings { key_max_running: 1, ..Default::default() };
@@ -128,7 +129,7 @@ async fn random_jobs_in_all_states_are_after_cancel_and_undo_what_they_were() {
         let _worker = any_jobs(&broker, seed).await;
         let settled = "SELECT count(*) = 0 FROM howdah.limit_state WHERE check_at <= now()";
         broker.until("limits that are checked", settled).await;
-        // Pauses the type, so that no job starts; running jobs are cancelled when their worker leaves.
+        // Pauses the type, so that no job starts during the test.
         broker.set("u", TaskTypeSettings { key_max_running: 1, paused: true, ..Default::default() }).await;
         let states = "SELECT count(DISTINCT state) FROM howdah.job WHERE state IN ('ready', 'leased', 'scheduled', 'waiting', 'dead')";
         assert_eq!(broker.count(states).await, 5, "seed {seed}");

@@ -1,11 +1,12 @@
-//! Jobs that a bulk operation makes ready are announced: brokers with a poll interval of an hour deliver them at once.
+//! Tests that brokers are notified of jobs that a bulk operation makes ready: brokers with a poll interval of an hour
+//! deliver them at once.
 
 use howdah_proto::v1::{BulkFields, bulk_fields::Start};
 
 use super::{moved::to, set::set, undo::undo, *};
 use crate::due::sweeps;
 
-/// Two brokers with a poll interval of an hour.
+/// Two brokers with a poll interval of an hour, which react only to notifications.
 struct Quiet {
     other: TestBroker,
     acting: TestBroker,
@@ -17,8 +18,8 @@ impl Quiet {
         Self::start_on(&database().await).await
     }
 
-    /// Starts with a type whose limit keys have one slot each. The limit exists before the brokers start, because brokers keep
-    /// checking a new limit for a while.
+    /// Starts with a task type that permits one running job per limit key. The limit exists before the brokers start, because
+    /// brokers keep checking a new limit for a while.
     async fn with_one_slot() -> Self {
         let database = database().await;
         database.sql("INSERT INTO howdah.task_type (name, key_max_running) VALUES ('w', 1)").await;
@@ -32,7 +33,8 @@ impl Quiet {
         Self { other, acting, sweeps: 0 }
     }
 
-    /// Waits for the sweeps at the start of listening; after them the brokers do not sweep.
+    /// Waits until both brokers listen for notifications and have done their initial sweeps, after which they do not
+    /// sweep.
     async fn settle(&mut self) {
         for broker in [&self.other, &self.acting] {
             eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n"))
@@ -42,7 +44,7 @@ impl Quiet {
         self.sweeps = sweeps(&self.other).await + sweeps(&self.acting).await;
     }
 
-    /// Asserts that no broker has swept since `settle`.
+    /// Asserts that no broker has swept for ready jobs since `settle`.
     async fn are_quiet(&self) {
         assert_eq!(sweeps(&self.other).await + sweeps(&self.acting).await, self.sweeps, "sweeps");
     }
@@ -57,14 +59,14 @@ async fn done(broker: &Service, spec: BulkSpec) -> Bulk {
     broker.ended_bulk(bulk.id).await
 }
 
-/// An idle worker with this window.
+/// Connects a worker with this window, and waits until its subscription is active.
 async fn idle(broker: &TestBroker, window: i32) -> Worker {
     let mut worker = broker.worker("w").window(window).await;
     worker.ping().await;
     worker
 }
 
-/// Runs the next jobs, which succeed, and returns their ids.
+/// Acks the next jobs, and returns their ids.
 async fn taken(mut worker: Worker, jobs: usize) -> Vec<i64> {
     let mut ids = Vec::new();
     for job in worker.take(jobs).await {
@@ -75,8 +77,8 @@ async fn taken(mut worker: Worker, jobs: usize) -> Vec<i64> {
     ids
 }
 
-/// Runs the next scheduled jobs, which must arrive within 40 s: later, the check of all scheduled jobs (once a minute) would
-/// find them without an announcement.
+/// Runs the next scheduled jobs, which must arrive within 40 s. Later, brokers would find the jobs without a notification,
+/// because they check all scheduled jobs once a minute.
 async fn taken_before_the_next_look(worker: Worker, jobs: usize) -> Vec<i64> {
     tokio::time::timeout(secs(40), taken(worker, jobs)).await.expect("jobs that were announced")
 }
@@ -114,7 +116,7 @@ async fn a_scheduled_job_that_comes_back_starts_at_its_time() {
     brokers.settle().await;
     let id = brokers.acting.enqueue("w").delay(HOUR).await;
     let bulk = done(&brokers.acting, spec(BulkOperation::Cancel, "w")).await;
-    // Makes the restored job due at a time for which no broker has set a timer.
+    // Makes the restored job due in 500 ms, a time for which no broker has set a timer.
     brokers.acting.sql("UPDATE howdah.bulk_change SET at = now() + interval '500 ms'").await;
     let worker = idle(&brokers.other, 1).await;
     assert_eq!(done(&brokers.acting, undo(bulk.id)).await.done_count, 1);
@@ -149,7 +151,7 @@ async fn workers_of_both_brokers_hear_at_once_of_jobs_that_are_set_to_start_now_
     brokers.are_quiet().await;
 }
 
-/// Delays the batches of bulk operations by hours.
+/// SQL that delays each next batch of bulk operations by an hour.
 const HOURS_APART: &str = "
     CREATE FUNCTION howdah.hours_apart() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN NEW.next_at := NEW.next_at + interval '1 hour'; RETURN NEW; END $$;
@@ -166,7 +168,7 @@ async fn a_job_that_is_set_to_start_later_or_moved_frees_its_slot_at_once() {
         brokers.acting.until_state(has_slot, JobState::Ready).await;
         assert_eq!(brokers.acting.state(waits).await, JobState::Waiting);
         brokers.settle().await;
-        // The operation changes one job; its next batch is an hour away and cannot free the slot.
+        // The operation changes only one job here: its next batch is an hour away and cannot free the slot.
         let one = BulkSpec { state: JobState::Ready as i32, max_jobs_per_second: 1, ..change };
         let bulk = brokers.acting.start_bulk(one).await;
         brokers.acting.begun_bulk(bulk.id).await;

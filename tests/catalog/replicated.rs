@@ -1,14 +1,14 @@
-//! A database whose rows were copied by logical replication, as in an upgrade to another Postgres version.
+//! Tests a database whose rows were copied by logical replication, as in an upgrade to another Postgres version.
 
 use howdah_cli::postgres::{Binaries, Cluster, ClusterConfig};
 
 use super::*;
 
-/// Sequences that hold hints instead of ids.
+/// Pattern for names of sequences that hold hints and not ids.
 const HINTS: &str = "'^(announced|fair_floor|fair_announced|fair_announced_from)_[0-9]$'";
 
-/// Leaves the database as logical replication leaves a copy: rows exist, but sequences restart at 1, and functions that return
-/// a stored setting (`is_closed`, `has_grants`) return the default of a new schema.
+/// Puts the database in the state of a copy by logical replication. Rows exist, but sequences restart at 1, and functions that
+/// return a stored setting (`is_closed`, `has_grants`) return the default of a new schema.
 async fn reset_all_but_rows(database: &TestDatabase) {
     database
         .sql(
@@ -43,8 +43,8 @@ async fn a_broker_gives_out_no_id_that_is_stored() {
     let mut worker = broker.worker("done").await;
     let job = worker.next().await;
     worker.ack(&job).await;
-    // Only the held key remains of the job with the highest id, so the id sequence must continue after the ids of held keys
-    // too.
+    // The job with the highest id is deleted and only its held key remains. The id sequence must continue after ids of held
+    // keys too.
     let database = broker.database.clone();
     database.sql("SELECT howdah.enqueue('gone', 'x', key => 'k', key_hold => '1 day')").await;
     let highest = database.count("DELETE FROM howdah.ready WHERE key = 'k' RETURNING id").await;
@@ -77,7 +77,7 @@ async fn a_broker_gives_out_no_id_that_is_stored() {
     worker.next().await;
 }
 
-/// A store's number is restored from its jobs' ids in a newly created schema.
+/// In a newly created schema, a broker restores the store's number from the ids of its jobs.
 #[tokio::test]
 async fn a_store_has_the_number_of_its_jobs() {
     let database = database().await;
@@ -92,7 +92,7 @@ async fn a_store_has_the_number_of_its_jobs() {
     assert_eq!(broker.enqueue("t").await, 700_000_000_000_006);
 }
 
-/// The steps of docs/operate/backup.md, between two databases of one server.
+/// Follows the steps of docs/operate/backup.md, between two databases of one server.
 #[tokio::test]
 async fn a_broker_goes_on_with_what_logical_replication_has_copied() {
     let dump = Binaries::find(None).expect("Postgres").program("pg_dump");
@@ -115,10 +115,11 @@ async fn a_broker_goes_on_with_what_logical_replication_has_copied() {
     let output = command.args(["--schema-only", "--no-publications", "--dbname", &old.url]).output().await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    // Leaves out lines that begin with a backslash: pg_dump writes commands there that only psql understands.
+    // Leaves out lines that begin with a backslash, because pg_dump writes commands there that only psql understands.
     let sql: Vec<&str> = text.lines().filter(|line| !line.starts_with('\\')).collect();
     new.sql(&sql.join("\n")).await;
-    // Creates the replication slot first: with both databases on one server, CREATE SUBSCRIPTION would wait for itself.
+    // Creates the replication slot first, because CREATE SUBSCRIPTION between two databases of one server would block
+    // itself.
     old.sql("SELECT pg_create_logical_replication_slot('howdah', 'pgoutput')").await;
     let subscribe = format!(
         "CREATE SUBSCRIPTION howdah CONNECTION '{}' PUBLICATION howdah WITH (create_slot = false, slot_name = howdah)",
@@ -127,7 +128,7 @@ async fn a_broker_goes_on_with_what_logical_replication_has_copied() {
     new.sql(&subscribe).await;
     new.until("the initial copy of all tables", "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel").await;
 
-    // Enqueues and runs a job after the initial copy: the job and its statistics must be replicated too.
+    // Enqueues and runs a job after the initial copy. The job and its statistics must be replicated too.
     let mut worker = broker.worker("u").await;
     let finished = broker.enqueue(new_job("u", "x")).await;
     let job = worker.next().await;
@@ -159,7 +160,7 @@ async fn a_broker_goes_on_with_what_logical_replication_has_copied() {
     worker.ack(&job).await;
 }
 
-/// Converts a URL to keywords for a subscription: libpq of an old server may not know all parameters.
+/// Converts a URL to keywords for a subscription, because libpq of an old server may not know all parameters.
 fn keywords(url: &str) -> String {
     let config: tokio_postgres::Config = url.parse().expect("a URL");
     let host = match &config.get_hosts()[0] {

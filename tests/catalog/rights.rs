@@ -1,10 +1,11 @@
-//! Roles have the intended rights and no others, whatever a dump or default privileges have done.
+//! Tests that roles have the intended rights on the schema and no others, whatever a dump or default privileges have
+//! done.
 
 use howdah_cli::postgres::Binaries;
 
 use super::*;
 
-/// Rights of roles other than the owner on functions, tables, views, sequences and columns.
+/// Query for rights of roles other than the owner on functions, tables, views, sequences and columns.
 const RIGHTS: &str = "
     SELECT concat_ws(' ', o.name, o.part, a.privilege_type, coalesce(nullif(a.grantee, 0)::regrole::text, 'PUBLIC'))
     FROM (SELECT p.oid::regprocedure::text AS name, NULL AS part, p.proowner AS owner, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
@@ -15,20 +16,20 @@ const RIGHTS: &str = "
     CROSS JOIN LATERAL aclexplode(o.acl) a
     WHERE a.grantee <> o.owner ORDER BY 1";
 
-/// Name of a role that only this test's database uses.
+/// Returns the name of a role that only this test's database uses.
 fn role(database: &TestDatabase, name: &str) -> String {
     let config: tokio_postgres::Config = database.url.parse().expect("a URL");
     format!("{name}_{}", config.get_dbname().expect("a database"))
 }
 
-/// Runs `howdah migrate`; returns its output.
+/// Runs `howdah migrate` and returns its standard output.
 async fn migrate(database: &TestDatabase, more: &[&str]) -> String {
     let (status, out, err) = run(&[&["migrate", "--database-url", &database.url], more].concat(), b"").await;
     assert!(status.success(), "{out}{err}");
     out
 }
 
-/// The findings of `howdah doctor` about rights: level, finding, remedy.
+/// Returns the findings of `howdah doctor` about rights, each as level, finding and remedy.
 async fn findings(database: &TestDatabase) -> Vec<[String; 3]> {
     let (_, out, _) = run(&["doctor", "--json", "--database-url", &database.url], b"").await;
     let all = out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line));
@@ -62,7 +63,7 @@ async fn a_dump_that_is_restored_without_rights_gets_them_back() {
     let output = tokio::process::Command::new(dump).args(["--no-acl", "--inserts", "--dbname", &database.url]).output();
     let output = output.await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Leaves out lines that begin with a backslash: pg_dump writes commands there that only psql understands.
+    // Leaves out lines that begin with a backslash, because pg_dump writes commands there that only psql understands.
     let text = String::from_utf8(output.stdout).unwrap();
     let sql: Vec<&str> = text.lines().filter(|line| !line.starts_with('\\')).collect();
     let restored = database.empty("restored", "").await;
@@ -131,7 +132,7 @@ async fn default_privileges_give_nobody_a_right_on_anything_of_ours() {
     assert_eq!(texts(&database, RIGHTS).await, [""; 0]);
     let may_create = format!("SELECT has_schema_privilege('{stranger}', 'howdah', 'CREATE')::integer::bigint");
     assert_eq!(database.count(&may_create).await, 0);
-    // Creates a function as a later release adds it, and grants a right on another function as an operator does on purpose.
+    // Simulates a later release that adds a function, and an operator who grants a right on another function on purpose.
     database
         .sql(&format!(
             "DROP FUNCTION howdah.extend(bigint, bigint, interval);
@@ -160,12 +161,12 @@ async fn rights_of_others_are_named_with_what_takes_them_back() {
     assert_eq!((found.len(), &found[0][0][..]), (1, "problem"), "{found:?}");
     assert!(found[0][1].contains(&stranger) && found[0][1].contains("howdah.secret"), "{found:?}");
     database.sql(&found[0][2]).await;
-    // Roles of Howdah may read `howdah.job`, so another role may have got this right on purpose: the finding is only advice.
+    // Roles of Howdah may read `howdah.job`, so an operator may have granted this right on purpose: the finding is only advice.
     database.sql(&format!("GRANT SELECT ON howdah.job TO {stranger}")).await;
     let found = findings(&database).await;
     assert_eq!((found.len(), &found[0][0][..]), (1, "advice"), "{found:?}");
     database.sql(&found[0][2]).await;
-    // Grants so many rights that one statement per right would be too long for a remedy.
+    // Grants so many rights that a remedy with one statement per right would be too long.
     let all = format!(
         "GRANT ALL ON ALL TABLES IN SCHEMA howdah TO {stranger}; GRANT ALL ON ALL FUNCTIONS IN SCHEMA howdah TO {stranger};
          GRANT ALL ON ALL SEQUENCES IN SCHEMA howdah TO {stranger}"

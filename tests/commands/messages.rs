@@ -1,4 +1,4 @@
-//! Messages for wrong values, unknown task types and empty results.
+//! Tests messages for wrong values, unknown task types and empty results.
 
 use super::*;
 
@@ -37,14 +37,17 @@ async fn a_task_type_that_does_not_exist_is_said_by_all_commands_that_take_one()
             status.code() == Some(1) && err.contains("there is no task type \"nope\""),
             "{command:?}: {status}: {err}"
         );
-        // The commands do not call an existing type missing, even if they find nothing.
+        // If the task type exists, the commands do not call it missing, even if they find nothing.
         let (_, _, err) = run(&[&args("there")[..], &server(&broker)].concat(), b"").await;
         assert!(!err.contains("no task type"), "{command:?}: {err}");
     }
     let none = broker.count("SELECT count(*) FROM howdah.task_type WHERE name = 'nope'").await;
     assert_eq!(none, 0, "a command created the task type");
     let (_, _, err) = run(&[&["workers", "there"], &server(&broker)[..]].concat(), b"").await;
-    assert_eq!(err, "no worker takes there: start one with `howdah work there --exec COMMAND`\n");
+    assert_eq!(
+        err,
+        "no connected worker takes jobs of type there: start one with `howdah work there --exec COMMAND`\n"
+    );
 }
 
 #[tokio::test]
@@ -80,7 +83,7 @@ async fn times_of_which_nothing_is_kept_and_limits_that_do_nothing_are_told() {
     broker.enqueue("t").await;
     let stats = async |args: &[&str]| run(&[&["stats"], args, &server(&broker)].concat(), b"").await;
     let (_, _, err) = stats(&["--by", "minute", "--since", "200d"]).await;
-    assert!(err.contains("minutes are kept for 2 hours"), "{err}");
+    assert!(err.contains("statistics by minute are kept for 2 hours"), "{err}");
     let (_, _, err) = stats(&["--since", "91d"]).await;
     assert!(err.contains("kept for 90 days"), "{err}");
     let (_, _, err) = stats(&["--since", "90d"]).await;

@@ -1,4 +1,4 @@
-//! Dependencies: a job runs after other jobs.
+//! Tests dependencies: a job runs after other jobs.
 
 use howdah_proto::v1::{CancelJobsRequest, DependencyFailure, JobState, NewJob};
 
@@ -64,7 +64,7 @@ async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
     let parent = broker.enqueue("parent").await;
     let policies = [DependencyFailure::Cancel, DependencyFailure::Run, DependencyFailure::Wait];
     let children = broker.enqueue_all(policies.iter().map(|policy| after(&[parent], *policy))).await;
-    // Depends on the first child, which is cancelled when the parent dies.
+    // The grandchild depends on the first child, which is cancelled when the parent dies.
     let grandchild = broker.enqueue(after(&children[..1], DependencyFailure::Cancel)).await;
     let mut worker = broker.worker("parent").window(1).await;
     let job = worker.next().await;
@@ -74,9 +74,9 @@ async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
         assert_eq!(broker.state(*child).await, state);
     }
     assert_eq!(broker.state(grandchild).await, JobState::Cancelled);
-    // The failures of a job that was cancelled for its dependency say so.
+    // A job that was cancelled because of its dependency has an error that says so.
     assert!(broker.job(grandchild).await.failures[0].error.contains("did not succeed"));
-    // The third child waits for a retry of the dead parent. Cancelling the parent cancels this child too.
+    // The third child waits for a retry of the dead parent. Cancelling the parent also cancels this child.
     broker.jobs().cancel_jobs(CancelJobsRequest { ids: vec![parent], ..Default::default() }).await.unwrap();
     assert_eq!(broker.state(children[2]).await, JobState::Cancelled);
     assert_eq!(dependencies(&broker.database).await, 0);
@@ -141,7 +141,7 @@ async fn a_cycle_an_unknown_name_and_an_unknown_job_are_refused() {
 
 #[tokio::test]
 async fn ten_thousand_children_of_one_job_and_a_chain_of_ten_thousand_run_or_are_cancelled() {
-    // A single statement stores ten thousand jobs, which may exceed the default timeout on a slow machine.
+    // One statement stores ten thousand jobs, which may exceed the default timeout on a slow machine.
     let broker = TestBroker::start_with(|config| config.database_timeout = PATIENCE).await;
     let mut family = vec![local("parent", &[])];
     family.extend((1..10_000).map(|n| local(&n.to_string(), &["parent"])));
@@ -159,7 +159,7 @@ async fn ten_thousand_children_of_one_job_and_a_chain_of_ten_thousand_run_or_are
     for _ in 1..10_000 {
         worker.next().await;
     }
-    // Cancelling the first job of the chain cancels all later ones.
+    // Cancelling the first job of the chain cancels all later jobs.
     broker.cancel(&[links[0]]).await;
     broker.until_state(links[9_999], JobState::Cancelled).await;
     assert_eq!(dependencies(&broker.database).await, 0);

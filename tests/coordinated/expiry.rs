@@ -1,4 +1,4 @@
-//! Expiry: a job that has not started in time is not run.
+//! Tests expiry: a job that has not started in time is not run.
 
 use howdah_proto::v1::{JobState, NewJob, SettleStatus};
 
@@ -8,7 +8,7 @@ fn expiring() -> NewJob {
     new_job("late", "").expire_after(HOUR)
 }
 
-/// Moves the expiry time of all ready jobs to the past, and makes the brokers' check of expired jobs due.
+/// SQL that moves the expiry time of all ready jobs to the past, and makes the brokers' check for expired jobs due.
 const OVER: &str = "UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}';
     UPDATE howdah.expiry SET expire_at = now()";
 
@@ -26,8 +26,8 @@ async fn a_job_that_is_claimed_too_late_is_not_handed_out() {
     let broker = TestBroker::start().await;
     let late = broker.enqueue(expiring()).await;
     let fine = broker.enqueue(new_job("late", "fine")).await;
-    // Changes only the options of the job. The check of expired jobs is not due, so only the claim can find that the job has
-    // expired.
+    // Changes only the expiry time in the job's options. The check of expired jobs is not due, so only the claim can find that
+    // the job has expired.
     broker.sql("UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}' WHERE options IS NOT NULL").await;
     let mut worker = broker.worker("late").await;
     assert_eq!(worker.next().await.id, fine);
@@ -47,7 +47,7 @@ async fn a_job_that_has_begun_does_not_expire() {
     assert_eq!((again.id, again.attempt), (id, 2));
 }
 
-/// Lets the expiry time of a leased job pass, and waits until the broker has checked the job without expiring it.
+/// Makes the expiry time of a leased job pass, and waits until the broker has checked the job, which must not expire.
 async fn over_while_it_is_leased(broker: &TestBroker) {
     broker
         .sql(
@@ -69,7 +69,7 @@ async fn a_job_that_is_released_after_its_time_expires() {
     let job = broker.pull("late").lease(HOUR).await.remove(0);
     over_while_it_is_leased(&broker).await;
     assert_eq!(broker.settle(vec![release(&job)]).await, [SettleStatus::Ok]);
-    // Makes the check of expired jobs due now.
+    // Makes the check for expired jobs due now.
     broker.sql("UPDATE howdah.expiry SET expire_at = now()").await;
     assert_eq!(broker.wait(id).await.state(), JobState::Expired);
     assert_eq!(broker.wait(child).await.state(), JobState::Cancelled);

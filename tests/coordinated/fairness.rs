@@ -1,4 +1,4 @@
-//! Fair keys: tenants are served round-robin, however many jobs one of them has.
+//! Tests fair keys: tenants are served round-robin, however many jobs one of them has.
 
 use howdah_proto::v1::NewJob;
 
@@ -24,11 +24,11 @@ async fn tenants_take_turns() {
     }
 }
 
-/// One tenant has 100,000 ready jobs, then 99 tenants enqueue 100 jobs each. All of their jobs are among the next 20,000
-/// deliveries.
+/// One tenant has 100,000 ready jobs, then 99 tenants enqueue 100 jobs each. All jobs of the 99 tenants must be among the next
+/// 20,000 deliveries.
 #[tokio::test]
 async fn a_flood_of_one_tenant_does_not_hold_up_the_others() {
-    // A request of ten thousand jobs may exceed the default timeout on a slow machine.
+    // Enqueueing ten thousand jobs with one request may exceed the default timeout on a slow machine.
     let broker = TestBroker::start_with(|config| config.database_timeout = PATIENCE).await;
     for _ in 0..10 {
         broker.enqueue_all((0..10_000).map(|_| fair_job("flood"))).await;
@@ -60,8 +60,8 @@ async fn priority_goes_before_fairness() {
     assert!(order[..11].iter().all(|payload| payload == "a"));
 }
 
-/// Two statements store jobs with fair keys: one for requests without any other option, and a general one. Both must assign the
-/// same ranks.
+/// Two SQL statements store jobs with fair keys: one for requests without any other option, and a general one. Both must assign
+/// the same ranks.
 #[tokio::test]
 async fn turns_are_the_same_if_a_job_of_the_request_asks_for_more() {
     let broker = TestBroker::start().await;

@@ -1,4 +1,4 @@
-//! Keys: which job holds a key, and what an enqueue with the same key does.
+//! Tests keys: which job holds a key, and what an enqueue with the same key does.
 
 use howdah_proto::v1::{EnqueueOutcome, JobState, KeyPolicy, NewJob};
 use tonic::Code;
@@ -40,7 +40,7 @@ async fn a_job_that_is_replaced_while_it_runs_is_run_once_more_afterwards() {
     let running = worker.next().await;
     let second = b.enqueue(keyed(KeyPolicy::Replace, "2")).outcome().await;
     assert_eq!((second.is_new, second.outcome()), (true, EnqueueOutcome::Next));
-    // A third job replaces the second one, which waits for the running job.
+    // The third enqueue replaces the second job, which waits for the running job.
     let third = a.enqueue(keyed(KeyPolicy::Replace, "3")).outcome().await;
     assert_eq!((third.id, third.outcome()), (second.id, EnqueueOutcome::Replaced));
     assert_eq!(b.state(second.id).await, JobState::Waiting);
@@ -97,7 +97,7 @@ async fn versions_go_from_the_lowest_to_the_highest_number_of_64_bits() {
     for n in [i64::MAX, i64::MIN, 0] {
         stale(n).await;
     }
-    // SQL accepts the same versions and refuses values outside the range.
+    // SQL functions accept the same key versions and refuse values outside the range.
     let sql = |key: &str, version: &str| {
         format!(
             "SELECT id, outcome::text FROM howdah.enqueue_batch('[{{\"task_type\": \"index\", \"key\": \"{key}\",
@@ -160,7 +160,7 @@ async fn a_key_may_be_held_for_a_time_whether_its_job_has_finished_or_not() {
     worker.ack(&job).await;
     let enqueued = broker.enqueue(held("2")).outcome().await;
     assert_eq!((enqueued.id, enqueued.outcome()), (id, EnqueueOutcome::Kept));
-    // A job without `key_hold` also finds the held key.
+    // An enqueue without `key_hold` also finds the job whose key is held.
     assert_eq!(broker.enqueue(keyed(KeyPolicy::Keep, "3")).await, id);
     broker.until("a held key", "UPDATE howdah.job_key SET held_until = now() RETURNING true").await;
     let next = broker.enqueue(keyed(KeyPolicy::Keep, "4")).outcome().await;

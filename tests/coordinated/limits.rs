@@ -1,4 +1,4 @@
-//! Limits: how many jobs of a type or a limit key run concurrently, and at which rate they start.
+//! Tests limits: how many jobs of a type or a limit key run concurrently, and at which rate they start.
 
 use std::collections::HashMap;
 
@@ -135,7 +135,7 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
         .until("the check of the limits", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())")
         .await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.waiting WHERE limit_key = 'z'").await, 1);
-    // Moves the start of the first job of z back by an hour, so that the minimum gap has passed.
+    // Moves the start of the first job with limit key z back by an hour, so that the minimum gap has passed.
     let hour = "WITH a AS (UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour' WHERE options ->> 'limit_key' = 'z'),
         b AS (UPDATE howdah.limit_state SET check_at = now(), last_start = last_start - interval '1 hour' WHERE limit_key = 'z')
         SELECT true";

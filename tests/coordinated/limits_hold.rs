@@ -1,4 +1,4 @@
-//! Limits hold through every transition of a job, and while they change.
+//! Tests that limits hold through every transition of a job, and while the limits change.
 
 use howdah_proto::v1::{JobState, LeasedJob, NewJob, Outcome, Rate, SettleStatus, TaskTypeSettings};
 
@@ -6,7 +6,7 @@ use crate::support::*;
 
 const LOOKED: &str = "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())";
 
-/// A job with a limit key whose retry delay after a failure or a timeout is 0.
+/// Creates a job with a limit key. After a failure or a timeout, the job is retried at once.
 fn keyed(key: &str) -> NewJob {
     new_job("work", key).limit_key(key).retry_after_each(secs(0))
 }
@@ -18,7 +18,7 @@ async fn promote(database: &TestDatabase) {
     database.until("the check of the limits", LOOKED).await;
 }
 
-/// Lets an hour pass for the limits: moves the start times of jobs and the refill times of rates back.
+/// Simulates for the limits that an hour has passed: moves start times of jobs and refill times of rates back.
 async fn an_hour_passes(database: &TestDatabase) {
     database
         .sql(
@@ -48,8 +48,8 @@ async fn a_job_that_is_to_be_tried_again_at_once_waits_while_its_key_is_paused()
     }
 }
 
-/// Ends attempts in each way that makes a job ready again at once: nack, release, timeout, a lost broker. The job must wait at
-/// its limit.
+/// Ends attempts in each way that makes a job ready again at once: nack, release, timeout, a lost broker. Each time the limit
+/// must keep the job waiting.
 async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) {
     let b = TestBroker::on(database).await;
     b.set("work", settings).await;
@@ -58,7 +58,8 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
     for key in ["nacked", "released", "timed out"] {
         let id = b.enqueue(keyed(key)).await;
         let job = worker.next().await;
-        // Moves the time of the admission back, so that only the start of this attempt counts for the gap.
+        // Moves the recorded start of the last job back, so that only the start of this attempt counts for the minimum
+        // gap.
         database.sql("UPDATE howdah.limit_state SET last_start = last_start - interval '2 hours'").await;
         match key {
             "nacked" => worker.nack(&job, "no").at_once().await,
@@ -163,12 +164,13 @@ async fn strict_order_holds_over_new_limits() {
     let jobs = b.enqueue_all((0..4).map(|_| keyed("x"))).await;
     let mut worker = b.worker("work").window(2).await;
     let (first, second) = (worker.next().await, worker.next().await);
-    // Closes the window before the nacks, so that the worker gets no more jobs before the broker notices that it has left.
+    // Closes the window before the nacks, so that the worker gets no more jobs before the broker notices that the worker has
+    // left.
     worker.window("work", 0).await;
     worker.nack(&first, "later").retry_after(HOUR).await;
     worker.nack(&second, "later").retry_after(HOUR).await;
     drop(worker);
-    // The old limit of two makes both jobs ready. The new limit then has room for one of them.
+    // The old limit of two makes both jobs ready. The new limit then has room for only one of the two.
     promote(&a.database).await;
     a.set("work", strict).await;
     a.until("one ready job", "SELECT count(*) = 1 FROM howdah.ready").await;
@@ -214,7 +216,7 @@ async fn ready_jobs_are_moved_behind_a_new_limit_in_batches_by_whoever_is_there(
         .await;
     let waiting = database.count("SELECT count(*) FROM howdah.waiting").await;
     assert!((1..2_000).contains(&waiting), "{waiting} jobs were moved in one batch");
-    // The change of the limit is half done, as if its broker had died. Other brokers must complete it.
+    // The broker has died while it applied the new limit, so the change is half done. Other brokers must complete it.
     let (a, b) = (TestBroker::on(&database).await, TestBroker::on(&database).await);
     database.until("three ready jobs", "SELECT count(*) = 3 FROM howdah.ready").await;
     database.until("the other jobs at their limit key", "SELECT count(*) = 2500 FROM howdah.waiting").await;
@@ -234,7 +236,7 @@ async fn leases_of_brokers_that_did_not_know_of_a_limit_yet_are_counted() {
     }
     b.set("work", TaskTypeSettings { max_running: 3, ..Default::default() }).await;
     // Simulates claims by a broker that has not read the new limit. For two seconds after the change, brokers do not search for
-    // such leases.
+    // leases of such claims.
     a.sql(
         "BEGIN; SELECT howdah.begin_limit_change(id) FROM howdah.task_type;
          UPDATE howdah.leased SET limited = NULL; COMMIT",
@@ -244,7 +246,8 @@ async fn leases_of_brokers_that_did_not_know_of_a_limit_yet_are_counted() {
     let claimed = "SELECT EXISTS (SELECT FROM howdah.limit_state WHERE limit_key = '')";
     a.until("a claim that found the limit", claimed).await;
     assert_eq!(a.count("SELECT count(*) FROM howdah.leased").await, 3);
-    // Ages the change of the limit: by then all brokers have read the limit, and older claims have committed.
+    // Makes the change of the limit an hour old. By then all brokers have read the limit, and older claims have
+    // committed.
     let later = "UPDATE howdah.limit_change SET changed = changed - interval '1 hour', due_at = now()";
     for _ in 0..2 {
         a.sql(later).await;

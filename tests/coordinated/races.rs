@@ -1,4 +1,4 @@
-//! Concurrent transactions on keys and dependents. The test holds the other transaction open until the broker waits for it.
+//! Tests concurrent transactions on keys and dependents. The test holds one transaction open until the broker waits for it.
 
 use std::{
     sync::{
@@ -39,8 +39,8 @@ async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, p
     client
 }
 
-/// Waits until a broker waits for a row lock, which only the test's transaction can hold. (Sessions that notify also wait for each
-/// other, across all databases, but for another kind of lock.)
+/// Waits until a broker waits for a row lock, which only the test's transaction can hold. (Sessions that send notifications
+/// also wait for each other, across all databases, but for another kind of lock.)
 async fn until_it_waits(database: &TestDatabase) {
     let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
                               AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple'))";
@@ -148,7 +148,7 @@ async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
     let mut worker = broker.worker("index").window(1).await;
     let running = worker.next().await;
     let other = broker.database.connect().await;
-    // An open transaction ends the running job and its key, as an ack at another broker would.
+    // A transaction ends the running job and its key, as an ack at another broker would, and stays open.
     other
         .batch_execute(&format!(
             "BEGIN; DELETE FROM howdah.leased WHERE id = {}; DELETE FROM howdah.job_key WHERE job_id = {first}",
@@ -184,7 +184,7 @@ async fn produce(grpc: String, seed: usize) {
     }
 }
 
-/// Pulls and acks until no job is left and the producers have stopped.
+/// Pulls and acks jobs until no job is left and the producers have stopped.
 async fn work(grpc: String, produced: Arc<AtomicBool>) {
     let mut client = workers_client(&grpc).await;
     loop {
@@ -233,8 +233,7 @@ async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
         "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'queued_behind')::bigint NOT IN ({live}) OR NOT w.options ? 'queued_behind'"
     );
     assert_eq!(a.count(&forgotten).await, 0, "waiting jobs whose predecessor no longer exists");
-    // Each of the other workers ends once it finds no job, perhaps before the last job is ready; this worker runs what they
-    // left.
+    // The other workers may have ended before the last jobs became ready. This worker runs the jobs that are left.
     let done = Arc::new(AtomicBool::new(false));
     let worker = tokio::spawn(work(b.grpc.clone(), done.clone()));
     for n in 0..8 {
@@ -255,8 +254,8 @@ async fn ten_thousand_jobs_of_one_request_with_one_key_stop_nobody() {
     jobs[0].after = vec![parent];
     let enqueued = broker.enqueue_all(jobs).outcomes().await;
     assert!(enqueued.iter().all(|job| job.id == enqueued[0].id));
-    // The parent and one job are stored. The job has the payload of the last entry of the request and the dependency of the
-    // first one.
+    // Only the parent and one job are stored. That job has the payload of the request's last entry and the dependency of its
+    // first entry.
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 2);
     let job = broker.job(enqueued[0].id).await;
     assert_eq!((job.state(), &job.payload[..]), (JobState::Waiting, &b"9999"[..]));

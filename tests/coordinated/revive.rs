@@ -1,4 +1,4 @@
-//! Retrying a dead job revives the jobs that its death cancelled.
+//! Tests that retrying a dead job restores the dependent jobs that its death cancelled.
 
 use howdah_proto::v1::{JobFilter, JobState, NewJob, RetryJobsRequest};
 
@@ -60,7 +60,7 @@ async fn one_that_ran_after_two_comes_back_with_the_second() {
     dies(&broker, "b").await;
     assert_eq!(retried(&broker, &[a]).await, [] as [i64; 0]);
     assert_eq!(retried(&broker, &[b]).await, [child]);
-    // The SQL function `retry_now` revives the child too.
+    // The SQL function `retry_now` restores the cancelled child too.
     dies(&broker, "a").await;
     assert_eq!(broker.state(child).await, JobState::Cancelled);
     broker.sql(&format!("SELECT howdah.retry_now({a})")).await;

@@ -1,4 +1,4 @@
-//! Stages: one job goes through several task types.
+//! Tests stages: one job goes through several task types.
 
 use howdah_proto::v1::{JobState, LeasedJob, NewJob, SettleStatus, StagePayload};
 

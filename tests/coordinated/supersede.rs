@@ -1,4 +1,4 @@
-//! A newer version of a job waits for a running one, and replaces it if it fails.
+//! Tests that a newer version of a job waits for a running version, and replaces it if it fails.
 
 use howdah_proto::v1::{HolderFailure, JobState, NewJob};
 
@@ -24,7 +24,7 @@ async fn it_runs_at_once_when_an_attempt_of_the_older_fails() {
     assert_eq!(job.state(), JobState::Cancelled);
     let errors: Vec<&str> = job.failures.iter().map(|failure| &failure.error[..]).collect();
     assert_eq!(errors, ["no", &format!("superseded by job {new}")]);
-    // The worker may repeat its nack, but an ack of the same lease is lost.
+    // A repeated nack succeeds, but an ack with the same lease is answered with `LEASE_LOST`.
     worker.nack(&running, "no").await;
     assert_eq!(worker.ack(&running).status().await, howdah_proto::v1::SettleStatus::LeaseLost);
     assert_eq!(broker.state(child).await, JobState::Cancelled);

@@ -1,4 +1,4 @@
-//! Combined options: state left by one option must not delay another.
+//! Tests combinations of options: state that one option leaves behind must not delay another.
 
 use howdah_proto::v1::{DependencyFailure, EnqueueOutcome, JobState, NewJob, TaskTypeSettings};
 

@@ -1,4 +1,4 @@
-//! Waiting for jobs: request and reply over a queue.
+//! Tests waiting for the end of jobs (`WaitJobs`): request and reply over a queue.
 
 use howdah_proto::v1::{JobState, WaitJobsRequest};
 use howdah_server::config::WakeMode;
@@ -67,9 +67,10 @@ async fn a_waiter_that_hangs_up_in_the_middle_of_large_results_leaves_no_memory_
         let job = worker.next().await;
         worker.ack(&job).result(large.clone()).await;
     }
-    // All jobs have ended before the call, so the call returns them in the order of the request.
+    // All jobs have ended before the call, so the responses come in the order of the request.
     let mut client = broker.jobs().max_decoding_message_size(8 << 20);
-    // Drops 80 calls after their first answer. If they kept their memory, the broker's memory for answers would be used up.
+    // Drops 80 calls after their first response. If dropped calls kept their memory, the broker's memory for responses would be
+    // used up.
     for _ in 0..80 {
         let mut ends = client.wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
         assert!(soon("the first job", ends.message()).await.unwrap().is_some());
@@ -89,7 +90,7 @@ async fn a_job_that_is_retried_while_a_waiter_looks_for_it_is_waited_for() {
     let id = broker.enqueue("ask").await;
     let job = worker.next().await;
     worker.nack(&job, "no").no_retry().await;
-    // The test retries the dead job between two steps of the call: the broker marks the job as awaited while it is dead, and
+    // The test retries the dead job between two steps of `WaitJobs`: the broker marks the job as awaited while it is dead, and
     // reads it when it is ready again.
     let retry = "ALTER FUNCTION howdah.mark_awaited RENAME TO mark_awaited_before;
                  CREATE FUNCTION howdah.mark_awaited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -108,7 +109,7 @@ async fn a_job_that_is_retried_while_a_waiter_looks_for_it_is_waited_for() {
 
 #[tokio::test]
 async fn a_job_that_ends_while_a_waiter_looks_at_others_is_told_as_it_ended() {
-    // Without notifications, the broker polls all awaited jobs by one statement.
+    // Without notifications, the broker polls all awaited jobs with one statement.
     let broker = TestBroker::start_with(|config| config.wake = WakeMode::Poll).await;
     let ids = broker.enqueue_all(["ask", "ask"]).await;
     let mut ends = broker.jobs().wait_jobs(waiting(ids.clone())).await.unwrap().into_inner();
@@ -118,7 +119,7 @@ async fn a_job_that_ends_while_a_waiter_looks_at_others_is_told_as_it_ended() {
             "SELECT count(*) = 2 FROM howdah.ready WHERE options -> 'awaited' IS NOT NULL",
         )
         .await;
-    // Makes the polling statement cancel the second job while it reads the first one.
+    // Makes the statement that polls awaited jobs cancel the second job while it reads the first.
     let cancel = "CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
                   BEGIN
                       PERFORM howdah.cancel(r.id) FROM howdah.ready r;

@@ -1,4 +1,4 @@
-//! Broker processes at fixed addresses, which survive a restart.
+//! Broker processes at fixed addresses, which stay the same after a restart.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{
 use super::record::diary;
 use crate::support::{howdah, soon, unused_address};
 
-/// Short lease, grace and liveness times, so that brokers rescue and release jobs soon after each fault.
+/// Settings with short lease, grace and liveness times, so that brokers rescue and release jobs soon after each fault.
 pub(super) const QUICK: [&str; 8] =
     ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s", "--set", "liveness=10s"];
 
@@ -45,7 +45,7 @@ impl Broker {
         self.child = spawn(&self.arguments, &self.diary);
     }
 
-    /// Waits for the `ready` line, unless it was read already.
+    /// Waits for the broker's `ready` line, unless it was read already. Fails if the broker exits first.
     pub(super) async fn ready(&mut self) {
         assert!(self.is_ready().await, "{} did not start: see {}", self.diary.1, self.diary.0.display());
     }
@@ -59,7 +59,8 @@ impl Broker {
         }
     }
 
-    /// Reads the `ready` line unless it was read already; false if the broker exited before it was ready.
+    /// Reads the broker's `ready` line, unless it was read already. Returns false if the broker exited before it was
+    /// ready.
     async fn is_ready(&mut self) -> bool {
         let Some(stdout) = self.child.stdout.as_mut() else { return true };
         let line = soon("a ready broker", BufReader::new(stdout).lines().next_line()).await.expect("read");
@@ -79,7 +80,7 @@ impl Broker {
         soon("the end of a broker", self.child.wait()).await.expect("wait");
     }
 
-    /// Sends SIGTERM and returns the exit status, or `None` if the process still runs after `limit`.
+    /// Sends SIGTERM and returns the exit status; `None` if the process still runs after `limit`.
     pub(super) async fn stop(&mut self, limit: Duration) -> Option<std::process::ExitStatus> {
         self.signal(Signal::TERM);
         Some(timeout(limit, self.child.wait()).await.ok()?.expect("wait"))

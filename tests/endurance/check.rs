@@ -1,4 +1,4 @@
-//! Checks the invariants against the records and the tables at the end.
+//! Checks the invariants at the end of an endurance test, against the records and the tables.
 
 #[cfg(test)]
 mod tests;
@@ -26,10 +26,10 @@ struct Delivery {
     task_type: String,
     name: String,
     lost: Option<u64>,
-    /// Send time of the last confirmed progress report, in microseconds; 0 without one.
+    /// Send time of the last confirmed progress report of the job, in microseconds; 0 without a report.
     alive: u64,
     sent: Option<(u64, String)>,
-    /// Statuses of its outcome, in order of arrival.
+    /// Statuses with which brokers answered the outcome of this lease, in order of arrival.
     answers: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Delivery {
         self.answers.iter().any(|answer| answer == "Ok")
     }
 
-    /// Last time at which the broker certainly held this lease as live: the send time of an accepted outcome or a confirmed
+    /// Last time at which the broker certainly treated this lease as live: the send time of an accepted outcome or a confirmed
     /// report.
     fn held_until(&self) -> u64 {
         let sent = self.sent.as_ref().filter(|_| self.ok()).map_or(0, |(at, _)| *at);
@@ -46,10 +46,10 @@ impl Delivery {
     }
 }
 
-/// Data of the records and tables, and the violations found in them.
+/// The data of the records and tables, and the violations found in the data.
 pub(super) struct Findings {
     jobs: HashMap<i64, Stored>,
-    /// For each job that moved to another store, its next id.
+    /// Maps the old id of each job that moved to another store to its new id.
     moved: HashMap<i64, i64>,
     /// Time of the first call of each request, in microseconds.
     requested: HashMap<String, u64>,
@@ -58,13 +58,13 @@ pub(super) struct Findings {
     pub(super) refused: BTreeMap<String, usize>,
     /// Duration of the longest call, whether it succeeded or failed.
     pub(super) longest_call: Duration,
-    /// Number of streams that ended.
+    /// Number of worker streams that ended or could not be opened.
     broken: usize,
     wrong: Vec<String>,
 }
 
 impl Load {
-    /// Waits until all jobs have succeeded (or are dead where a test expects that) and checks the invariants.
+    /// Waits until all jobs have succeeded (or are dead where the test expects it), and checks the invariants.
     pub(super) async fn check(mut self, fault: &str, times: usize) -> Findings {
         self.finish_producing().await;
         let drained = self.drain().await;
@@ -130,7 +130,7 @@ impl Findings {
         found
     }
 
-    /// The final id of a job, which gets a new id with each move to another store.
+    /// Returns the final id of a job, which gets a new id with each move to another store.
     fn last_id(&self, mut id: i64) -> i64 {
         while let Some(next) = self.moved.get(&id) {
             id = *next;
@@ -260,7 +260,7 @@ impl Findings {
         }
     }
 
-    /// Finds overlapping leases: the times in which a job was certainly leased must be disjoint.
+    /// Finds overlapping leases: the periods in which the same job was certainly leased must not overlap.
     fn leases(&self, wrong: &mut Vec<String>) {
         let mut by_job: HashMap<i64, Vec<(u64, u64, Lease)>> = HashMap::new();
         for (lease, delivery) in &self.deliveries {
@@ -272,7 +272,8 @@ impl Findings {
         for leases in by_job.values_mut() {
             leases.sort_unstable();
             for (n, (_, until, lease)) in leases.iter().enumerate() {
-                // Finds a lease that began before an earlier lease was last confirmed, and that was itself confirmed.
+                // Finds a lease that began before an earlier lease of the job was last confirmed, and that was itself
+                // confirmed later.
                 let inside = leases[n + 1..].iter().find(|(begun, held, _)| begun < until && held > begun);
                 if let Some((_, _, other)) = inside {
                     wrong.push(format!("overlapping: {lease:?} and {other:?}"));
@@ -281,7 +282,7 @@ impl Findings {
         }
     }
 
-    /// Finds attempt numbers that were delivered twice without a release.
+    /// Finds jobs that were delivered twice with the same attempt number, although the job was not released or snoozed.
     fn attempts(&self, wrong: &mut Vec<String>) {
         let mut seen: HashMap<(i64, &str, u32), Lease> = HashMap::new();
         for (lease, delivery) in &self.deliveries {
@@ -301,7 +302,7 @@ impl Findings {
         }
     }
 
-    /// Counts the jobs that were certainly leased at once and compares their number with the limits.
+    /// Checks that the number of jobs that were certainly leased at the same time stays within the limits.
     fn limits(&self, wrong: &mut Vec<String>) {
         let mut changes: Vec<(u64, i32)> = Vec::new();
         for delivery in self.deliveries.values().filter(|delivery| delivery.task_type == "limited") {
@@ -359,7 +360,8 @@ impl Findings {
         self.wrong.iter().take(20).map(|line| format!("  {line}\n")).collect()
     }
 
-    /// Request time of each job of a type, and the time until its first delivery, both in microseconds.
+    /// Returns the request time of each job of a type, and the time from the request to its first delivery, both in
+    /// microseconds.
     pub(super) fn waits(&self, task_type: &str) -> Vec<(u64, u64)> {
         let first =
             self.deliveries.values().filter(|delivery| delivery.task_type == task_type && delivery.attempt == 1);

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::open_directory;
 
-/// A small separate file system.
+/// A small separate file system for Postgres's data.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -55,12 +55,12 @@ async fn a_full_disk_under_postgres_is_an_error_and_never_a_false_ok() {
         fill(&filling);
         while load.refused() < refused + 20 {
             sleep(Duration::from_millis(50)).await;
-            // Postgres may have freed space meanwhile; takes this too.
+            // Fill the disk again, because Postgres may have freed space.
             fill(&filling);
         }
         sleep(Duration::from_secs(3)).await;
         std::fs::remove_file(&filling).expect("free it");
-        // Postgres exits if it cannot write its WAL; then it is restarted.
+        // Postgres exits if it cannot write its WAL, and the test then restarts it.
         let url = load.database.url.clone();
         let back = timeout(Duration::from_secs(10), async {
             while tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_err() {
@@ -74,16 +74,17 @@ async fn a_full_disk_under_postgres_is_an_error_and_never_a_false_ok() {
         load.progress(1_000).await;
     }
     eprintln!("Postgres ended and was started again: {restarted} times");
-    // An immediate stop discards everything that Postgres has not written to disk, so the check sees only durable data.
+    // The immediate stop discards everything that Postgres has not written to disk, so the check sees only durable
+    // data.
     load.cluster().stop(StopMode::Immediate).await;
     load.cluster().restart().await.expect("restart");
     load.check("disk full under Postgres", 3).await;
 }
 
-/// Takes all free space.
+/// Fills all free space of the file system.
 fn fill(path: &Path) {
     let mut file = File::options().create(true).append(true).open(path).expect("a file");
     let block = vec![1; 64 << 10];
     while file.write_all(&block).is_ok() {}
-    // The write that failed has stored a part of its block, so less than a page of 8 KiB is free.
+    // The failing write has stored a part of its block, so less than a Postgres page (8 KiB) is free.
 }

@@ -1,5 +1,5 @@
-//! Thirty switchovers and failovers of a real Patroni cluster under load: no job is lost or duplicated, and jobs flow again soon
-//! after a new primary is elected.
+//! Tests thirty switchovers and failovers of a real Patroni cluster under load. No job is lost or duplicated, and jobs run
+//! again soon after a new primary is elected.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicUsize, time::Duration};
 
@@ -14,21 +14,21 @@ use super::{
 };
 use crate::support::{PATIENCE, TestDatabase, soon};
 
-/// Promised recovery time after a new primary is elected.
+/// Maximum recovery time after the election of a new primary, as the documentation promises.
 const PROMISED: Duration = Duration::from_secs(5);
 
-/// Durations of one recovery.
+/// Durations of the parts of one recovery.
 #[derive(Clone, Copy)]
 struct Recovery {
-    /// From the fault until another node is the primary. This time depends on Patroni, not on Howdah.
+    /// Time from the fault until another node is the primary. It depends on Patroni, not on Howdah.
     another_primary: Duration,
-    /// From the new primary until each broker has accepted a job.
+    /// Time from the election of the new primary until each broker has accepted a job.
     accepted: Duration,
-    /// From the new primary until these jobs have succeeded.
+    /// Time from the election of the new primary until the jobs of `accepted` have succeeded.
     succeeded: Duration,
-    /// From the new primary until each broker is ready.
+    /// Time from the election of the new primary until each broker is ready.
     ready: Duration,
-    /// From the new primary until no broker is connected to the former primary.
+    /// Time from the election of the new primary until no broker is connected to the former primary.
     left: Duration,
 }
 
@@ -39,7 +39,7 @@ async fn thirty_switchovers_and_failovers_of_patroni_lose_nothing_and_jobs_flow_
     let times: usize = wish.map_or(30, |wish| wish.parse().expect("HOWDAH_ENDURANCE_FAILOVERS is a number"));
     let mut patroni = Patroni::start().await;
     let mut plan = Plan::new(Mix::All, 30 * times as u64);
-    // Longer than the longest permitted response time, so that a missing response is noticed.
+    // The timeout is longer than the longest permitted response time, so that a missing response is noticed.
     plan.patience = Duration::from_secs(60);
     let url = patroni.url();
     let mut load = Load::start_at(plan, TestDatabase { url: url.clone() }, &url).await;
@@ -73,7 +73,7 @@ async fn thirty_switchovers_and_failovers_of_patroni_lose_nothing_and_jobs_flow_
     assert!(slowest <= PROMISED, "{slowest:?} after a new primary, and {PROMISED:?} are promised");
 }
 
-/// Waits until all brokers have recovered and measures each part.
+/// Waits until all brokers have recovered, and measures each part of the recovery.
 async fn recover(load: &Load, patroni: &Patroni, former: usize, primary: usize, round: usize) -> Recovery {
     let began = Instant::now();
     let working = async {
@@ -97,10 +97,11 @@ async fn recover(load: &Load, patroni: &Patroni, former: usize, primary: usize, 
         began.elapsed()
     };
     let left = async {
-        // Ignores sessions that wait for synchronous replication: they do not notice that their client has gone.
+        // Ignores sessions that wait for synchronous replication, because they do not notice that their client has
+        // gone.
         let sql = "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'howdah'
                    AND application_name ~ '^(broker|howdah)' AND wait_event IS DISTINCT FROM 'SyncRep'";
-        // `None`: the node does not respond.
+        // `None` means that the node does not respond.
         while patroni.node(former).ask(sql).await == Some(false) {
             sleep(Duration::from_millis(50)).await;
         }
@@ -135,7 +136,7 @@ impl Recovery {
         )
     }
 
-    /// Applies `figure`, for example the median, to each field of several recoveries.
+    /// Applies a function such as the median to each field of several recoveries.
     fn of_each(some: &[Self], figure: fn(Vec<Duration>) -> Duration) -> Self {
         let figure_of = |part: fn(&Self) -> Duration| figure(some.iter().map(part).collect());
         Self {

@@ -1,4 +1,5 @@
-//! The processes of a load: Postgres with fsync, brokers and workers. Producers are tasks of the test process.
+//! The processes that put load on a system: Postgres with fsync, brokers and workers. Producers are tasks of the test
+//! process.
 
 use std::{
     path::PathBuf,
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::support::{TestDatabase, cluster_config, open_directory};
 
-/// The parameters of a test.
+/// Parameters of an endurance test.
 pub(super) struct Plan {
     pub(super) brokers: usize,
     pub(super) workers: usize,
@@ -36,12 +37,12 @@ pub(super) struct Plan {
     pub(super) duration: Duration,
     /// Additional arguments of the brokers.
     pub(super) settings: Vec<&'static str>,
-    /// Timeout of a producer's call.
+    /// Timeout of a producer's call, after which the producer repeats it.
     pub(super) patience: Duration,
     pub(super) poison: &'static str,
-    /// Whether workers only ack. Otherwise they also nack, snooze and release some jobs.
+    /// Whether workers send only acks. Otherwise they also nack, snooze and release some jobs.
     pub(super) plain: bool,
-    /// Whether the test records all changes of jobs, and replays them against the model of leases at the end.
+    /// Whether the test records all changes of job rows, and at the end replays them against the model of leases.
     pub(super) replayed: bool,
 }
 
@@ -70,7 +71,7 @@ pub(super) fn jobs() -> usize {
     wish.map_or(50_000, |wish| wish.parse().expect("HOWDAH_ENDURANCE_JOBS is a number"))
 }
 
-/// Directory of a test's records, which is kept if the test fails.
+/// Directory of a test's records, kept for inspection if the test fails.
 pub(super) struct Records(Option<tempfile::TempDir>);
 
 impl Records {
@@ -93,14 +94,14 @@ impl Drop for Records {
     }
 }
 
-/// All parts of a running load.
+/// All processes and data of a running load.
 pub(super) struct Load {
     pub(super) workers: Vec<Option<Child>>,
     pub(super) brokers: Vec<Broker>,
     pub(super) database: TestDatabase,
-    /// Database of the second store, if there is one.
+    /// Database of the second store; `None` in tests with one store.
     pub(super) second: Option<TestDatabase>,
-    /// The Postgres cluster, if the load has a private one.
+    /// The private Postgres cluster; `None` if the test manages Postgres itself.
     cluster: Option<Cluster>,
     pub(super) production: Production,
     pub(super) producers: Vec<JoinHandle<()>>,
@@ -108,7 +109,7 @@ pub(super) struct Load {
     pub(super) plan: Plan,
     pub(super) began: Instant,
     pub(super) watches: Vec<Watch>,
-    /// Number of workers started so far, for the names of their records.
+    /// Number of workers started so far, which makes the names of their records unique.
     lives: usize,
 }
 
@@ -165,7 +166,7 @@ impl Load {
             database.record().await;
         }
         if let Some(second) = &second {
-            // Creates each type in its store first: that store is then the home of the type.
+            // Create each task type in its store before any job exists, so that this store is the home of the type.
             database.sql("INSERT INTO howdah.task_type (name) VALUES ('plain')").await;
             second.sql("INSERT INTO howdah.task_type (name) VALUES ('second')").await;
         }
@@ -204,7 +205,7 @@ impl Load {
         load
     }
 
-    /// The private Postgres cluster.
+    /// Returns the private Postgres cluster.
     pub(super) fn cluster(&mut self) -> &mut Cluster {
         self.cluster.as_mut().expect("a Postgres of its own")
     }
@@ -218,7 +219,7 @@ impl Load {
         self.brokers.iter().map(|broker| broker.grpc.clone()).collect()
     }
 
-    /// Starts a worker that connects to the nth broker first.
+    /// Starts a worker that connects to broker number `n` first.
     pub(super) fn worker(&mut self, n: usize) -> Child {
         let mut brokers = self.addresses();
         let first = n % brokers.len();
@@ -236,19 +237,19 @@ impl Load {
             windows: self.plan.mix.windows(),
             poison: self.plan.poison.into(),
             plain: self.plan.plain,
-            // The fourth worker pulls jobs: pulled leases have no session, and only their deadlines end them.
+            // The fourth worker pulls jobs, because pulled leases have no session and end only by their deadline.
             pulls: n == 3 && self.plan.mix == Mix::All && !self.plan.plain,
         };
         self.ourselves(worker::TEST, worker::VARIABLE, &orders.text())
     }
 
-    /// Starts a producer process. It reads the record of its killed predecessor and continues there.
+    /// Starts a producer process. It reads the record of its predecessor, which was killed, and continues there.
     pub(super) fn producer(&self, n: usize) -> Child {
         let orders = producer::Orders { number: n, brokers: self.addresses(), records: self.records.path() };
         self.ourselves(producer::TEST, producer::VARIABLE, &orders.text())
     }
 
-    /// Starts this test program as another process, which ends together with this one.
+    /// Starts this test program as another process, which ends together with the test.
     fn ourselves(&self, test: &str, variable: &str, orders: &str) -> Child {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args([test, "--exact", "--ignored", "--nocapture"]).env(variable, orders);
@@ -271,7 +272,7 @@ impl Load {
         self.production.jobs.load(Ordering::Relaxed)
     }
 
-    /// Number of errors that producers received.
+    /// Number of errors that producers received from their calls.
     pub(super) fn refused(&self) -> usize {
         self.production.refused.load(Ordering::Relaxed)
     }
@@ -311,7 +312,7 @@ impl Load {
         }
     }
 
-    /// Pauses between faults for a random time with this mean.
+    /// Sleeps between two faults for a random time with this mean.
     pub(super) async fn pause(&self, mean: Duration) {
         sleep(mean.mul_f64(rand::random_range(0.2..1.8))).await;
     }

@@ -1,4 +1,4 @@
-//! Locks held by an open transaction delay only the operations that need them.
+//! Tests that locks held by an open transaction delay only the operations that need the locked rows or tables.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,11 +12,11 @@ use crate::{
 
 /// Number of runs of all operations, each with and without the locks.
 const ROUNDS: usize = 20;
-/// Permitted difference between the longest times with and without the lock. Jobs that become due, expire or time out are found
-/// by sweeps, so the times of these operations vary as much without a lock.
+/// Permitted difference between the longest time of an operation with and without the lock. Jobs that become due, expire or
+/// time out are found by sweeps, so the times of these operations vary as much without a lock.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// The longest time of each operation.
+/// Returns the longest time of each operation over all rounds.
 async fn longest(broker: &TestBroker, name: &str) -> BTreeMap<&'static str, Duration> {
     let mut longest = BTreeMap::new();
     for round in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! The kinds of jobs in a load.
+//! The kinds of jobs that producers enqueue in endurance tests.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) enum Mix {
     Plain,
     /// Jobs without options, of a type in the second store.
     Second,
-    /// Half of the producers enqueue to the first store, the other half to the second.
+    /// Jobs without options: half of the producers enqueue to the first store, the other half to the second.
     Stores,
     /// Jobs without options, and jobs with priorities, delays, keys, limits, stages and dependencies.
     All,
@@ -21,11 +21,11 @@ pub(super) enum Mix {
 
 /// Concurrency limit of the type `limited`.
 pub(super) const MAX_RUNNING: usize = 5;
-/// Maximum attempts of a job, so high that a hundred faults do not use them up.
+/// Maximum attempts of each job, so high that a hundred faults do not use them up.
 pub(super) const MAX_ATTEMPTS: u32 = 500;
 
 impl Mix {
-    /// Task types, each with the window of a worker.
+    /// Task types of the mix, each with the window of a worker.
     pub(super) fn windows(self) -> Vec<(String, i32)> {
         let types: &[(&str, i32)] = match self {
             Self::Plain => &[("plain", 40)],
@@ -48,7 +48,7 @@ impl Mix {
         types.iter().map(|(name, window)| ((*name).to_owned(), *window)).collect()
     }
 
-    /// The mix of the nth producer.
+    /// The mix of jobs that producer number `n` enqueues.
     pub(super) fn of_producer(self, n: usize) -> Self {
         match self {
             Self::Stores if n.is_multiple_of(2) => Self::Plain,
@@ -57,7 +57,7 @@ impl Mix {
         }
     }
 
-    /// Sets the limits of the types.
+    /// Sets the limits of the task types, and creates the schedule.
     pub(super) async fn prepare(self, grpc: &str) {
         if self != Self::All {
             return;
@@ -69,7 +69,7 @@ impl Mix {
             let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
             client.update_task_type(request).await.expect("settings");
         }
-        // The schedule fires every second and makes up for missed times.
+        // The schedule fires every second, and fires again for each missed time.
         let job = howdah_client::NewJob::new("tick").payload("tick").max_attempts(MAX_ATTEMPTS);
         let tick = NewSchedule::new("tick", job, Plan::every(Duration::from_secs(1)));
         let client = Client::connect(grpc.to_owned()).await.expect("connect");
@@ -115,7 +115,7 @@ impl Mix {
             },
             8 => NewJob { local_name: "first".into(), ..job("plain") },
             9 | 10 => NewJob { after_local: vec!["first".into()], ..job("after") },
-            // Some attempts take longer than the timeout; the worker draws a new duration for each attempt.
+            // Some attempts take longer than the timeout. The worker draws a new random duration for each attempt.
             11 => NewJob {
                 timeout: Some(Duration::from_millis(500).try_into().expect("a timeout")),
                 retry_policy: Some(RetryPolicy::fixed(Duration::from_millis(200)).into_proto()),

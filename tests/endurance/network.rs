@@ -1,4 +1,4 @@
-//! Networks that lose packets, and many concurrent streams.
+//! Tests networks that lose packets, and many concurrent streams.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn with_packets_to_postgres_lost_calls_are_answered_and_nothing_is_lost() 
     cluster.create_database("app").await.expect("database");
     let proxy = Proxy::start(Target::Unix(socket_dir(&cluster).join(".s.PGSQL.5432"))).await;
     let mut plan = Plan::new(Mix::All, 150);
-    // Longer than the longest permitted response time, so that a missing response is noticed.
+    // The timeout is longer than the longest permitted response time, so that a missing response is noticed.
     plan.patience = Duration::from_secs(60);
     let mut load = Load::start_on(plan, cluster, &format!("postgres://howdah@{}/app", proxy.address)).await;
     load.produce();
@@ -28,7 +28,7 @@ async fn with_packets_to_postgres_lost_calls_are_answered_and_nothing_is_lost() 
         proxy.cut();
         sleep(Duration::from_secs(45)).await;
         proxy.mend();
-        // Jobs are accepted again after the outage.
+        // Wait until jobs are accepted again after the outage.
         load.progress(500).await;
     }
     let found = load.check("packets between brokers and Postgres lost for 45 s", 2).await;
@@ -43,7 +43,7 @@ async fn with_packets_to_postgres_lost_calls_are_answered_and_nothing_is_lost() 
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn the_jobs_of_a_half_open_worker_go_to_others_and_it_comes_back() {
     let mut load = Load::start(Plan::new(Mix::All, 120)).await;
-    // Two additional workers, each connected to all brokers through a separate proxy.
+    // Starts two additional workers, which connect to each broker through a separate proxy.
     let mut proxies = Vec::new();
     for broker in load.addresses() {
         proxies.push(Proxy::start(Target::Tcp(broker)).await);
@@ -60,8 +60,8 @@ async fn the_jobs_of_a_half_open_worker_go_to_others_and_it_comes_back() {
         let client = load.database.connect().await;
         let before: i64 =
             client.query_one("SELECT (extract(epoch FROM now()) * 1000)::bigint", &[]).await.expect("a time").get(0);
-        // Brokers notice a silent worker after 10 s (liveness), and no job takes longer than a second. A busy machine may need
-        // longer.
+        // Brokers notice a silent worker after 10 s (`liveness`), and no job takes longer than a second. A busy machine may
+        // need longer.
         let sql = "SELECT count(*) FROM howdah.leased WHERE leased_at < to_timestamp($1::bigint / 1000.0)";
         let mut left = i64::MAX;
         for _ in 0..30 {

@@ -1,4 +1,4 @@
-//! A Patroni cluster of three nodes and etcd on loopback, otherwise as in production.
+//! A Patroni cluster of three nodes and etcd on loopback addresses, otherwise configured as in production.
 
 mod install; // Python, etcd
 mod node; // Patroni and its Postgres
@@ -22,13 +22,13 @@ use crate::support::{open_directory, unused_address};
 pub(super) enum Fault {
     /// `patronictl switchover`.
     Switchover,
-    /// `kill -9` of its Postgres.
+    /// `kill -9` of the primary's Postgres.
     PostgresKilled,
-    /// `kill -9` of its Postgres and its Patroni, as if the machine were lost.
+    /// `kill -9` of the primary's Postgres and Patroni, as if the machine were lost.
     NodeKilled,
-    /// SIGSTOP of its Patroni. Without a watchdog, its Postgres continues as if it were the primary.
+    /// SIGSTOP of the primary's Patroni. Without a watchdog, its Postgres continues as if it were the primary.
     PatroniStopped,
-    /// SIGSTOP of its Patroni and its Postgres: the machine does not respond, and its connections stay open.
+    /// SIGSTOP of the primary's Patroni and Postgres: the machine does not respond, and its connections stay open.
     NodeStopped,
 }
 
@@ -41,7 +41,8 @@ pub(super) struct Patroni {
     nodes: Vec<Node>,
     setup: Setup,
     _etcd: Child,
-    // The last field, so that the processes end before the directory is deleted. The directory is kept if the test failed.
+    // Must be the last field, so that the processes end before the directory is deleted. The directory is kept if the test
+    // failed.
     _records: Records,
 }
 
@@ -75,7 +76,7 @@ impl Patroni {
         cluster
     }
 
-    /// The URL for brokers, with all nodes.
+    /// Returns the database URL for brokers, which names all nodes.
     pub(super) fn url(&self) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.postgres.to_string()).collect();
         format!("postgres://howdah@{}/app?target_session_attrs=read-write", hosts.join(","))
@@ -110,7 +111,7 @@ impl Patroni {
         self.nodes.iter().position(|node| whole && named(&node.name))
     }
 
-    /// Role and state of each node according to etcd. Any node can answer; the first one that responds is used.
+    /// Returns role and state of each node, as etcd knows them. Asks the nodes in turn until one responds.
     async fn roles(&self) -> BTreeMap<String, (String, String)> {
         for node in &self.nodes {
             let answer = http_get(&format!("http://{}/cluster", node.api)).await;
@@ -143,7 +144,7 @@ impl Patroni {
         }
     }
 
-    /// Ends the fault, so that the former primary returns as a standby.
+    /// Ends the fault, so that the former primary can return as a standby.
     pub(super) fn mend(&mut self, former: usize, fault: Fault) {
         match fault {
             Fault::Switchover | Fault::PostgresKilled => {}
@@ -156,8 +157,7 @@ impl Patroni {
         }
     }
 
-    /// Starts `patronictl` with a switchover to the synchronous standby, which is the only standby that certainly has all
-    /// commits.
+    /// Starts `patronictl` with a switchover to the synchronous standby, the only standby that certainly has all commits.
     async fn switchover(&self, primary: usize) {
         let roles = self.roles().await;
         let (candidate, _) = roles.iter().find(|(_, (role, _))| role == "sync_standby").expect("a synchronous standby");
@@ -171,7 +171,7 @@ impl Patroni {
         tokio::spawn(async move { child.wait().await });
     }
 
-    /// Waits until a node other than `former` is the primary. Returns its number at most about 20 ms after the change.
+    /// Waits until a node other than `former` is the primary. Returns its index within about 20 ms of the change.
     pub(super) async fn next_primary(&self, former: usize) -> usize {
         let others = (0..self.nodes.len()).filter(|n| *n != former);
         let became = others.map(|n| {
@@ -188,7 +188,7 @@ impl Patroni {
     }
 }
 
-/// The body of a successful HTTP response, or `None`.
+/// Returns the body of a successful HTTP response; `None` on any error.
 pub(super) async fn http_get(url: &str) -> Option<String> {
     let (address, path) = url.strip_prefix("http://")?.split_once('/')?;
     let getting = async {

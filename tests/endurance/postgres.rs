@@ -1,4 +1,4 @@
-//! Postgres crashes, or terminates its connections.
+//! Tests crashes of Postgres, and terminated connections.
 
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
@@ -52,7 +52,8 @@ async fn postgres_away_for_longer_is_found_again_soon_and_nothing_is_lost() {
             }
         });
         futures::future::join_all(again).await;
-        // Only prints the time: the promise of 5 s cannot be asserted, because the load of the machine is unknown.
+        // Only print the time. The documented recovery time of 5 s cannot be asserted, because the load of the machine
+        // is unknown.
         eprintln!("Postgres was away for {seconds} s; from then until each broker stored a job: {:?}", ready.elapsed());
     }
     load.check("Postgres away for 8 to 23 s", 6).await;

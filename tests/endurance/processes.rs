@@ -1,4 +1,4 @@
-//! Brokers and workers are killed, stopped and continued.
+//! Tests brokers and workers that are killed, stopped (SIGSTOP) and continued.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn brokers_that_lose_their_leases_all_the_time_change_nothing() {
 async fn a_worker_stopped_until_its_leases_are_gone_settles_nothing_after() {
     let mut load = Load::start(Plan::new(Mix::All, 130)).await;
     load.produce();
-    // Stops two workers for longer than the 10 s after which brokers notice it.
+    // Stops two workers for longer than 10 s, after which brokers count them as lost.
     for turn in 0..5 {
         let stopped = [turn % 4, (turn + 1) % 4];
         let signal = |signal| {

@@ -1,4 +1,5 @@
-//! Producers repeat a request with its request key at different brokers until it succeeds, and record the ids.
+//! Producers. They repeat a request with its request key at different brokers until it succeeds, and record the job
+//! ids.
 
 use std::{
     path::PathBuf,
@@ -25,23 +26,23 @@ use super::{
 /// State that all producers of a test share.
 #[derive(Clone)]
 pub(super) struct Production {
-    /// Number of jobs accepted so far.
+    /// Number of jobs that brokers have accepted so far.
     pub(super) jobs: Arc<AtomicUsize>,
-    /// Number of calls that failed.
+    /// Number of enqueue calls that failed.
     pub(super) refused: Arc<AtomicUsize>,
-    /// Once set, producers begin no new requests; they still repeat a pending one until it succeeds.
+    /// When set, producers begin no new requests, but still repeat a pending request until it succeeds.
     pub(super) stop: Arc<AtomicBool>,
     pub(super) mix: mix::Mix,
     /// Pause between the requests of a producer.
     pub(super) pause: Duration,
-    /// Timeout of a call, after which the producer repeats it.
+    /// Timeout of an enqueue call, after which the producer repeats it.
     pub(super) patience: Duration,
 }
 
 /// Jobs per request.
 pub(super) const BATCH: usize = 20;
 
-/// One client for each broker.
+/// Returns one client for each broker.
 pub(super) fn clients(brokers: &[String]) -> Vec<JobServiceClient<Channel>> {
     let client = |broker: &String| {
         let endpoint = Endpoint::from_shared(format!("http://{broker}")).expect("address");
@@ -50,7 +51,7 @@ pub(super) fn clients(brokers: &[String]) -> Vec<JobServiceClient<Channel>> {
     brokers.iter().map(client).collect()
 }
 
-/// Makes requests until `production.stop` is set.
+/// Makes enqueue requests until `production.stop` is set.
 pub(super) async fn produce(number: usize, brokers: Vec<String>, record: Record, production: Production) {
     let mut clients = clients(&brokers);
     for turn in 0.. {
@@ -67,9 +68,9 @@ pub(super) async fn produce(number: usize, brokers: Vec<String>, record: Record,
     }
 }
 
-/// The environment variable that turns this test program into a producer.
+/// Environment variable that turns this test program into a producer process.
 pub(super) const VARIABLE: &str = "HOWDAH_ENDURANCE_PRODUCER";
-/// The test that becomes a producer if the variable is set.
+/// Name of the test that becomes a producer process if the variable is set.
 pub(super) const TEST: &str = "endurance::a_producer_process_of_the_tests_beside_it";
 
 /// Parameters of a producer process.
@@ -85,7 +86,8 @@ impl Orders {
     }
 }
 
-/// Repeats the unanswered request of its killed predecessor, then continues until its standard input ends.
+/// Runs a producer process: repeats the unanswered request of its killed predecessor, then continues until standard
+/// input ends.
 #[tokio::main(flavor = "current_thread")]
 pub(super) async fn run(orders: &str) {
     let (number, brokers, records): (usize, Vec<String>, PathBuf) = serde_json::from_str(orders).expect("orders");
@@ -127,7 +129,7 @@ pub(super) async fn run(orders: &str) {
     }
 }
 
-/// Repeats one request until it succeeds; returns the ids of its jobs.
+/// Repeats one enqueue request until it succeeds. Returns the ids of its jobs.
 pub(super) async fn enqueue(
     clients: &mut [JobServiceClient<Channel>],
     first: usize,
@@ -159,7 +161,7 @@ pub(super) async fn enqueue(
     unreachable!("bug: the loop above ends only when the request has succeeded")
 }
 
-/// Tells errors of a broker from errors on the way to it: returns `broker:CODE` or `way:CODE`.
+/// Distinguishes errors of a broker from errors of the connection to it: returns `broker:CODE` or `way:CODE`.
 fn whose(status: &Status) -> String {
     let by_broker = status.get_details_error_info().is_some() && status.code() != Code::Unknown;
     format!("{}:{:?}", if by_broker { "broker" } else { "way" }, status.code())

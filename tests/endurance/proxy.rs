@@ -1,5 +1,5 @@
-//! A network path between two parties that can drop every packet silently. Data in transit arrives once the path works again, as
-//! with TCP retransmission.
+//! A network path between a client and a server that can silently drop every packet. Data in transit arrives once the path
+//! works again, as with TCP retransmission.
 
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ async fn connect(stream: TcpStream, target: Target, mut way: watch::Receiver<boo
     }
 }
 
-/// Copies data in one direction until the sender closes. Data, and the end, wait while the path is cut.
+/// Copies data in one direction until the sender closes. While the path is cut, data and the close wait.
 async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut way: watch::Receiver<bool>) {
     let mut buffer = vec![0; 64 << 10];
     loop {

@@ -1,4 +1,4 @@
-//! A worker without a stream: it pulls jobs with leases that expire by time, and settles them by unary calls.
+//! A worker without a stream: it pulls jobs with leases that end at a deadline, and settles the jobs by unary calls.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn failed(record: &Record, why: String) {
     sleep(Duration::from_millis(50)).await;
 }
 
-/// Runs the pulled jobs concurrently, and settles them by one call when the longest one is done.
+/// Runs the pulled jobs concurrently. When the longest job is done, settles all of them with one call.
 async fn work(
     orders: &Orders,
     record: &Record,

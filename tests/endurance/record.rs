@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Microseconds since 1970; all processes use the clock of this machine.
+/// Current time in microseconds since 1970. All processes use the clock of this machine.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros() as u64
 }
@@ -30,19 +30,19 @@ impl Record {
     }
 }
 
-/// Job id and token of a lease, as the worker received them.
+/// Job id and token of a lease, as a worker received them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Lease {
     pub(super) id: i64,
     pub(super) token: i64,
 }
 
-/// A line of a record, with the time of the event.
+/// An event in a record file, with its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
     /// A producer sends a request for the first time.
     Requested { at: u64, request: String },
-    /// A request succeeded with these ids, `after` milliseconds after its last call.
+    /// An enqueue request succeeded and returned these ids, `after` milliseconds after its last call.
     Accepted { at: u64, request: String, after: u64, ids: Vec<i64> },
     /// An enqueue call failed.
     Refused { at: u64, code: String, after: u64 },
@@ -50,11 +50,11 @@ pub(super) enum Line {
     Begun { at: u64, lease: Lease, attempt: u32, task_type: String, name: String },
     /// A worker learned that it lost a lease.
     Lost { at: u64, lease: Lease },
-    /// A progress report sent at this time succeeded.
+    /// The broker confirmed a progress report that the worker sent at this time.
     Alive { at: u64, lease: Lease },
     /// A worker sends an outcome for the first time.
     Sent { at: u64, lease: Lease, outcome: String },
-    /// The status of an outcome.
+    /// A worker received the status of an outcome.
     Settled { at: u64, lease: Lease, status: String },
     /// A worker's stream ended or could not be opened.
     Broken { at: u64, why: String },
@@ -80,7 +80,7 @@ impl Line {
         }
     }
 
-    /// Returns `None` for an incomplete line.
+    /// Parses a line of a record file; `None` for an incomplete line.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let kind = words.next()?;
@@ -119,7 +119,7 @@ impl Line {
     }
 }
 
-/// All lines of all records in a directory.
+/// Returns all lines of all record files in a directory.
 pub(super) fn read(dir: &Path) -> Vec<Line> {
     let entries = std::fs::read_dir(dir).expect("the directory of records");
     let files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -127,7 +127,7 @@ pub(super) fn read(dir: &Path) -> Vec<Line> {
     logs.flat_map(|path| lines(path)).collect()
 }
 
-/// The lines of one record; empty if the file does not exist.
+/// Returns the lines of one record file; empty if the file does not exist.
 pub(super) fn read_one(dir: &Path, name: &str) -> Vec<Line> {
     lines(&dir.join(format!("{name}.log")))
 }
@@ -141,7 +141,7 @@ fn lines(path: &Path) -> Vec<Line> {
     text.split_inclusive('\n').map(line).collect()
 }
 
-/// Opens the file for a process's standard error.
+/// Opens the file to which a process writes its standard error.
 pub(super) fn diary(dir: &Path, name: &str) -> File {
     OpenOptions::new().create(true).append(true).open(dir.join(format!("{name}.err"))).expect("a diary")
 }

@@ -1,4 +1,4 @@
-//! The primary is lost and its synchronous replica is promoted; a server becomes read-only.
+//! Tests the loss of a primary whose synchronous replica is promoted, and a server that becomes read-only.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn a_synchronous_replica_that_is_promoted_has_all_that_was_accepted() {
     load.check("a promoted replica, and read-only for 7 s three times", 1).await;
 }
 
-/// Makes the database look like a demoted primary to its sessions.
+/// Makes the database read-only, so that it looks like a demoted primary to its sessions.
 async fn read_only(database: &TestDatabase, how: &str) {
     let client = database.connect().await;
     let set = format!("ALTER SYSTEM SET default_transaction_read_only = {how}");

@@ -1,4 +1,5 @@
-//! Rolling restarts as in an upgrade, jobs that kill their worker, killed producers, a thousand concurrent streams.
+//! Tests rolling restarts as in an upgrade, jobs that kill their worker, killed producers, and a thousand concurrent
+//! streams.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -43,7 +44,7 @@ async fn fifty_rolling_restarts_use_up_no_attempt_and_end_well_in_time() {
     for turn in 0..50 {
         let broker = &mut load.brokers[turn % 3];
         let began = Instant::now();
-        // Drains the broker. Its drain deadline is 30 s.
+        // Stops the broker, which drains within its drain deadline of 30 s.
         let status = broker.stop(Duration::from_secs(35)).await.expect("an end by the deadline");
         assert!(status.success(), "{status:?}");
         longest = longest.max(began.elapsed());
@@ -52,8 +53,8 @@ async fn fifty_rolling_restarts_use_up_no_attempt_and_end_well_in_time() {
         load.pause(Duration::from_millis(600)).await;
     }
     eprintln!("longest drain: {longest:?}");
-    // These workers leave when they get a `Drain`. A worker without a `Drain` would keep the broker until it cuts off streams
-    // after 27 s.
+    // The workers leave when they get a `Drain`. A worker without a `Drain` would keep the broker running until it closes all
+    // streams after 27 s.
     assert!(longest < Duration::from_secs(25), "a worker did not get a Drain: {longest:?}");
     let found = load.check("rolling restart", 50).await;
     assert_eq!(found.tried_again(), 0, "restarts used up attempts");
@@ -82,7 +83,7 @@ async fn a_job_that_kills_every_worker_it_meets_is_dead_at_its_limit_and_the_oth
         )
         .await;
     }
-    // A poison job is dead after it has killed five workers. A worker that holds two of them uses up an attempt of both.
+    // A poison job is dead after it has killed five workers. A worker that holds two poison jobs uses up an attempt of both.
     let mut killed = 0;
     while load.database.count("SELECT count(*) FROM howdah.dead").await < 5 {
         assert!(killed < 25, "{killed} workers were killed");
@@ -98,7 +99,7 @@ async fn a_job_that_kills_every_worker_it_meets_is_dead_at_its_limit_and_the_oth
     assert_eq!(found.dead(), 5);
 }
 
-/// Waits for the first worker that exits; returns its number and status.
+/// Waits for the first worker that exits. Returns its index and exit status.
 async fn first_end(workers: &mut [Option<Child>]) -> (usize, std::process::ExitStatus) {
     loop {
         for (n, worker) in workers.iter_mut().enumerate() {
@@ -122,7 +123,7 @@ async fn producers_killed_in_the_middle_of_calls_and_repeated_with_their_keys_st
         producer.wait().await.expect("wait");
         *producer = load.producer(turn % PRODUCERS);
     }
-    // Producers exit after their standard input closes, when all their requests are answered.
+    // Producers exit when their standard input is closed and all their requests are answered.
     for mut producer in producers {
         drop(producer.stdin.take());
         let status = timeout(2 * PATIENCE, producer.wait()).await.expect("an end").expect("wait");
@@ -161,13 +162,13 @@ async fn a_thousand_streams_that_come_back_at_once_do_not_crowd_postgres() {
     stop.store(true, Ordering::Relaxed);
     streams.iter().for_each(tokio::task::JoinHandle::abort);
     eprintln!("connections to Postgres, at most: {most}");
-    // A broker has at most eight connections for jobs, four for operators and one listener. Connections of a killed broker may
-    // still be open, so one more broker is counted.
+    // A broker has at most eight connections for jobs, four for operators and one for notifications. Connections of a killed
+    // broker may still be open, so one more broker is counted.
     assert!(most <= 3 * (8 + 4 + 1), "{most} connections to Postgres");
     load.check("1,000 streams that come back at once", 5).await;
 }
 
-/// An idle worker that reopens its stream whenever it breaks.
+/// Runs an idle worker that reopens its stream whenever it breaks.
 async fn come_back(n: usize, brokers: Vec<String>, open: Arc<AtomicUsize>, stop: Arc<AtomicBool>) {
     for turn in n.. {
         if stop.load(Ordering::Relaxed) {
@@ -185,7 +186,7 @@ async fn come_back(n: usize, brokers: Vec<String>, open: Arc<AtomicUsize>, stop:
     }
 }
 
-/// Opens a stream and waits for its `Welcome`.
+/// Opens a worker stream and waits for its `Welcome`.
 async fn idle(channel: Channel) -> Result<(mpsc::Sender<WorkRequest>, Streaming<WorkResponse>), Status> {
     let (send, receive) = mpsc::channel(1);
     let subscribe = Subscribe { task_type: "nothing".into(), window: 1, ..Subscribe::default() };

@@ -1,5 +1,5 @@
-//! Two stores on separate Postgres servers: one crashes, restarts and is replaced by its replica; a task type moves between them.
-//! No job is lost, and the other store is not affected.
+//! Tests two stores on separate Postgres servers. One server crashes, restarts and is replaced by its replica, and a task type
+//! moves between the stores. No job is lost, and the other store is not affected.
 
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::support::{PATIENCE, Replicated, TestDatabase, run};
 
-/// Downtime of a store.
+/// Downtime of the store that fails.
 const AWAY: Duration = Duration::from_secs(8);
 
-/// Number of moves of the task type, there and back. `BEFORE_A_MOVE` jobs are enqueued before each move.
+/// Number of moves of the task type between the stores. Before each move, `BEFORE_A_MOVE` jobs are enqueued.
 const MOVES: usize = 6;
 const BEFORE_A_MOVE: usize = 2_000;
 
-/// Begin and end, in microseconds.
+/// Start and end of a period, in microseconds since 1970.
 type Span = (u64, u64);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +88,7 @@ async fn a_type_that_moves_between_the_stores_loses_nothing_and_the_other_goes_o
         moving.push((began, now()));
         let took = Duration::from_micros(now() - began);
         eprintln!("{} in {took:.1?}", err.lines().last().unwrap_or_default());
-        // The producers' jobs are accepted after the move.
+        // Wait until jobs of the producers are accepted after the move.
         load.progress(400).await;
     }
     let findings = load.check("a type moved to the other store", MOVES).await;
@@ -97,7 +97,7 @@ async fn a_type_that_moves_between_the_stores_loses_nothing_and_the_other_goes_o
     eprintln!("the longest time from request to worker of a job of the type that moved: {:.1} s", rest as f64 / 1e6);
 }
 
-/// Enqueues more jobs of the moving type than the workers can run at once.
+/// Enqueues more jobs of the moved task type than the workers can run at once.
 async fn backlog(load: &Load, round: usize) {
     let record = Record::open(&load.records.path(), "backlog");
     let mut clients = producer::clients(&load.addresses());
@@ -106,7 +106,7 @@ async fn backlog(load: &Load, round: usize) {
     producer::enqueue(&mut clients, round, &request, jobs, &record, PATIENCE, &AtomicUsize::new(0)).await;
 }
 
-/// A separate Postgres for the second store.
+/// Starts a separate Postgres for the second store.
 async fn second_server() -> (Cluster, TestDatabase) {
     let cluster = Cluster::start(durable()).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
@@ -125,7 +125,7 @@ async fn started(second: (TestDatabase, String)) -> Load {
     load
 }
 
-/// Waits until the connections are made, then returns the begin and end of 15 s without faults.
+/// Waits until all connections are open, then returns start and end of 15 s without faults.
 async fn quiet() -> Span {
     sleep(Duration::from_secs(3)).await;
     let began = now();
@@ -133,7 +133,7 @@ async fn quiet() -> Span {
     (began, now())
 }
 
-/// Waits until each broker has stored a job in the store again, and prints the time.
+/// Waits until each broker has stored a job in the store again, and prints how long this took.
 async fn serves_again(load: &Load, store: &str, mix: Mix, round: usize) {
     let ready = Instant::now();
     let again = load.brokers.iter().enumerate().map(|(n, broker)| {
@@ -149,8 +149,8 @@ async fn serves_again(load: &Load, store: &str, mix: Mix, round: usize) {
     eprintln!("from a {store} store that is ready until each broker has stored a job there: {:?}", ready.elapsed());
 }
 
-/// Prints the p99 from request to delivery for jobs of the other store, before and during the fault. The load of the machine is
-/// unknown, so the ratio is not asserted.
+/// Prints the 99th percentile of the time from request to delivery for jobs of the other store, before and during the fault.
+/// The load of the machine is unknown, so the ratio is not asserted.
 fn compare(findings: &Findings, task_type: &str, before: Span, away: &[Span]) {
     let waits = findings.waits(task_type);
     let during = |(from, until): &Span| {
@@ -164,7 +164,7 @@ fn compare(findings: &Findings, task_type: &str, before: Span, away: &[Span]) {
          (goal: at most 1.5)",
         stopped / calm
     );
-    // If the other store waited for the store with the fault, its jobs would wait until the end of the downtime.
+    // If jobs of the other store had to wait for the failed store, they would wait until the end of the downtime.
     let longest = AWAY.as_millis() as f64 / 2.0;
     assert!(stopped < longest, "the other store waited: p99 {stopped:.0} ms");
 }

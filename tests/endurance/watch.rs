@@ -1,4 +1,5 @@
-//! Checks the tables continuously, each time in one snapshot: no job is in two tables, and no limit is exceeded.
+//! Checks the tables continuously during the load, each time in one snapshot: no job is in two tables, and no limit is
+//! exceeded.
 
 use std::{
     sync::{
@@ -16,7 +17,7 @@ use tokio_postgres::{Client, NoTls};
 
 use super::mix::MAX_RUNNING;
 
-/// The query of one check. It scans the tables of unfinished jobs, which stay small during a load.
+/// Query of one check. It scans the tables of unfinished jobs, which stay small under load.
 const CHECK: &str = "WITH live AS (
     SELECT id FROM howdah.ready UNION ALL SELECT id FROM howdah.leased UNION ALL SELECT id FROM howdah.scheduled
     UNION ALL SELECT id FROM howdah.waiting UNION ALL SELECT id FROM howdah.dead)
@@ -27,7 +28,7 @@ SELECT (SELECT count(*) - count(DISTINCT id) FROM live),
             SELECT count(*) AS n FROM howdah.leased JOIN howdah.task_type t ON t.id = type_id
             WHERE t.name = 'queued' GROUP BY leased.options ->> 'limit_key') q)";
 
-/// Result of the checks so far.
+/// Continuous checks of the tables, and their results so far.
 pub(super) struct Watch {
     task: JoinHandle<()>,
     checks: Arc<AtomicUsize>,
@@ -41,7 +42,7 @@ impl Watch {
         Self { task, checks, wrong }
     }
 
-    /// Stops, and returns the number of checks and the violations.
+    /// Stops the checks. Returns their number and the violations.
     pub(super) fn end(self) -> (usize, Vec<String>) {
         self.task.abort();
         (self.checks.load(Ordering::Relaxed), self.wrong.lock().expect("no panic").clone())
@@ -50,7 +51,7 @@ impl Watch {
 
 async fn check_repeatedly(url: String, checks: Arc<AtomicUsize>, wrong: Arc<Mutex<Vec<String>>>) {
     loop {
-        // The connection breaks when a test stops Postgres; connects again until Postgres is available.
+        // The connection breaks when a test stops Postgres, so connect again until Postgres is available.
         if let Ok((client, connection)) = tokio_postgres::connect(&url, NoTls).await {
             let connection = tokio::spawn(connection);
             while let Ok(Ok(violation)) = timeout(Duration::from_secs(10), once(&client)).await {

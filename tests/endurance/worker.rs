@@ -18,23 +18,24 @@ use tonic::{Streaming, transport::Endpoint};
 
 use super::record::{Lease, Line, Record, now};
 
-/// The environment variable that turns this test program into a worker.
+/// Environment variable that turns this test program into a worker process.
 pub(super) const VARIABLE: &str = "HOWDAH_ENDURANCE_WORKER";
-/// The test that becomes a worker if the variable is set.
+/// Name of the test that becomes a worker process if the variable is set.
 pub(super) const TEST: &str = "endurance::a_worker_process_of_the_tests_beside_it";
 
 /// Parameters of a worker process.
 #[derive(Clone)]
 pub(super) struct Orders {
     pub(super) name: String,
-    /// Addresses of the brokers. The worker begins with the first one, and goes on to the next one whenever a stream ends.
+    /// Addresses of the brokers. The worker begins with the first address, and goes on to the next address whenever a stream
+    /// ends.
     pub(super) brokers: Vec<String>,
     pub(super) records: PathBuf,
-    /// Task types, each with its window.
+    /// Task types to subscribe to, each with its window.
     pub(super) windows: Vec<(String, i32)>,
-    /// Name of the job that kills the worker.
+    /// Payload of the jobs that kill the worker.
     pub(super) poison: String,
-    /// Whether the worker only acks. Otherwise it also nacks, snoozes and releases some jobs.
+    /// Whether the worker sends only acks. Otherwise it also nacks, snoozes and releases some jobs.
     pub(super) plain: bool,
     /// Whether the worker pulls jobs by unary calls instead of a stream.
     pub(super) pulls: bool,
@@ -64,7 +65,7 @@ impl Orders {
     }
 }
 
-/// Works until it is killed or its parent process ends.
+/// Runs a worker until it is killed or its parent process ends.
 pub(super) fn run(orders: &str) -> ! {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -90,12 +91,12 @@ pub(super) fn run(orders: &str) -> ! {
 
 /// A job that the worker runs.
 struct Held {
-    /// Time at which the worker sends the outcome of the job, or sends it again.
+    /// Time at which the worker next sends the outcome of the job.
     due: Instant,
-    /// The outcome, drawn when the job arrived.
+    /// Outcome of the job, drawn at random when the job arrived.
     outcome: Outcome,
     sent: bool,
-    /// Send time of the last progress report, in microseconds since 1970; None before the first one.
+    /// Send time of the last progress report, in microseconds since 1970; `None` before the first report.
     reported: Option<u64>,
 }
 
@@ -110,7 +111,7 @@ struct Life {
 type Failed = String;
 
 impl Life {
-    /// Runs one stream from its opening to its end.
+    /// Opens a stream and handles its messages until it ends.
     async fn stream(&mut self) -> Result<(), Failed> {
         let broker = self.orders.brokers[self.turn % self.orders.brokers.len()].clone();
         let endpoint = Endpoint::from_shared(format!("http://{broker}"))
@@ -155,8 +156,8 @@ impl Life {
                     let message = message.map_err(|status| format!("stream: {} {}", status.code(), status.message()))?;
                     let Some(message) = message.and_then(|message| message.message) else { return Ok(()) };
                     if let Some(wait) = self.take(message, send.as_ref()) {
-                        // Waits 100 ms before it leaves, to settle jobs that are nearly done. It resumes the other jobs at the
-                        // next broker.
+                        // Stay for 100 ms, to settle jobs that are nearly done. The worker resumes the other jobs at the next
+                        // broker.
                         leave.get_or_insert((Instant::now() + Duration::from_millis(100), wait));
                     }
                 }
@@ -192,7 +193,7 @@ impl Life {
             work_response::Message::Welcome(welcome) => {
                 self.session = welcome.session_id;
                 self.lose(welcome.lost.iter().map(|lease| Lease { id: lease.id, token: lease.token }));
-                // Sends all outcomes again that have no result, because the old stream may have lost them or their results.
+                // Send all outcomes without a result again, because the old stream may have lost them or their results.
                 self.held.values_mut().filter(|held| held.sent).for_each(|held| held.due = Instant::now());
             }
             work_response::Message::Jobs(jobs) => jobs.jobs.into_iter().for_each(|job| self.begin(job, send)),
@@ -203,7 +204,8 @@ impl Life {
                 let ok = progressed.results.iter().filter(|result| result.status() == SettleStatus::Ok);
                 for result in ok {
                     let lease = Lease { id: result.id, token: result.token };
-                    // The broker confirmed the lease after the report was sent, so the lease was live at the send time.
+                    // The broker confirmed the lease after the worker had sent the report, so the lease was live at the
+                    // send time.
                     let reported = self.held.get(&lease).and_then(|held| held.reported);
                     reported.into_iter().for_each(|at| self.record.write(&Line::Alive { at, lease }));
                 }
@@ -262,8 +264,8 @@ impl Life {
                 self.record.write(&Line::Sent { at: now(), lease: *lease, outcome });
                 held.sent = true;
             }
-            // Does not send the outcome again on this stream. If no result arrives, the stream breaks, and the next stream
-            // sends it again.
+            // Do not send the outcome again on this stream. If no result arrives, the stream breaks, and the worker sends the
+            // outcome on the next stream.
             held.due = now_instant + Duration::from_secs(3600);
             outcomes.push(held.outcome.clone());
         }
@@ -286,13 +288,14 @@ impl Life {
         }
     }
 
-    /// Records that the worker has lost leases. It keeps running their jobs, so that it also sends outcomes of lost leases.
+    /// Records that the worker has lost leases. The worker keeps running their jobs, so that it also sends outcomes of lost
+    /// leases.
     fn lose(&mut self, leases: impl Iterator<Item = Lease>) {
         leases.for_each(|lease| self.record.write(&Line::Lost { at: now(), lease }));
     }
 }
 
-/// Draws the outcome of a job: mostly success.
+/// Chooses the outcome of a job from a random number: mostly success.
 pub(super) fn outcome(dice: u64, plain: bool) -> outcome::Outcome {
     let soon = |ms| Some(Duration::from_millis(ms).try_into().expect("a duration"));
     match (dice / 1_000) % 100 {
@@ -307,7 +310,7 @@ pub(super) fn outcome(dice: u64, plain: bool) -> outcome::Outcome {
     }
 }
 
-/// Draws the duration of a job: mostly zero, sometimes long enough to be interrupted.
+/// Chooses the duration of a job from a random number: mostly zero, sometimes long enough to be interrupted.
 pub(super) fn lasts(dice: u64) -> Duration {
     Duration::from_millis(match (dice / 100_000) % 100 {
         0..=7 => 300 + dice % 900,

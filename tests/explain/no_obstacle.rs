@@ -1,11 +1,12 @@
-//! Jobs without an obstacle. A lock keeps them in their state until they have been explained.
+//! Tests explanations of jobs that nothing prevents from running. A row lock keeps each job in its state until it has
+//! been explained.
 
 use howdah_proto::v1::{JobState, ReasonKind, TaskTypeSettings};
 
 use super::{explain, kinds, reason};
 use crate::support::*;
 
-/// Opens a transaction that locks a job until it is dropped.
+/// Opens a transaction that locks the row of a job. The lock ends when the returned client is dropped.
 async fn locked(database: &TestDatabase, table: &str, id: i64) -> tokio_postgres::Client {
     let client = database.connect().await;
     let lock = format!("BEGIN; SELECT FROM howdah.{table} WHERE id = {id} FOR UPDATE");
@@ -15,7 +16,8 @@ async fn locked(database: &TestDatabase, table: &str, id: i64) -> tokio_postgres
 
 #[tokio::test]
 async fn a_scheduled_job_whose_time_has_come_is_due() {
-    // No broker runs while the job becomes due and is locked; otherwise a broker could make it ready before the lock.
+    // No broker runs while the job becomes due and is locked, because a broker could make the job ready before the
+    // lock.
     let broker = TestBroker::start().await;
     let id = broker.enqueue("s").delay(HOUR).await;
     let database = broker.database.clone();
@@ -62,7 +64,7 @@ async fn a_ready_job_for_which_a_worker_has_room_is_starting() {
     assert_eq!(worker.next().await.id, id);
 }
 
-/// The name of each reason occurs in one of these test files.
+/// Checks that the name of each reason occurs in one of these test files.
 #[test]
 fn every_reason_of_the_protocol_has_a_test() {
     let tests = [

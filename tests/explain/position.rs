@@ -1,4 +1,4 @@
-//! The reported position of jobs, compared with the order in which they run: after random priorities, fair keys, limit keys,
+//! Tests the reported position of jobs against the order in which they run, after random priorities, fair keys, limit keys,
 //! changed priorities, cancels, failed attempts, retries by an operator, and elapsed delays.
 
 use std::{
@@ -25,14 +25,14 @@ enum Step {
         limit_key: Option<u8>,
         jobs: usize,
     },
-    /// A job with a delay that has elapsed.
+    /// Enqueues a job with a delay, and makes the delay elapse.
     Due {
         priority: i32,
         limit_key: Option<u8>,
     },
-    /// The next job fails and is retried immediately.
+    /// Fails the next job, which is retried immediately.
     Fail,
-    /// The next job dies, and an operator retries it.
+    /// Fails the next job for good, and retries it as an operator.
     Retry,
     Reprioritize {
         job: usize,
@@ -43,7 +43,7 @@ enum Step {
     },
 }
 
-/// Settings of the limit keys of a task type.
+/// Limits that apply to each limit key of a task type.
 #[derive(Clone, Debug)]
 struct Limits {
     key_max_running: u32,
@@ -83,7 +83,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Ids of the unfinished jobs, with the limit key of each.
+/// Maps the ids of unfinished jobs to their limit keys.
 type Jobs = BTreeMap<i64, Option<u8>>;
 
 fn job_of(task_type: &str, priority: i32, fair_key: Option<u8>, limit_key: Option<u8>) -> NewJob {
@@ -97,7 +97,7 @@ fn job_of(task_type: &str, priority: i32, fair_key: Option<u8>, limit_key: Optio
     job
 }
 
-/// Runs the steps and returns the remaining jobs.
+/// Runs the random steps and returns the unfinished jobs.
 async fn play(task_type: &str, steps: &[Step]) -> Jobs {
     let broker = &WORLD.broker;
     let mut jobs = Jobs::new();
@@ -142,7 +142,7 @@ async fn play(task_type: &str, steps: &[Step]) -> Jobs {
     jobs
 }
 
-/// Waits until each job is ready or waits at its limit key.
+/// Waits until each job is ready or waits for a slot of its limit key.
 async fn until_nothing_is_due(jobs: &Jobs) {
     eventually("jobs that are ready or wait at their limit key", async || {
         for &id in jobs.keys() {
@@ -164,7 +164,7 @@ async fn check(limits: Limits, steps: Vec<Step>) {
     broker.set(&task_type, TaskTypeSettings { key_max_running, key_strict_order, ..Default::default() }).await;
     let jobs = play(&task_type, &steps).await;
 
-    // Ready jobs have one order. The jobs that wait at a limit key have a separate order for each key.
+    // All ready jobs have one order. The jobs that wait for a limit key have a separate order for each limit key.
     let mut reported: BTreeMap<Option<u8>, Vec<(i64, i64)>> = BTreeMap::new();
     for (&id, &limit_key) in &jobs {
         let explained = explain(broker, id).await;

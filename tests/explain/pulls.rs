@@ -1,4 +1,4 @@
-//! Explanations of jobs whose type is served by pull calls instead of streams.
+//! Tests explanations of jobs whose type is served by pull calls instead of streams.
 
 use std::future::IntoFuture as _;
 
@@ -20,7 +20,7 @@ async fn a_job_of_a_type_that_is_pulled_waits_for_the_next_pull_and_every_broker
     .await;
     let second = a.enqueue("p").await;
     assert_eq!(kinds(&b, second).await, [ReasonKind::NextPull, ReasonKind::OthersFirst]);
-    // The type q has never been pulled.
+    // No worker has ever pulled jobs of type q.
     let other = a.enqueue("q").await;
     reason(&b, other, ReasonKind::NoWorker).await;
 }

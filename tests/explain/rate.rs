@@ -1,4 +1,4 @@
-//! The expected start of a ready job, estimated from the rate of the last minutes.
+//! Tests the expected start of a ready job, which is estimated from the rate of the last minutes.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use howdah_proto::v1::ExplainJobResponse;
 use super::explain;
 use crate::support::*;
 
-/// Enqueues ten jobs, of which a worker holds the first; returns the worker and the last job.
+/// Enqueues ten jobs and lets a worker hold the first. Returns the worker and the id of the last job.
 async fn ten(broker: &TestBroker) -> (Worker, i64) {
     let mut worker = broker.worker("e").window(1).await;
     let ids = broker.enqueue_all(["e"; 10]).await;
@@ -36,7 +36,8 @@ async fn the_rate_of_the_last_minutes_says_when_a_job_starts() {
         )
         .await;
     let explained = explain(&broker, last).await;
-    // 300 attempts in four to five minutes are 60 to 75 per minute. It may be less if a minute ends before the call.
+    // 300 attempts in four to five minutes are 60 to 75 per minute. The rate may be lower if a minute ends before the
+    // call.
     assert!((50..=75).contains(&explained.settled_per_minute), "{explained:?}");
     // Eight ready jobs are before this job, so it is the ninth.
     let rate = f64::from(explained.settled_per_minute);
@@ -57,6 +58,6 @@ async fn the_rate_counts_what_is_settled_on_streams_by_calls_and_in_sql_and_is_t
         "SELECT NOT EXISTS (SELECT FROM howdah.statistics_change) AND howdah.sum_statistics(100000, '0 s') IS NOT NULL";
     broker.until("summed statistics", done).await;
     let settled = explain(&broker, last).await.settled_per_minute;
-    // The rate covers slightly more than a minute if a minute ends before the call.
+    // If a minute ends before the call, the rate covers slightly more than a minute.
     assert!((2..=3).contains(&settled), "{settled}");
 }

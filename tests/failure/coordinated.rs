@@ -1,4 +1,4 @@
-//! Coordinated jobs fail like other jobs.
+//! Tests that coordinated jobs (with keys, limits or dependencies) fail like other jobs.
 
 use howdah_proto::v1::{
     DiscardJobsRequest, JobState, NewJob, RetryJobsRequest, TaskTypeSettings, retry_jobs_request::Start,
@@ -28,7 +28,7 @@ async fn in_its_fallback_no_stages_follow_and_dependents_of_the_job_still_wait()
     let job = fallback.next().await;
     assert_eq!((job.id, &job.payload[..]), (ids[0], &b"first"[..]));
     assert_eq!(a.state(ids[1]).await, JobState::Waiting);
-    // While the job is in its fallback, it does not hold its key, as if it were dead.
+    // While the job runs in its fallback type, it does not hold its key, as if it were dead.
     let again = a.enqueue(parent.local_name("")).await;
     assert_ne!(again, ids[0]);
     fallback.ack(&job).await;
@@ -98,14 +98,14 @@ async fn a_dead_job_takes_its_key_again_when_the_time_is_over_for_which_another_
     }
     let request = |id: i64| RetryJobsRequest { filter: of_ids(&[id]), ..RETRY };
     assert_eq!(retry(&broker, request(dead[0])).await.key_held_ids, [dead[0]]);
-    // The key hold has ended, but its row exists until a broker deletes it.
+    // The key hold has ended, but its row in `job_key` exists until a broker deletes it.
     broker.until("a held key", "UPDATE howdah.job_key SET held_until = now() RETURNING true").await;
     assert_eq!(retry(&broker, request(dead[0])).await.retried_ids, [dead[0]]);
     assert_eq!(retry(&broker, request(dead[1])).await.key_held_ids, [dead[1]]);
     let job = worker.next().await;
     assert_eq!(job.id, dead[0]);
     worker.ack(&job).await;
-    // Both dead jobs have the same key. The second one can be retried now, because the first one has ended.
+    // Both dead jobs have the same key. The second job can be retried now, because the first one has ended.
     assert_eq!(retry(&broker, request(dead[1])).await.retried_ids, [dead[1]]);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job_key WHERE held_until IS NULL").await, 1);
 }

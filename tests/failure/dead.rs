@@ -1,4 +1,4 @@
-//! Dead jobs and jobs in backoff: retried, discarded, cancelled; by id, type and error group.
+//! Tests dead jobs and jobs in backoff: they are retried, discarded and cancelled, by id, type and error group.
 
 use howdah_proto::v1::{
     CancelJobsRequest, DiscardJobsRequest, JobFilter, JobState, RetryJobsRequest, retry_jobs_request::Start,
@@ -51,18 +51,18 @@ async fn a_job_is_retried_at_a_time_or_after_a_delay_and_the_past_is_now() {
         assert_eq!(retry(&broker, request).await.retried_ids, [id]);
     }
     assert_eq!(broker.job(ids[0]).await.run_time, Some(later));
-    // The delay counts from the call, which is between `before` and now.
+    // The delay counts from the time of the call, which is between `before` and now.
     let delayed = format!("SELECT count(*) FROM howdah.scheduled WHERE id = {}
                            AND run_at BETWEEN '{before}'::timestamptz + interval '10 min' AND now() + interval '10 min'", ids[1]);
     assert_eq!(broker.count(&delayed).await, 1);
     assert_eq!(broker.state(ids[2]).await, JobState::Ready);
-    // The retry of a scheduled job only changes its start time.
+    // Retrying a scheduled job only changes its start time.
     let earlier = at(1_999_999_999);
     let request = RetryJobsRequest { start: Some(Start::RunAt(earlier)), filter: of_ids(&ids[..1]), ..RETRY };
     assert_eq!(retry(&broker, request).await.retried_ids, ids[..1]);
     let job = broker.job(ids[0]).await;
     assert_eq!((job.run_time, job.state()), (Some(earlier), JobState::Scheduled));
-    // A retry by type and without a start time makes dead and scheduled jobs ready now.
+    // A retry by type without a start time makes dead and scheduled jobs ready now.
     let mut retried = retry(&broker, RetryJobsRequest { filter: Some(of_type("t")), ..RETRY }).await.retried_ids;
     retried.sort_unstable();
     assert_eq!(retried, ids[..2]);
@@ -118,7 +118,7 @@ async fn retrying_5000_dead_jobs_of_one_group_leaves_the_other_group_dead() {
     add_dead_jobs(&a.database, "t", 300, "out of paper").await;
     add_dead_jobs(&a.database, "other", 300, "no host #").await;
     let filter = Some(JobFilter { error_group: "no host #".into(), state: JobState::Dead as i32, ..of_type("t") });
-    // Two calls at once must retry each job once.
+    // Two concurrent calls must together retry each job once.
     let request = || RetryJobsRequest { filter: filter.clone(), ..RETRY };
     let (one, two) = tokio::join!(retry(&a, request()), retry(&b, request()));
     let mut ids = [one.retried_ids, two.retried_ids].concat();
@@ -141,7 +141,7 @@ async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
     let rest = RetryJobsRequest { filter: Some(of_type("t")), page_token: first.next_page_token, ..RETRY };
     let second = retry(&broker, rest).await;
     assert_eq!((second.retried_ids.len(), second.next_page_token.as_str()), (2_500, ""));
-    // A cancel of all ready jobs of the type also needs several pages.
+    // Cancels all ready jobs of the type, which also needs several pages.
     let filter = Some(JobFilter { state: JobState::Ready as i32, ..of_type("t") });
     let mut request = CancelJobsRequest { filter, ..Default::default() };
     let mut jobs = broker.jobs();

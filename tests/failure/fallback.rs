@@ -1,4 +1,4 @@
-//! A dead job goes to its fallback, whatever the cause of its death.
+//! Tests that a dead job goes to its fallback type, whatever the cause of its death.
 
 use howdah_proto::v1::{JobState, ListTaskTypesRequest, NewJob, SettleStatus, TaskTypeSettings};
 use howdah_server::config::Config;
@@ -9,7 +9,7 @@ fn with_fallback() -> NewJob {
     new_job("mail", "the payload").fallback("mail.failed").priority(7)
 }
 
-/// Asserts that the job arrives at the fallback's worker at another broker, with all its options.
+/// Asserts that the job arrives at the worker of the fallback type, at another broker, with all its options.
 async fn arrives(broker: &TestBroker, worker: &mut Worker, id: i64, error: &str) {
     let job = worker.next().await;
     assert_eq!((job.id, job.task_type.as_str(), &job.payload[..]), (id, "mail.failed", &b"the payload"[..]));
@@ -31,7 +31,7 @@ async fn a_job_that_failed_for_good_or_too_often_goes_to_its_fallback_with_its_e
     let id = a.enqueue(with_fallback()).await;
     let job = worker.next().await;
     worker.nack(&job, "no such address").no_retry().await;
-    // Repeats the nack, as a worker does after a lost result: it must succeed again.
+    // Repeats the nack, as a worker does after a lost result. The repeated nack must succeed too.
     worker.nack(&job, "no such address").no_retry().await;
     arrives(&b, &mut fallback, id, "no such address").await;
 
@@ -76,8 +76,8 @@ async fn a_job_whose_worker_is_lost_goes_to_its_fallback() {
 #[tokio::test]
 async fn a_job_whose_broker_is_gone_goes_to_its_fallback() {
     let (a, b) = TestBroker::pair().await;
-    // A third broker rescues the leases of dead brokers soon. No worker connects to it: with its short lease it would itself
-    // look dead on a slow machine.
+    // A third broker rescues the leases of dead brokers soon. No worker connects to it, because with its short lease it could
+    // itself count as dead on a slow machine.
     let quick = |c: &mut Config| {
         c.broker_lease = secs(2);
         c.renew_interval = millis(500);
@@ -87,7 +87,7 @@ async fn a_job_whose_broker_is_gone_goes_to_its_fallback() {
     let mut worker = a.worker("mail").window(2).await;
     let ids = a.enqueue_all([with_fallback(), new_job("mail", "")].map(|job| job.max_attempts(1))).await;
     worker.take(2).await;
-    // Gives the leases to an expired broker, as if their broker had been killed.
+    // Assigns the leases to an expired broker, as if their broker had been killed.
     let gone = "INSERT INTO howdah.broker (id, name, expires) VALUES (999999, 'gone', now() - interval '1 minute');
                 UPDATE howdah.leased SET broker_id = 999999";
     a.sql(gone).await;
@@ -100,7 +100,7 @@ async fn a_types_fallback_takes_the_jobs_that_name_none_and_those_that_fail_ther
     let broker = TestBroker::start().await;
     let settings = TaskTypeSettings { fallback: "of.type".into(), ..Default::default() };
     broker.set("mail", settings.clone()).await;
-    // The fallback type has a fallback too. It does not apply to jobs that arrive from another type.
+    // The fallback type has a fallback too, which does not apply to jobs that arrive from another type.
     broker.set("of.type", TaskTypeSettings { fallback: "mail".into(), max_attempts: 2, ..Default::default() }).await;
     let mut types = broker.task_types();
     let shown = types.list_task_types(ListTaskTypesRequest::default()).await.unwrap().into_inner();
@@ -118,7 +118,7 @@ async fn a_types_fallback_takes_the_jobs_that_name_none_and_those_that_fail_ther
     assert_eq!(own.next().await.id, ids[1], "the fallback of a job goes before the fallback of its type");
     let job = fallback.next().await;
     assert_eq!((job.id, job.max_attempts), (ids[0], 2), "the fallback type sets max_attempts");
-    // While the first job is in its fallback, it does not hold its key, as if it were dead.
+    // While the first job runs in its fallback type, it does not hold its key, as if it were dead.
     let again = broker.enqueue(key(new_job("mail", "b"))).await;
     assert_ne!(again, ids[0]);
     assert_eq!(worker.next().await.id, again);
@@ -161,7 +161,8 @@ async fn junk_instead_of_a_fallback_makes_a_job_dead_as_without_one() {
         let job = worker.next().await;
         let sql = format!("UPDATE howdah.leased SET options = '{{\"fallback\": {junk}}}'");
         broker.sql(&sql).await;
-        // The broker asks Postgres if it cannot read the options, and the SQL function must find no fallback in them.
+        // If the broker cannot read a job's options, it asks Postgres. The SQL function must find no fallback in
+        // invalid options.
         let sql =
             format!("SELECT howdah.fallback_of(type_id, options)::bigint IS NULL FROM howdah.leased WHERE id = {id}");
         let none: bool = broker.database.connect().await.query_one(&sql, &[]).await.unwrap().get(0);

@@ -1,4 +1,4 @@
-//! Error groups: errors that differ only in details belong to one group.
+//! Tests error groups: errors that differ only in details belong to one group.
 
 use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, RetryJobsRequest};
 
@@ -49,7 +49,7 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
     let errors = ["no host 17", "no host 4", "no host 250", "out of paper", "no host 1"];
     for (index, error) in errors.iter().enumerate() {
         let job = worker.next().await;
-        // The first two jobs die; the others back off.
+        // The first two jobs fail for good; the other jobs are in backoff.
         let failed = worker.nack(&job, error);
         if index < 2 { failed.no_retry().await } else { failed.await }
     }
@@ -75,7 +75,7 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
     assert_eq!(jobs.list_error_groups(list("", 1)).await.unwrap().into_inner().groups.len(), 1);
     assert!(jobs.list_error_groups(list("nobody", 0)).await.unwrap().into_inner().groups.is_empty());
 
-    // A filter finds the dead jobs both by the group and by an error that belongs to the group.
+    // A filter finds the dead jobs both by the name of the group and by an error that belongs to the group.
     for error in ["no host #", "no host 99"] {
         let request = ListJobsRequest {
             task_type: "mail".into(),
@@ -86,7 +86,7 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
         let listed = jobs.list_jobs(request).await.unwrap().into_inner().jobs;
         assert_eq!(listed.iter().map(|j| j.id).collect::<Vec<_>>(), ids[..2], "{error}");
     }
-    // A retry by error group selects the dead jobs of the group and those in backoff, and no others.
+    // A retry by error group selects only jobs of the group, both dead jobs and jobs in backoff.
     let filter = howdah_proto::v1::JobFilter { error_group: "no host 99".into(), ..of_type("mail") };
     let mut retried = retry(&b, RetryJobsRequest { filter: Some(filter), ..Default::default() }).await.retried_ids;
     retried.sort_unstable();

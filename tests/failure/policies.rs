@@ -1,4 +1,4 @@
-//! Retry policies: reads the delays from `scheduled`.
+//! Tests retry policies, whose delays are read from the table `scheduled`.
 
 use howdah_client::RetryPolicy as Policy;
 use howdah_proto::v1::{JobState, NewJob, RetryJobsRequest, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
@@ -6,7 +6,7 @@ use howdah_proto::v1::{JobState, NewJob, RetryJobsRequest, RetryPolicy, RetryPol
 use super::{of_type, retry};
 use crate::support::*;
 
-/// Delay of each scheduled job in seconds, ordered by id.
+/// Returns the retry delay of each scheduled job in seconds, ordered by id.
 async fn delays(database: &TestDatabase) -> Vec<i64> {
     let sql = "SELECT round(extract(epoch FROM run_at - (failures -> -1 ->> 'failed')::timestamptz))::bigint
                FROM howdah.scheduled ORDER BY id";
@@ -24,7 +24,7 @@ async fn each_retry_policy_waits_as_it_says_and_a_job_that_backs_off_is_retried_
         with(Policy::exponential(2 * MINUTE, 720 * HOUR)),
         with(Policy::linear(5 * MINUTE, 720 * HOUR)),
         with(Policy::linear(5 * MINUTE, 12 * MINUTE)),
-        // A fixed delay of 2 h is kept: the default maximum of an hour limits only growing delays.
+        // A fixed delay of 2 h is not shortened, because the default maximum of an hour limits only growing delays.
         with(Policy::fixed(2 * HOUR)),
         with(Policy::list([secs(1), secs(10), 2 * HOUR])),
     ];
@@ -44,7 +44,7 @@ async fn each_retry_policy_waits_as_it_says_and_a_job_that_backs_off_is_retried_
         for _ in &ids {
             worker.settled().await;
         }
-        // The fifth job has a delay of one second and may be ready already.
+        // The fifth job has a delay of only one second, so it may be ready already and have no delay.
         let delays = delays(&a.database).await;
         assert_eq!(delays[..4], expected[..4]);
         if let Some(delay) = delays.get(4) {
@@ -53,7 +53,7 @@ async fn each_retry_policy_waits_as_it_says_and_a_job_that_backs_off_is_retried_
         let request = RetryJobsRequest { filter: Some(of_type("p")), ..Default::default() };
         assert!(retry(&a, request).await.retried_ids.len() >= 4);
     }
-    // The retries by the test kept the number of attempts.
+    // The retries by the test did not reset the number of attempts.
     assert_eq!(worker.next().await.attempt, 5);
 }
 
@@ -107,7 +107,7 @@ async fn a_policy_that_contradicts_itself_is_refused_and_nothing_is_stored() {
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
 }
 
-/// SQL users may write anything to the options of a job. Options that are junk must not stop the broker or the job.
+/// SQL users may write anything to the options of a job. Invalid options must not stop the broker or the job.
 #[tokio::test]
 async fn junk_instead_of_options_is_not_asked_and_harms_nobody() {
     let broker = TestBroker::start().await;

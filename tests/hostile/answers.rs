@@ -1,5 +1,5 @@
-//! Stored data can always be read again: no job, list or response exceeds the message limit, whatever producers and workers have
-//! stored.
+//! Tests that stored data can always be read again: no job, list or response exceeds the message limit, whatever producers and
+//! workers have stored.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ use tonic::Status;
 use super::{channel, enqueue};
 use crate::support::{TestBroker, Worker, ack, database, jobs_client, new_job, soon, workers_client};
 
-/// Headers of 8 KiB.
+/// Returns headers of 8 KiB in total.
 fn headers() -> HashMap<String, String> {
     (0..64).map(|n| (format!("name-{n:03}"), "v".repeat(120))).collect()
 }
 
-/// All pages of a list.
+/// Reads all pages of a list.
 async fn pages(grpc: &str, query: ListJobsRequest) -> Result<Vec<ListJobsResponse>, Status> {
     let mut client = jobs_client(grpc).await;
     let mut pages: Vec<ListJobsResponse> = Vec::new();
@@ -53,7 +53,7 @@ async fn a_list_of_jobs_with_long_failures_comes_in_pages_that_fit_a_message() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("failing", ""); 30]).await;
-    // Stores the failures that a job has after a hundred attempts with the longest errors.
+    // Stores as many failures as a job has after a hundred attempts, with errors of the maximum length.
     let fail = "UPDATE howdah.ready SET failures = (SELECT jsonb_agg(jsonb_build_object(
                     'attempt', n, 'error', repeat('e', 16384), 'started', now(), 'failed', now()))
                 FROM generate_series(1, 100) n)";
@@ -79,7 +79,7 @@ async fn a_pull_of_ten_thousand_jobs_with_large_headers_returns_what_fits() {
     assert_eq!(leased, pulled.len() as i64, "jobs were leased that are not in the answer");
 }
 
-/// A worker that measures the messages it receives.
+/// A worker that measures the size of the messages it receives.
 struct Measuring {
     send: tokio::sync::mpsc::Sender<WorkRequest>,
     receive: tonic::Streaming<WorkResponse>,

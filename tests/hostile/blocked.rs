@@ -1,5 +1,5 @@
-//! While Postgres does not respond, requests pile up: their memory is bounded in bytes, whatever they contain, and no connection
-//! breaks. Tests that measure memory run the broker as a separate process.
+//! Tests requests that pile up while Postgres does not respond. Their memory is bounded in bytes, whatever they contain, and no
+//! connection breaks. Tests that measure memory run the broker as a separate process.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_j
 async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_on_the_same_stream() {
     const JOBS: usize = 5_000;
     let database = database().await;
-    // The broker must wait for Postgres as long as the test does, also on a slow machine.
+    // Lets the broker wait for Postgres as long as the test does, also on a slow machine.
     let broker = TestBroker::on_with(&database, |c| c.database_timeout = PATIENCE).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); JOBS]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", JOBS as i32).await;
@@ -34,7 +34,7 @@ async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_
     for job in &jobs {
         worker.settle(vec![ack(job)]).await;
     }
-    // After the ping, the broker has read all outcomes; the first ones wait for Postgres.
+    // Once the broker answers the ping, it has read all outcomes. The first outcomes wait for Postgres.
     worker.ping().await;
     database.until_blocked().await;
     held.batch_execute("COMMIT").await.expect("commit");
@@ -44,8 +44,8 @@ async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_
     assert_eq!(database.count("SELECT count(*) FROM howdah.history").await, JOBS as i64);
 }
 
-/// Sends messages while settling is blocked, and reads every response, until the broker takes no more. Returns the number of
-/// messages taken and the growth of the broker's memory. Afterwards, the ack of another worker succeeds.
+/// Sends messages while settling is blocked, and reads every response, until the broker accepts no more messages. Returns the
+/// number of accepted messages and the growth of the broker's memory. Afterwards, the ack of another worker succeeds.
 async fn settle_while_blocked(messages: Vec<Bytes>) -> (u64, u64) {
     let database = database().await;
     let broker = Program::serve(&database, &[]).await;
@@ -82,12 +82,12 @@ async fn large_results_that_wait_for_postgres_are_bounded_in_bytes_too() {
     assert!(grown < 256 * MIB, "with {} MiB taken, the broker grew by {} MiB", taken * 15, grown / MIB);
 }
 
-/// Number of messages of 15 MiB whose total exceeds the 256 MiB by which the broker may grow.
+/// Number of messages of 15 MiB whose total size exceeds 256 MiB, the permitted growth of the broker.
 fn large_messages() -> u64 {
     sized(24, 40)
 }
 
-/// An unknown field of 15 MiB.
+/// Returns an unknown protobuf field of 15 MiB.
 fn junk() -> Vec<u8> {
     let mut junk = Vec::new();
     prost::encoding::encode_key(15, prost::encoding::WireType::LengthDelimited, &mut junk);
@@ -135,7 +135,8 @@ async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
 }
 
 /// Sends small messages, each in a separate DATA frame as most gRPC libraries do, as fast as flow control permits. A table is
-/// locked until the broker takes no more. Returns the reason of a GOAWAY that came before the end of the stream.
+/// locked until the broker accepts no more messages. Returns the error code of a GOAWAY, if one came before the end of the
+/// stream.
 async fn small_frames_while_held(table: &str, path: &str, messages: Vec<Bytes>) -> Option<u32> {
     let database = database().await;
     let queued = sized(10_000, 100_000);

@@ -1,4 +1,5 @@
-//! Messages that are small on the wire and large in memory. The broker is a separate process, so that its memory can be measured.
+//! Tests messages that are small on the wire and large in memory. The broker is a separate process, so that its memory can be
+//! measured.
 
 use tonic::{Code, codegen::Bytes};
 
@@ -20,11 +21,12 @@ async fn a_gzip_bomb_is_not_unpacked() {
     assert_serves(&grpc).await;
     let channel = channel(&grpc).await;
     let before = broker.program.resident();
-    // 96 MiB that gzip compresses to 96 KiB. The broker refuses messages above 16 MiB. (A larger bomb takes too long to build.)
+    // 96 MiB that gzip compresses to 96 KiB. The broker refuses messages above 16 MiB. (Building a larger message would take
+    // too long.)
     let bomb = Bytes::from(vec![0; 96 << 20]);
     let mut status = refused(raw::call_gzipped(&channel, CALLS[0], bomb.clone())).await;
-    // The answer may arrive while the client still sends; then the client sometimes reports a broken stream, and the test tries
-    // again.
+    // The response may arrive while the client still sends. The client then sometimes reports a broken stream, and the test
+    // tries again.
     for _ in 0..20 {
         if status.code() != Code::Unknown {
             break;
@@ -38,7 +40,7 @@ async fn a_gzip_bomb_is_not_unpacked() {
     assert_serves(&grpc).await;
 }
 
-/// Empty messages in field 1: two bytes each on the wire, some hundred each as a job in memory.
+/// Returns empty messages in field 1. Each takes two bytes on the wire, and some hundred bytes as a job in memory.
 fn empty_entries(bytes: usize) -> Bytes {
     [0x0a, 0x00].repeat(bytes / 2).into()
 }
@@ -51,7 +53,7 @@ async fn millions_of_empty_entries_in_a_message_are_refused_before_they_are_made
     let grpc = format!("http://{grpc}");
     let channel = channel(&grpc).await;
     assert_nothing_stored(&database).await;
-    // Sends junk of the same size first, so that the memory that any such message takes is in the first measurement.
+    // Sends junk of the same size first, so that `before` includes the memory that any message of this size takes.
     refused(raw::call(&channel, CALLS[0], vec![0xff; 16 << 20])).await;
     let before = broker.program.resident();
     let entries = empty_entries(16 << 20);
@@ -63,7 +65,7 @@ async fn millions_of_empty_entries_in_a_message_are_refused_before_they_are_made
             assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
         }
     }
-    // Empty entries within one job, one settle and one subscription.
+    // Sends empty entries within one job, one settle and one subscription.
     let inside = |tag: u8| {
         let mut message = vec![tag];
         prost::encoding::encode_varint(8 << 20, &mut message);
@@ -89,7 +91,7 @@ async fn many_messages_full_of_entries_leave_no_memory_behind() {
     assert_serves(&grpc).await;
     let channel = channel(&grpc).await;
     let before = broker.program.resident();
-    // 32,768 empty jobs: the largest message that the broker decodes before it counts the jobs and refuses them.
+    // 32,768 empty jobs, the maximum number that the broker decodes before it counts the jobs and refuses them.
     let entries = [0x12, 0x00].repeat(32 << 10);
     let messages = tokio_stream::iter(vec![Bytes::from(entries); sized(40, 200)]);
     raw::stream_end(&channel, STREAM_ENQUEUE, messages).await.expect("each gets an individual response");

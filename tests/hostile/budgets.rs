@@ -1,5 +1,5 @@
-//! Much memory for few bytes: empty jobs, unread responses, announced messages that never arrive. Tests that measure memory run the
-//! broker as a separate process.
+//! Tests requests that take much memory for few bytes: empty jobs, unread responses, announced messages that never arrive.
+//! Tests that measure memory run the broker as a separate process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::support::{Program, TestBroker, database, new_job, soon, until_still};
 
 #[tokio::test]
 async fn empty_jobs_that_wait_for_postgres_are_bounded_by_what_they_take_in_memory() {
-    // 320 calls with 10,000 jobs each: 50 KB per call on the wire (16 MB in all), and 1.9 GB in all as jobs in memory.
+    // Makes 320 calls with 10,000 jobs each. All calls together take 16 MB on the wire, and 1.9 GB as jobs in memory.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", ""); 10_000], ..Default::default() };
     let (grown, stored) = flood_while_blocked(&request, 40).await;
     assert!(grown < 320 * MIB, "the broker grew by {} MiB", grown / MIB);
@@ -48,7 +48,8 @@ async fn pages_that_nobody_reads_are_bounded_and_others_still_get_theirs() {
     .await;
     let grown = grown.into_inner();
     assert!(grown < 128 * MIB, "the broker grew by {} MiB", grown / MIB);
-    // That connection uses only its quarter of the memory for answers, so a list on another connection succeeds.
+    // The connection that reads nothing may use only a quarter of the memory for responses, so a list on another
+    // connection succeeds.
     let mut other = crate::support::jobs_client(&grpc).await;
     let list = ListJobsRequest::decode(&list[..]).expect("the list");
     let page = soon("a page", other.list_jobs(list)).await.expect("a page").into_inner();
@@ -65,7 +66,7 @@ async fn messages_that_are_announced_and_do_not_come_keep_nobody_waiting() {
     for _ in 0..8 {
         let mut http = Http2::connect(&broker.grpc).await;
         for n in 0..50 {
-            // Sends only the length prefix of a message of 4 MiB.
+            // Sends the length prefix of a message of 4 MiB without the message.
             let announced = frame(Frame::DATA, 0, 2 * n + 1, &[0, 0, 0x40, 0, 0]);
             http.write(&[headers(2 * n + 1, CALLS[0]), announced].concat()).await.expect("room to write");
         }

@@ -1,4 +1,4 @@
-//! Other logins of the database cannot harm a broker, and neither can settings of the database.
+//! Tests that neither other logins of the database nor settings of the database can harm a broker.
 
 use howdah_proto::v1::JobState;
 use howdah_server::{
@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::support::*;
 
-/// An empty database and its name.
+/// Creates an empty database, and returns it with its name.
 async fn empty_database() -> (TestDatabase, String) {
     let database = database().await.empty("other", "").await;
     let client = database.connect().await;
@@ -17,7 +17,7 @@ async fn empty_database() -> (TestDatabase, String) {
     (database, name)
 }
 
-/// Creates a login without rights; returns its connection and name.
+/// Creates a login without rights, and returns its connection and name.
 async fn login(database: &TestDatabase, name: &str) -> (Client, String) {
     let client = database.connect().await;
     let row = client.query_one("SELECT current_database()::text", &[]).await.expect("a name");
@@ -29,7 +29,8 @@ async fn login(database: &TestDatabase, name: &str) -> (Client, String) {
     (client, name)
 }
 
-/// Creates functions and operators that match calls better than the built-in ones, and record their caller's role.
+/// Creates functions and operators that match calls better than the built-in ones, and that record the role of their
+/// caller.
 async fn plant_traps(mallory: &Client) {
     let mut traps = String::from(
         "CREATE TABLE public.caught (who text); GRANT INSERT ON public.caught TO PUBLIC;
@@ -122,7 +123,8 @@ async fn nothing_that_others_created_is_called_by_a_broker_or_a_migration() {
         database.sql("GRANT CREATE ON SCHEMA public TO PUBLIC").await;
         let (mallory, _) = login(&database, "mallory").await;
         plant_traps(&mallory).await;
-        // A search_path that a role or a database may set. `pg_catalog` first would leave only the better overload matches.
+        // A role or a database may have such a search_path. With `pg_catalog` first, Postgres would use the traps only as
+        // better overload matches.
         for path in ["public", "public,pg_catalog"] {
             let url = format!("{}&options=-c%20search_path%3D{path}", database.url);
             let broker = TestBroker::on_with(&database, |config| {
@@ -166,7 +168,7 @@ async fn a_database_may_be_set_to_read_and_write_texts_times_and_numbers_otherwi
     }
     let broker = TestBroker::on(&database).await;
     work(&broker).await;
-    // The group of an error must not depend on the settings of the caller.
+    // The error group of an error text must not depend on the caller's session settings.
     let errors = "SELECT string_agg(howdah.error_group(e), ' | ') FROM unnest(ARRAY[
         'job 17 is not ''there'' at 10:30', E'can''t read\\tfile_1x2\\nmore', '0xdeadbeef in 7e57a9c1']) e";
     let client = database.connect().await;
@@ -185,7 +187,7 @@ async fn a_database_may_be_set_to_read_and_write_texts_times_and_numbers_otherwi
 #[tokio::test]
 async fn a_first_start_that_fails_leaves_nothing_behind() {
     let (database, _) = empty_database().await;
-    // A table already has the name of a view that the migration creates last, so the migration fails late.
+    // Creates a table with the name of a view that the migration creates last, so that the migration fails late.
     database.sql("CREATE SCHEMA taken; CREATE TABLE taken.job (id int)").await;
     let mut config = Config::new(&database.url);
     config.schema = "taken".into();
@@ -202,7 +204,7 @@ async fn a_first_start_that_fails_leaves_nothing_behind() {
 async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
     let (database, _) = empty_database().await;
     let (mallory, _) = login(&database, "locks").await;
-    // Takes the advisory locks that earlier versions used for migrations and partitions. Any login can take them.
+    // Takes the advisory locks that earlier versions used for migrations and partitions, as any login can.
     mallory
         .batch_execute(
             "SELECT pg_advisory_lock(1752135524, hashtext('howdah')), pg_advisory_lock(1752135524, hashtext('other')),
@@ -215,7 +217,8 @@ async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
         .until("partitions", "SELECT count(*) >= 8 FROM pg_inherits WHERE inhparent::regclass::text LIKE 'howdah.%'")
         .await;
     let store = Store::new(&Config::new(&database.url)).expect("store");
-    // Nothing is to be changed, so no locks are taken; even a reader's locks do not block the broker.
+    // When nothing needs to be changed, starting and migrating take no locks, so not even a reader's locks block the
+    // broker.
     mallory.batch_execute("SELECT pg_advisory_unlock_all()").await.expect("unlock");
     store.create_roles().await.expect("roles");
     let role: String = mallory.query_one("SELECT session_user::text", &[]).await.expect("a name").get(0);
@@ -255,7 +258,7 @@ async fn a_database_that_ends_idle_sessions_does_not_end_the_one_that_listens() 
     database.sql(&format!("ALTER DATABASE {name} SET idle_session_timeout = '300ms'")).await;
     Store::new(&Config::new(&database.url)).expect("a store").migrate().await.expect("migrations");
     let _broker = TestBroker::on(&database).await;
-    // The listening session has been idle for 2 s, which is longer than the timeout of 300 ms.
+    // Waits until the listening session has been idle for 2 s, longer than the `idle_session_timeout` of 300 ms.
     let listens = format!(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '{name}' AND query LIKE 'LISTEN howdah_wake%'
                         AND state = 'idle' AND clock_timestamp() - state_change > interval '2 s')"

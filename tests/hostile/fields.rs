@@ -1,4 +1,5 @@
-//! Every field of calls and pipelines beyond its bounds: the error names the field with its index, and nothing is stored.
+//! Tests every field of calls and pipelines with values beyond its bounds: the error names the field with its index, and
+//! nothing is stored.
 
 use howdah_proto::v1::{
     CancelJobsRequest, EnqueueJobsRequest, ExtendJobsRequest, Extension, GetJobRequest, JobState, ListJobsRequest,
@@ -12,7 +13,7 @@ use super::{assert_names, assert_nothing_stored, assert_serves, enqueue, refused
 use crate::support::{TestBroker, database, jobs_client, new_job, soon, task_types_client, workers_client};
 
 const DAY: i64 = 24 * 3600;
-/// Last second of the year 9999; later times are invalid in a `Timestamp`.
+/// Last second of the year 9999; later times are invalid in a protobuf `Timestamp`.
 const YEAR_9999: i64 = 253_402_300_799;
 
 fn seconds(seconds: i64) -> Duration {
@@ -44,7 +45,7 @@ fn bad_retry_policies() -> Vec<(&'static str, RetryPolicy)> {
     bad
 }
 
-/// Pairs of a field and a job with a bad value in that field.
+/// Returns pairs of a field and a job with an invalid value in that field.
 fn bad_jobs() -> Vec<(&'static str, NewJob)> {
     let headers = |headers: Vec<(String, String)>| NewJob { headers: headers.into_iter().collect(), ..job() };
     let key = |key: &str| NewJob { key: key.into(), ..job() };

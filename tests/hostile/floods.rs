@@ -1,4 +1,5 @@
-//! Floods from clients that neither wait nor read. Tests that measure memory run the broker as a separate process.
+//! Tests floods from clients that neither wait for responses nor read them. Tests that measure memory run the broker as
+//! a separate process.
 
 use std::sync::{
     Arc,
@@ -29,12 +30,12 @@ pub(super) fn subscribe(task_type: &str) -> Bytes {
     message(work_request::Message::Subscribe(Subscribe { task_type: task_type.into(), ..Default::default() }))
 }
 
-/// An ack of a lease that does not exist.
+/// Returns an ack of a lease that does not exist.
 pub(super) fn forged(id: i64, result: &Bytes) -> Outcome {
     Outcome { id, token: 1, outcome: Some(outcome::Outcome::Ack(Ack { result: result.clone(), ..Ack::default() })) }
 }
 
-/// Counts the messages that the transport takes from the stream.
+/// Counts the messages that gRPC takes from the stream to send them.
 pub(super) fn counted(
     messages: impl Stream<Item = Bytes> + Send + 'static,
 ) -> (impl Stream<Item = Bytes>, Arc<AtomicU64>) {
@@ -46,8 +47,8 @@ pub(super) fn counted(
     (messages, count)
 }
 
-/// Sends messages on a work stream and never reads, until all are sent or the broker takes no more. Returns the number of messages
-/// taken and the growth of the broker's memory. Afterwards the broker still serves.
+/// Sends messages on a work stream and never reads, until all are sent or the broker accepts no more. Returns the number of
+/// sent messages and the growth of the broker's memory. Afterwards the broker still works.
 async fn send_and_never_read(messages: impl Stream<Item = Bytes> + Send + 'static) -> (u64, u64) {
     let database = database().await;
     let broker = Program::serve(&database, &[]).await;
@@ -67,7 +68,7 @@ async fn send_and_never_read(messages: impl Stream<Item = Bytes> + Send + 'stati
 
 #[tokio::test]
 async fn a_worker_that_settles_and_never_reads_the_answers_is_not_read_for_ever() {
-    // Half of the outcomes are empty. The broker refuses these without Postgres, so they are answered first.
+    // Half of the outcomes are empty. The broker refuses empty outcomes without Postgres, so they are answered first.
     let settle = |n: u64| {
         let outcomes = (0..5_000).map(|i| forged((n * 5_000 + i) as i64, &Bytes::new()));
         let unset = |outcome| if n.is_multiple_of(2) { Outcome { outcome: None, ..outcome } } else { outcome };
@@ -75,7 +76,8 @@ async fn a_worker_that_settles_and_never_reads_the_answers_is_not_read_for_ever(
     };
     let messages = tokio_stream::iter([subscribe("t")]).chain(tokio_stream::iter((0..2_000).map(settle)));
     let (sent, grown) = send_and_never_read(messages).await;
-    // The broker stops reading after 20,000 unanswered outcomes. More than a MiB of messages may be on its way by then.
+    // The broker stops reading after 20,000 unanswered outcomes. By then, more than a MiB of messages may already be on
+    // its way.
     assert!(sent < 100, "{sent} messages of 5,000 outcomes were taken");
     assert!(grown < 64 * MIB, "the broker grew by {} MiB", grown / MIB);
 }
@@ -100,8 +102,8 @@ async fn a_worker_that_settles_one_job_thousands_of_times_holds_nobody_up_for_lo
     let client = database.connect().await;
     let now = "SELECT extract(epoch FROM clock_timestamp())::float8";
     let times = sized(4_000, 20_000);
-    // Settling one lease again and again must take about as long as settling as many different leases. A busy machine may slow
-    // down either one, but hardly the same one in five rounds.
+    // Settling one lease repeatedly must take about as long as settling as many different leases. A busy machine may slow down
+    // one of the two, but hardly the same one in five rounds.
     for round in 1..=5 {
         let mut took = Vec::new();
         for distinct in [1, 0] {
@@ -124,8 +126,8 @@ async fn a_worker_that_settles_one_job_thousands_of_times_holds_nobody_up_for_lo
     worker.ack(&job).await;
 }
 
-/// Sends `calls_each` requests on each of eight connections while the broker cannot store them, then lets it store. Returns the
-/// growth of the broker's memory and the number of stored requests. The others get a temporary error, and the broker still serves.
+/// Sends `calls_each` requests on each of eight connections while a lock keeps the broker from storing jobs, then removes the
+/// lock. Returns the growth of the broker's memory and the number of stored requests. The other requests get a temporary error.
 pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each: usize) -> (u64, usize) {
     let database = database().await;
     // The broker must wait for the lock during the whole flood.
@@ -154,7 +156,7 @@ pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each
     while let Some(answer) = soon("an answer", calls.join_next()).await {
         match answer.expect("no panic") {
             Ok(_) => stored += 1,
-            // DEADLINE_EXCEEDED means that the request arrived too slowly while other requests waited for memory.
+            // DEADLINE_EXCEEDED means that the request arrived too slowly, because other requests waited for memory.
             Err(status) => {
                 assert!(matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded), "{status:?}");
             }

@@ -1,4 +1,5 @@
-//! The HTTP port serves three paths and a list of them, and refuses everything else.
+//! Tests that the HTTP port serves three paths (`/healthz`, `/readyz`, `/metrics`) and a list of these paths, and refuses
+//! everything else.
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use tokio::{
@@ -8,13 +9,13 @@ use tokio::{
 
 use crate::support::{TestBroker, database, soon, stores};
 
-/// Sends these bytes and reads the response to its end.
+/// Sends these bytes to the HTTP port and reads the response to its end.
 pub async fn ask(http: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
-    // The broker may close the connection before all is written.
+    // The broker may close the connection before all bytes are written.
     let _ = soon("room to write", stream.write_all(bytes)).await;
     let mut answer = Vec::new();
-    // A reset also ends the response.
+    // A reset of the connection also ends the response.
     let _ = soon("the end of the answer", stream.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -102,7 +103,8 @@ async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() 
     assert_well(&broker.http).await;
 }
 
-/// Request smuggling: a proxy may use the other one of two lengths, and would then read this body as another request.
+/// Tests request smuggling: a proxy may use the other one of two lengths, and would then read this body as another
+/// request.
 #[tokio::test]
 async fn a_request_with_two_lengths_is_the_last_one_of_its_connection() {
     let broker = TestBroker::start_with(|config| config.http_enqueue = true).await;

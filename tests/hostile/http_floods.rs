@@ -1,4 +1,5 @@
-//! The HTTP port under floods: probes are answered, requests with an unknown Host are refused, and `/readyz` reports problems.
+//! Tests the HTTP port under floods: probes are answered, requests with an unknown Host are refused, and `/readyz` reports
+//! problems.
 
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
@@ -104,14 +105,14 @@ async fn a_broker_is_ready_when_jobs_can_be_stored_claimed_and_settled() {
                     ORDER BY inhparent::regclass::text
         LOOP EXECUTE 'DROP TABLE ' || part; END LOOP; END $$";
     // Drops the partitions and asks `/readyz`. Repeats both, because the broker may recreate the partitions before the
-    // question.
+    // request.
     eventually("a broker without partitions", async || {
         broker.sql(drop_partitions).await;
         let answer = get(&broker.http, stores::readyz()).await;
         status(&answer) == "503" && answer.contains("a partition of history or payloads is missing")
     })
     .await;
-    // The broker has noticed the missing partitions and creates them at once, not only at the next maintenance.
+    // The broker has noticed the missing partitions, and creates them at once instead of at the next maintenance run.
     let ready = async || status(&get(&broker.http, stores::readyz()).await) == "200";
     eventually("a broker that is ready again", ready).await;
     assert_serves(&broker.grpc).await;
@@ -158,7 +159,8 @@ async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
         broker.sql(&format!("ALTER TABLE howdah.gone RENAME TO {table}")).await;
     }
     answers("200").await;
-    // One missing partition is enough: without it, acks of types with history or enqueues of large payloads fail.
+    // The broker is not ready if one partition is missing, because acks of types with history, or enqueues of large
+    // payloads, would fail.
     for parent in ["history", "payload"] {
         let drop_partitions = format!(
             "DO $$ DECLARE part regclass; BEGIN

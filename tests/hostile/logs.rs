@@ -1,4 +1,4 @@
-//! Client input in the log cannot forge lines or control the terminal.
+//! Tests that client input in the log cannot forge lines or control the terminal.
 
 use std::{collections::HashMap, process::Stdio};
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use super::{channel, enqueue, raw, refused};
 use crate::support::{OutcomeOptions as _, Worker, database, howdah, nack, new_job, soon};
 
-/// The complete log of a broker at trace level that received hostile input.
+/// Returns the complete log of a broker at trace level that has received hostile input.
 async fn hostile_session(database_url: &str, format: &str) -> String {
     let mut command = tokio::process::Command::new(howdah());
     command.args(["serve", "--database-url", database_url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
@@ -44,7 +44,7 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
         ])
         .await;
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-    // Invalid texts, and invalid paths.
+    // Sends invalid texts and invalid paths.
     let channel = channel(&grpc).await;
     let subscribe = Subscribe { session_id: "\n\u{1b}[31mforged".into(), ..Default::default() };
     refused(Worker::try_subscribe(&grpc, subscribe)).await;
@@ -97,7 +97,8 @@ async fn an_outage_of_postgres_is_a_few_lines_and_its_end_is_one() {
     let ready = soon("a ready broker", output.next_line()).await.expect("read").expect("a line");
     let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect(&ready);
     database.allow_connections(false).await;
-    // Each answer takes as long as a call waits for Postgres. Meanwhile all background tasks fail, and must not flood the log.
+    // Each response takes as long as a call waits for Postgres. Meanwhile all background tasks fail, and must not flood the
+    // log.
     for _ in 0..2 {
         let answer = super::http::get(http, "/readyz").await;
         assert!(answer.contains("503") && answer.contains("Postgres cannot be reached"), "{answer}");

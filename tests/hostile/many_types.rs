@@ -1,4 +1,4 @@
-//! Far too many task types.
+//! Tests more task types than the limit permits.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::{JobOptions as _, TestBroker, Worker, eventually, new_job, soon};
 
-/// A broker whose cluster permits 100 task types and has all of them.
+/// Starts a broker in a cluster that permits 100 task types, and creates all of them.
 async fn full() -> TestBroker {
     let broker = TestBroker::start().await;
     broker.set_cluster(ClusterSettings { task_types: 100, ..ClusterSettings::default() }).await;
@@ -41,7 +41,7 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
         assert_eq!(error.code().code(), "HW004", "{call}: {error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("howdah settings set task_types")), "{error:?}");
     }
-    // At the limit, existing types still work. A raised limit permits new types.
+    // At the limit, existing types still work. New types become possible when the limit is raised.
     let mut worker = Worker::connect(&broker.grpc, "type/1", 1).await;
     let id = broker.enqueue("type/1").await;
     let job = worker.next().await;
@@ -56,7 +56,7 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
 #[tokio::test]
 async fn a_type_that_is_unused_for_long_is_deleted_and_brokers_that_knew_it_make_it_again() {
     let a = TestBroker::start().await;
-    // This broker has the id of the type in its cache; the id becomes invalid when the type is deleted.
+    // Broker `a` has the id of the type in its cache. The id becomes invalid when the type is deleted.
     let mut worker = Worker::connect(&a.grpc, "gone", 1).await;
     a.enqueue("gone").await;
     let job = worker.next().await;
@@ -72,9 +72,9 @@ async fn a_type_that_is_unused_for_long_is_deleted_and_brokers_that_knew_it_make
            UPDATE howdah.task_type SET unused_since = now() - interval '3 days' WHERE name = 'recent'",
     )
     .await;
-    // A worker subscribes to this type, so it must be kept.
+    // A worker subscribes to this type, so the type must not be deleted.
     let mut asking = Worker::connect(&a.grpc, "asked/for", 1).await;
-    // An open transaction uses this type, so it must be kept.
+    // An open transaction uses this type, so the type must not be deleted.
     let open = a.database.connect().await;
     open.batch_execute("BEGIN; SELECT howdah.enqueue('used/by/sql', 'x')").await.expect("enqueue");
     let b = a.another().await;
@@ -120,7 +120,7 @@ async fn at_the_limit_of_types_the_sweep_and_the_search_for_unused_types_end_lon
         client.query_one(now, &[]).await.expect(now).get::<_, f64>(0)
     };
     let half = config.database_timeout.as_secs_f64() / 2.0;
-    // A busy machine may slow down a step, but hardly in each of five rounds.
+    // A busy machine may slow down a step, but hardly in all of five rounds.
     for round in 1..=5 {
         let begun = seconds().await;
         let found = soon("the sweep", store.sweep(None)).await.expect("the sweep").ready.len();

@@ -1,4 +1,4 @@
-//! A page token is valid only for the call, filter and database for which it was issued.
+//! Tests that a page token is valid only for the call, filter and database for which it was issued.
 
 use howdah_proto::v1::{
     CancelJobsRequest, DiscardJobsRequest, JobFilter, JobState, ListJobsRequest, ListLimitKeysRequest,
@@ -20,7 +20,7 @@ async fn a_page_token_selects_nothing_but_the_rest_of_its_own_list_at_any_broker
     };
     let first = a.jobs().list_jobs(list("mine", JobState::Ready)).await.expect("a page").into_inner();
     let page_token = first.next_page_token;
-    // The token also works at another broker and with another page size, and gives the remaining jobs.
+    // The page token also works at another broker and with another page size, and gives the remaining jobs.
     let rest = ListJobsRequest { page_token: page_token.clone(), page_size: 7, ..list("mine", JobState::Ready) };
     let rest = b.jobs().list_jobs(rest).await.expect("a page").into_inner().jobs;
     assert_eq!(rest.len(), 1);
@@ -47,7 +47,8 @@ async fn a_page_token_selects_nothing_but_the_rest_of_its_own_list_at_any_broker
     }
     assert_eq!(a.count("SELECT count(*) FROM howdah.ready").await, 4);
 
-    // A reader of the database cannot compute a page token.
+    // The key of page tokens is a secret in the database, so a role that may only read jobs cannot compute a page
+    // token.
     let secret = "SELECT octet_length(value) = 32 AND value <> decode(repeat('00', 32), 'hex') FROM howdah.secret";
     assert!(a.database.connect().await.query_one(secret, &[]).await.expect(secret).get::<_, bool>(0));
 }

@@ -1,4 +1,4 @@
-//! Peers on the gRPC port that use another protocol, or violate HTTP/2.
+//! Tests peers on the gRPC port that use another protocol, or violate HTTP/2.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use super::{
 };
 use crate::support::{TestBroker, Worker, ack, database, new_job, soon};
 
-/// Sends these bytes and waits until the broker has closed the connection.
+/// Sends these bytes to the gRPC port and waits until the broker has closed the connection.
 async fn until_closed(grpc: &str, bytes: Vec<u8>) {
     let stream = TcpStream::connect(grpc.trim_start_matches("http://")).await.expect("connect");
     let (mut read, mut write) = stream.into_split();
-    // The broker may close the connection before all is written.
+    // The broker may close the connection before all bytes are written.
     let writing = tokio::spawn(async move {
         let _ = write.write_all(&bytes).await;
         write
     });
     let mut answer = Vec::new();
-    // A reset also ends the connection.
+    // A reset also closes the connection.
     let _ = soon("the end of the connection", read.read_to_end(&mut answer)).await;
     drop(soon("the end of the writing", writing).await);
 }
@@ -105,7 +105,7 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_sta
     };
     let broker = TestBroker::on_with(&database, change).await;
     let mut http = Http2::connect(&broker.grpc).await;
-    // The SETTINGS frame of the broker names the limit. The test ignores it and opens more streams.
+    // The broker's SETTINGS frame announces the limit of streams. The test ignores the limit and opens more streams.
     soon("settings", http.next()).await.expect("settings");
     let open: Vec<u8> = (0..50).flat_map(|n| raw::headers(2 * n + 1, raw::WORK)).collect();
     http.write(&open).await.expect("write");
@@ -114,7 +114,7 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_sta
         let next = soon("a frame", http.next()).await.expect("an open connection");
         assert_ne!(next.kind, Frame::GOAWAY, "{next:?}");
         if next.kind == Frame::RST_STREAM {
-            // 7 is REFUSED_STREAM: the broker has not processed the request, so a client may send it again.
+            // Error code 7 is REFUSED_STREAM: the broker has not processed the request, so a client may send it again.
             assert_eq!(next.reason(), 7);
             refused.push(next.stream);
         }

@@ -1,4 +1,5 @@
-//! Clients that send arbitrary bytes as a message, arbitrary text as a body and arbitrary frames on a connection.
+//! Clients that send arbitrary bytes as a gRPC message, arbitrary text as a body, and arbitrary frames on an HTTP/2
+//! connection.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,7 +23,7 @@ use tonic::{
 
 use crate::support::soon;
 
-/// All methods with a unary request.
+/// Paths of gRPC methods with a unary request.
 pub(crate) const CALLS: [&str; 11] = [
     "/howdah.v1.JobService/EnqueueJobs",
     "/howdah.v1.JobService/GetJob",
@@ -37,11 +38,11 @@ pub(crate) const CALLS: [&str; 11] = [
     "/grpc.health.v1.Health/Check",
 ];
 
-/// A method with a request stream.
+/// Path of a gRPC method with a request stream.
 pub(super) const WORK: &str = "/howdah.v1.WorkerService/Work";
 pub(super) const STREAM_ENQUEUE: &str = "/howdah.v1.JobService/StreamEnqueue";
 
-/// A codec that passes bytes through.
+/// A gRPC codec that passes message bytes through unchanged.
 #[derive(Clone, Copy, Default)]
 struct RawCodec;
 
@@ -81,12 +82,12 @@ impl Decoder for RawCodec {
     }
 }
 
-/// Calls a method with these bytes as the message.
+/// Calls a gRPC method with these bytes as the message.
 pub(super) async fn call(channel: &Channel, path: &'static str, message: impl Into<Bytes>) -> Result<Bytes, Status> {
     unary(Grpc::new(channel.clone()), path, message.into()).await
 }
 
-/// Calls a method with these bytes as the message, compressed with gzip.
+/// Calls a gRPC method with these bytes as the message, compressed with gzip.
 pub(super) async fn call_gzipped(channel: &Channel, path: &'static str, message: Bytes) -> Result<Bytes, Status> {
     unary(Grpc::new(channel.clone()).send_compressed(CompressionEncoding::Gzip), path, message).await
 }
@@ -97,7 +98,7 @@ async fn unary(mut grpc: Grpc<Channel>, path: &'static str, message: Bytes) -> R
     Ok(soon(path, call).await?.into_inner())
 }
 
-/// Opens a stream with these bytes as messages.
+/// Opens a gRPC stream with these bytes as messages.
 pub(super) async fn stream(
     channel: &Channel,
     path: &'static str,
@@ -109,7 +110,7 @@ pub(super) async fn stream(
     Ok(soon(path, call).await?.into_inner())
 }
 
-/// How a stream ends that yields no valid message.
+/// Opens a gRPC stream that yields no valid message, and returns how it ends.
 pub(super) async fn stream_end(
     channel: &Channel,
     path: &'static str,
@@ -120,7 +121,7 @@ pub(super) async fn stream_end(
     Ok(())
 }
 
-/// Posts a body without gRPC framing, with additional headers; returns the gRPC status.
+/// Posts a body without gRPC framing, with additional headers. Returns the gRPC status.
 pub(super) async fn post(channel: &Channel, path: &str, headers: &[(&str, &str)], body: String) -> Status {
     let mut request = http::Request::post(path).header("te", "trailers");
     for (name, value) in headers {
@@ -161,13 +162,13 @@ impl Frame {
         self.payload.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// Whether this frame ends its stream.
+    /// Whether this HTTP/2 frame ends its stream.
     pub(super) fn ends_stream(&self) -> bool {
         let ends = matches!(self.kind, Self::DATA | Self::HEADERS) && self.flags & Self::END_STREAM != 0;
         ends || self.kind == Self::RST_STREAM
     }
 
-    /// Error code of a `RST_STREAM` or `GOAWAY`.
+    /// Error code of an HTTP/2 frame `RST_STREAM` or `GOAWAY`.
     pub(super) fn reason(&self) -> u32 {
         self.number(if self.kind == Self::GOAWAY { 4 } else { 0 })
     }
@@ -182,14 +183,15 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// The HEADERS frame of a call.
+/// Returns the HTTP/2 HEADERS frame of a gRPC call.
 pub(crate) fn headers(stream: u32, path: &str) -> Vec<u8> {
     headers_as(stream, path, None)
 }
 
-/// The HEADERS frame of a call with a bearer token.
+/// Returns the HTTP/2 HEADERS frame of a gRPC call with a bearer token.
 pub(crate) fn headers_as(stream: u32, path: &str, token: Option<&str>) -> Vec<u8> {
-    // Indexed: POST, http. Then literals: :path, :authority, content-type, te, authorization.
+    // The header block has two indexed fields (POST, http), then literals: :path, :authority, content-type, te,
+    // authorization.
     let mut block = vec![0x83, 0x86];
     let mut literal = |name: &[u8], value: &str| {
         block.extend(name);
@@ -207,7 +209,7 @@ pub(crate) fn headers_as(stream: u32, path: &str, token: Option<&str>) -> Vec<u8
     frame(Frame::HEADERS, Frame::END_HEADERS, stream, &block)
 }
 
-/// A gRPC message in a separate DATA frame.
+/// Returns a gRPC message in a separate HTTP/2 DATA frame.
 pub(crate) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
     let mut payload = vec![0];
     payload.extend((message.len() as u32).to_be_bytes());
@@ -215,7 +217,7 @@ pub(crate) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
     frame(Frame::DATA, 0, stream, &payload)
 }
 
-/// A connection whose frames the test writes itself; DATA goes to stream 1.
+/// An HTTP/2 connection whose frames the test writes itself. The test sends DATA frames to stream 1.
 pub(crate) struct Http2 {
     read: OwnedReadHalf,
     write: OwnedWriteHalf,
@@ -237,7 +239,7 @@ impl Http2 {
         Self::connect_with_window(grpc, 0x7fff_ffff).await
     }
 
-    /// Connects with this initial stream window, in bytes, for data from the broker.
+    /// Connects with this initial HTTP/2 stream window, in bytes, for data from the broker.
     pub(crate) async fn connect_with_window(grpc: &str, bytes: u32) -> Self {
         let stream = TcpStream::connect(grpc.trim_start_matches("http://")).await.expect("connect");
         let (read, write) = stream.into_split();
@@ -253,7 +255,7 @@ impl Http2 {
         soon("room to write", self.write.write_all(bytes)).await
     }
 
-    /// Reads the next frame and acknowledges it where necessary; `None` at the end of the connection.
+    /// Reads the next frame and acknowledges it where HTTP/2 requires it; `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         let next = soon("a frame", self.read_frame()).await?;
         match next.kind {
@@ -274,7 +276,7 @@ impl Http2 {
         Some(next)
     }
 
-    // Reads one frame. Cancel-safe: bytes that were read stay in the buffer.
+    // Reads one frame. The function is cancel-safe, because bytes that it has read stay in the buffer.
     async fn read_frame(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.parse() {
@@ -297,12 +299,12 @@ impl Http2 {
         Some(Frame { kind, flags, stream, payload })
     }
 
-    /// Number of bytes that the test may send on stream 1 now, by the windows of the broker.
+    /// Number of bytes that the test may now send on stream 1 under HTTP/2 flow control.
     pub(super) fn room(&self) -> i64 {
         self.connection_window.min(self.stream_window)
     }
 
-    /// Writes DATA frames with a payload of `bytes` bytes to stream 1. They must fit into its window.
+    /// Writes DATA frames with a payload of `bytes` bytes to stream 1. The payload must fit into the stream's window.
     pub(super) async fn write_data(&mut self, frames: &[u8], bytes: usize) -> std::io::Result<()> {
         self.connection_window -= bytes as i64;
         self.stream_window -= bytes as i64;

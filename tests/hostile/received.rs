@@ -1,4 +1,5 @@
-//! More concurrent large messages than the broker has memory for. Tests that measure memory run the broker as a separate process.
+//! Tests more concurrent large messages than the broker has memory for. Tests that measure memory run the broker as a separate
+//! process.
 
 use futures::StreamExt as _;
 use howdah_proto::v1::{EnqueueJobsRequest, Settle, StreamEnqueueRequest, work_request};
@@ -15,15 +16,16 @@ use crate::support::{TestBroker, database, new_job, soon};
 
 #[tokio::test]
 async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
-    // 8 clients make 24 concurrent calls of 15 MiB. The memory for received messages has room for 4 of them.
+    // 8 clients make 24 concurrent calls of 15 MiB. The memory for received messages has room for 4 of these calls.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
     let (grown, stored) = flood_while_blocked(&request, 3).await;
-    // Without the bound the broker would grow by more than 360 MiB, because it copies the data for Postgres.
+    // Without the limit of received messages the broker would grow by more than 360 MiB, because it copies the data for
+    // Postgres.
     assert!(grown < 224 * MIB, "the broker grew by {} MiB", grown / MIB);
     assert!(stored >= 4, "{stored} requests were stored");
 }
 
-/// A broker whose receive budget is 1 MiB.
+/// Starts a broker with 1 MiB of memory for received messages.
 async fn small_broker() -> (TestBroker, crate::support::TestDatabase) {
     let database = database().await;
     let broker = TestBroker::on_with(&database, |config| config.limits.received_bytes = MIB as usize).await;

@@ -1,4 +1,4 @@
-//! A lease token permits settling a job: only the worker that got it can learn it or compute it.
+//! Tests that only the worker that got a job can learn or compute its lease token, which permits settling the job.
 
 use std::{collections::HashSet, future::poll_fn, time::Duration};
 
@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Listens to all notifications of brokers.
+/// Listens to all notifications that brokers send.
 pub async fn listen(database: &TestDatabase) -> (tokio_postgres::Client, mpsc::UnboundedReceiver<String>) {
     let (client, mut connection) = tokio_postgres::connect(&database.url, NoTls).await.expect("connect");
     let (send, notifications) = mpsc::unbounded_channel();
@@ -56,7 +56,8 @@ async fn a_notification_that_takes_jobs_away_tells_no_token() {
 #[tokio::test]
 async fn each_token_has_64_random_bits_of_its_own() {
     let broker = TestBroker::start().await;
-    // 200 jobs are ready before the worker comes, so they are claimed. 200 more are enqueued directly into `leased`.
+    // 200 jobs are ready before the worker connects, so brokers claim them. 200 more jobs are enqueued directly into
+    // `leased`.
     broker.enqueue_all(["t"; 200]).await;
     let mut worker = broker.worker("t").window(400).await;
     let mut jobs = worker.take(200).await;
@@ -64,7 +65,8 @@ async fn each_token_has_64_random_bits_of_its_own() {
     jobs.extend(worker.take(200).await);
     assert_eq!(jobs.iter().map(|job| job.token).collect::<HashSet<_>>().len(), 400);
     for bit in 0..64 {
-        // Each bit is set in about 200 of 400 tokens. Random bits are set fewer than 100 times once in 10^24 cases.
+        // Each bit is set in about 200 of 400 tokens. With random bits, a bit is set in fewer than 100 tokens once in
+        // 10^24 cases.
         let set = jobs.iter().filter(|job| job.token >> bit & 1 == 1).count();
         assert!((100..=300).contains(&set), "bit {bit} is set in {set} of 400");
     }
@@ -117,7 +119,8 @@ async fn an_error_tells_the_sqlstate_and_neither_host_nor_user_nor_database() {
     let row = client.query_one("SELECT current_database()::text, current_user::text", &[]).await.expect("names");
     let (name, user): (String, String) = (row.get(0), row.get(1));
     broker.database.allow_connections(false).await;
-    // The connections of the pool end one after another. Until all have ended, a call gets the error of its connection.
+    // The connections of the pool end one after another. Until all have ended, a call may get the error of an ended
+    // connection.
     let mut refusals = Vec::new();
     eventually("a broker that cannot connect", async || {
         refusals.extend(broker.enqueue("t").answer().await.err());

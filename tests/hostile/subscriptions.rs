@@ -1,5 +1,5 @@
-//! Every field of a worker's messages beyond its bounds. An invalid message ends the stream as if it had broken; an invalid outcome
-//! or extension gets an individual error.
+//! Tests every field of a worker's messages with values beyond its bounds. An invalid message ends the stream as if it had
+//! broken; an invalid outcome or extension gets an individual error.
 
 use howdah_proto::v1::{
     Ack, Extend, Extension, Lease, Nack, Outcome, Progress, ProgressReport, Settle, SettleStatus, Snooze, Subscribe,
@@ -59,7 +59,7 @@ async fn a_subscription_with_any_field_out_of_its_bounds_is_refused() {
 #[tokio::test]
 async fn a_bad_message_ends_the_stream_and_the_worker_may_come_back_to_its_leases() {
     let database = database().await;
-    // The grace time is so long that the worker returns in time also on a slow machine.
+    // The grace time is so long that the worker reconnects in time, also on a slow machine.
     let broker = TestBroker::on_with(&database, |c| c.session_grace = PATIENCE).await;
     let settle = |count| work_request::Message::Settle(Settle { outcomes: vec![Outcome::default(); count] });
     let extend = |count| work_request::Message::Extend(Extend { extensions: vec![Extension::default(); count] });
@@ -99,7 +99,8 @@ async fn a_message_without_a_known_kind_is_refused_before_and_after_subscribing(
     let channel = channel(&broker.grpc).await;
     let subscribe = work_request::Message::Subscribe(Subscribe { task_type: "good".into(), ..Default::default() });
     let subscribe = howdah_proto::v1::WorkRequest { message: Some(subscribe) }.encode_to_vec();
-    // An empty message, and two kinds of messages that a later version may have: field 15 (a message) and field 16 (a number).
+    // Sends an empty message, and two kinds of messages that a later version may have: field 15 (a message) and field 16 (a
+    // number).
     for unknown in [&b""[..], b"\x7a\x02\x08\x01", b"\x80\x01\x07"] {
         let alone = tokio_stream::iter([unknown.to_vec().into()]);
         assert_names(&refused(raw::stream_end(&channel, raw::WORK, alone)).await, "message");
@@ -115,7 +116,7 @@ async fn a_stream_has_a_thousand_types_and_not_one_more() {
     let broker = TestBroker::on(&database).await;
     let windows = (0..1_000).map(|n| Window { task_type: format!("t{n}"), jobs: 1, bytes: 0 }).collect();
     let mut worker = Worker::subscribe(&broker.grpc, Subscribe { windows, ..Default::default() }).await;
-    // Changing the window of a subscribed type adds no type.
+    // Changing the window of a subscribed type does not count as another type.
     worker.send(work_request::Message::Window(Window { task_type: "t999".into(), jobs: 2, bytes: 0 })).await;
     enqueue(&broker.grpc, vec![new_job("t999", "")]).await;
     let job = worker.next().await;
@@ -131,7 +132,7 @@ fn duration(seconds: i64, nanos: i32) -> Option<Duration> {
 
 const YEAR: i64 = 365 * 24 * 3600;
 
-/// Outcomes with the field that is wrong in each.
+/// Returns pairs of an invalid field and an outcome with this field.
 fn bad_outcomes() -> Vec<(&'static str, Option<outcome::Outcome>)> {
     let nack = |retry_after| Some(outcome::Outcome::Nack(Nack { retry_after, ..Default::default() }));
     let snooze = |delay| Some(outcome::Outcome::Snooze(Snooze { delay }));
@@ -200,7 +201,7 @@ async fn a_bad_extension_is_answered_alone_and_its_lease_lives_on() {
         extensions.push(Extension { id: job.id, token: job.token, duration });
     }
     worker.send(work_request::Message::Extend(Extend { extensions: extensions.clone() })).await;
-    // The order of the answers is not fixed: the broker finds some errors without its database.
+    // The order of the responses is not fixed, because the broker finds some errors without its database.
     let mut answers = Vec::new();
     while answers.len() < extensions.len() {
         match worker.message().await.unwrap() {

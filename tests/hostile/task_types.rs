@@ -1,4 +1,4 @@
-//! Invalid task type names in every call.
+//! Tests invalid task type names in every call.
 
 use howdah_proto::v1::{
     EnqueueJobsRequest, ListJobsRequest, ListTaskTypesRequest, PullJobsRequest, StreamEnqueueRequest, Subscribe,
@@ -56,7 +56,7 @@ async fn a_bad_task_type_is_refused_by_every_call_that_names_its_field_and_index
         assert_names(&refused(types.update_task_type(request)).await, "task_type");
 
         if !name.is_empty() {
-            // Here an empty name means all types.
+            // In `ListTaskTypes`, an empty name means all types.
             let request = ListTaskTypesRequest { task_type: name.clone(), ..Default::default() };
             assert_names(&refused(types.list_task_types(request)).await, "task_type");
         }
@@ -75,7 +75,7 @@ async fn a_bad_task_type_is_refused_by_every_message_of_a_workers_stream() {
         let subscribe = Subscribe { windows, ..Default::default() };
         assert_names(&refused(Worker::try_subscribe(&broker.grpc, subscribe)).await, "windows[1].task_type");
         if !name.is_empty() {
-            // Here an empty name means that `windows` has the types.
+            // In `Subscribe`, an empty name means that `windows` has the types.
             let subscribe = Subscribe { task_type: name.clone(), ..Default::default() };
             assert_names(&refused(Worker::try_subscribe(&broker.grpc, subscribe)).await, "task_type");
         }

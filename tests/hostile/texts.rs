@@ -1,4 +1,4 @@
-//! Texts with a special meaning to Postgres, a shell, JSON or a terminal are stored unchanged.
+//! Tests that texts with a special meaning to Postgres, a shell, JSON or a terminal are stored unchanged.
 
 use std::collections::HashMap;
 
@@ -67,8 +67,7 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
         worker.settle(vec![nack(&job, &error).at_once()]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
         let job = worker.next().await;
-        // Closes the window: the next job must go to the next worker, and not to this one before the broker has noticed that it
-        // left.
+        // Closes the window, because this worker must not get the next job before the broker has noticed that it left.
         worker.send(work_request::Message::Window(Window { task_type: "t".into(), jobs: 0, bytes: 0 })).await;
         let result = outcome::Outcome::Ack(Ack { result: error.clone().into(), ..Ack::default() });
         worker.settle(vec![Outcome { outcome: Some(result), ..ack(&job) }]).await;
@@ -123,7 +122,8 @@ async fn a_megabyte_of_error_text_is_truncated_and_marked_and_harms_nothing() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let fits = "x".repeat(LIMIT);
-    // The text of crabs has no character boundary at the limit, so it is cut before the character at the limit.
+    // The error of crab emojis has no character boundary at the limit, so it is cut before the character that crosses
+    // the limit.
     let errors =
         ["x".repeat(1 << 20), "\0".repeat(1 << 20), "\u{1b}".repeat(1 << 20), "🦀".repeat(1 << 18), fits.clone()];
     let ids: Vec<i64> =
@@ -147,7 +147,7 @@ async fn a_megabyte_of_error_text_is_truncated_and_marked_and_harms_nothing() {
         let text = kept.strip_suffix(MARK).expect("a mark");
         assert!(sent.replace('\0', "\u{fffd}").starts_with(text));
     }
-    // After 150 failures, the job has its last hundred failures and still fits into a message.
+    // After 150 failures, the job stores only its last hundred failures, and still fits into a message.
     let job = NewJob { max_attempts: 150, ..new_job("again", "") };
     let id = enqueue(&broker.grpc, vec![job]).await[0].id;
     let mut worker = Worker::connect(&broker.grpc, "again", 1).await;

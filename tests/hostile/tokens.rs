@@ -1,4 +1,5 @@
-//! Leases of other senders: unknown, foreign, stale and forged. And streams with a wrong first message or none.
+//! Tests leases that are not the sender's: unknown, foreign, stale and forged. Also tests streams without a valid first
+//! message.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::support::{
     OutcomeOptions as _, TestBroker, Worker, ack, database, jobs_client, nack, new_job, open, soon, workers_client,
 };
 
-/// All kinds of outcomes, for this lease.
+/// Returns outcomes of all kinds for this lease.
 fn settlements(lease: Lease) -> Vec<Outcome> {
     let job = LeasedJob { id: lease.id, token: lease.token, ..Default::default() };
     let minute = Some(prost_types::Duration { seconds: 60, nanos: 0 });
@@ -28,8 +29,8 @@ fn settlements(lease: Lease) -> Vec<Outcome> {
     ]
 }
 
-/// Leases that are invalid for the sender: wrong tokens of a job that it holds, the lease of another worker's job, and a lease that
-/// it lost.
+/// Returns leases that are invalid for the sender: wrong tokens of a job that it holds, wrong ids, another worker's job, and a
+/// lease that the sender lost.
 fn foreign(own: &LeasedJob, other: &LeasedJob, stale: Lease) -> Vec<Lease> {
     let mut leases = vec![stale];
     for token in [other.token, own.token ^ 1, !own.token, -own.token, own.token.swap_bytes(), 0, -1, i64::MIN, i64::MAX]
@@ -56,7 +57,7 @@ async fn a_lease_that_is_not_the_senders_is_lost_whatever_is_wrong_with_it_and_c
     let database = database().await;
     let broker = TestBroker::on_with(&database, |c| c.session_grace = Duration::from_millis(1)).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); 3]).await;
-    // A worker vanishes with a job, which is delivered again with a new token. The old lease is stale.
+    // A worker vanishes with a job, which is delivered again with a new token. So the old lease is stale.
     let mut gone = Worker::connect(&broker.grpc, "t", 1).await;
     let stale = gone.next().await;
     gone.vanish();
@@ -89,7 +90,7 @@ async fn a_lease_that_is_not_the_senders_is_lost_whatever_is_wrong_with_it_and_c
     assert_eq!(answers.len(), hostile.len() * 10);
     assert_lost_alike(&answers);
     assert_eq!(fingerprint(&database).await, before, "a wrong lease changed stored data");
-    // A worker does not get a foreign lease by reporting it as held.
+    // A worker does not get another worker's lease by listing it as held.
     let mut claims = Worker::subscribe(&broker.grpc, Subscribe { held: vec![hostile[2]], ..Default::default() }).await;
     assert_eq!((claims.lost(1).await.len(), claims.welcome.kept.len()), (1, 0));
 
@@ -209,7 +210,7 @@ async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing
         send.send(v1::WorkRequest { message: Some(message) }).await.expect("send");
         assert_wrong(&refused(receive.message()).await);
     }
-    // A stream that ends without a message, and a stream with a second `Subscribe`.
+    // Tests a stream that ends without a message, and a stream with a second `Subscribe`.
     let (send, mut receive) = open(&broker.grpc).await;
     drop(send);
     assert_wrong(&refused(receive.message()).await);
@@ -222,7 +223,7 @@ async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing
 }
 
 /// Subscribes at a broker with a short timeout for the first message. Tries again, because on a slow machine even a message
-/// that is sent at once may be late.
+/// that is sent at once may arrive late.
 async fn in_time(grpc: &str, task_type: &str) -> Worker {
     soon("a worker in time", async {
         loop {
@@ -254,13 +255,14 @@ async fn silence_after_opening_ends_a_stream_and_silence_later_does_not() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert!(status.message().contains("200ms"), "{status:?}");
 
-    // Sends five bytes of a first message of a hundred bytes. The broker treats it like a missing message.
+    // Sends five bytes of a first message of a hundred bytes. The broker treats an incomplete message like a missing
+    // one.
     let mut http = raw::Http2::connect(&broker.grpc).await;
     let half = raw::frame(raw::Frame::DATA, 0, 1, &[0, 0, 0, 0, 100, 10, 98, 10, 1, b't']);
     http.write(&[raw::headers(1, raw::WORK), half].concat()).await.expect("write");
     while soon("the end of the stream", http.next()).await.is_some_and(|f| !f.ends_stream()) {}
 
-    // The timeout affects neither existing workers nor new ones.
+    // The timeout for the first message affects neither existing workers nor new workers that subscribe in time.
     let mut another = in_time(&broker.grpc, "u").await;
     for (worker, task_type) in [(&mut worker, "t"), (&mut another, "u")] {
         enqueue(&broker.grpc, vec![new_job(task_type, "")]).await;

@@ -1,4 +1,4 @@
-//! Health and reflection services answer valid requests and refuse junk.
+//! Tests that health and reflection services answer valid requests and refuse junk.
 
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};

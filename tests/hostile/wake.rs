@@ -1,5 +1,5 @@
-//! Every login of the database can notify the channel of the brokers. Notifications are hints: the broker ignores junk, and a flood
-//! does not slow it down for long.
+//! Tests hostile notifications, which every login of the database can send to the brokers' channel. Notifications are hints:
+//! the broker ignores junk, and a flood does not slow it down for long.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
     .map(str::to_owned)
     .to_vec();
     for broker in brokers {
-        // Forged notifications that the held job was cancelled, although it is still leased.
+        // Adds forged notifications that a job was cancelled, although it is still leased.
         junk.push(format!("c {broker} 0 {}", held.id));
         junk.push(format!("c {broker} 1 {},1,0,-1,{}", held.id, i64::MAX));
     }
@@ -89,7 +89,7 @@ async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
     assert_eq!(worker.ack(&held).status().await, SettleStatus::Ok, "a forged notification ended the lease");
 }
 
-/// Number of sweeps of a broker.
+/// Number of sweeps that a broker has done, from its metrics.
 async fn sweeps(broker: &TestBroker) -> u32 {
     let metrics = broker.metrics().await;
     let count = metrics.lines().find_map(|line| line.strip_prefix("howdah_sweeps_total "));
@@ -108,8 +108,8 @@ async fn a_flood_that_asks_for_sweeps_causes_one_more_in_an_interval() {
             client.batch_execute(flood).await.expect("flood");
         }
     }
-    // Notifications cause at most one early sweep per interval, besides the scheduled one. So eight sweeps take more than three
-    // intervals.
+    // Besides the scheduled sweep, notifications cause at most one early sweep per interval. So eight sweeps take more than
+    // three intervals.
     assert!(begun.elapsed() > interval * 3, "{:?}", begun.elapsed());
 }
 
@@ -118,7 +118,7 @@ async fn a_full_queue_of_notifications_fails_no_call() {
     postgres_programs().await;
     let major = Binaries::find(None).expect("the Postgres of this run").major();
     if major < 17 {
-        // Before Postgres 17, the size of the queue is fixed (8 GB), which is too large for the test.
+        // Before Postgres 17, the size of the notification queue is fixed (8 GB), which is too large for the test.
         eprintln!("left out: Postgres {major} has no max_notify_queue_pages");
         return;
     }
@@ -131,7 +131,7 @@ async fn a_full_queue_of_notifications_fails_no_call() {
     let mut worker = broker.worker("t").window(3).await;
     let ids = broker.enqueue_all(["t"; 3]).await;
     let jobs = worker.take(3).await;
-    // Postgres keeps notifications until every listener has read them. A listener in an open transaction never reads.
+    // Postgres keeps notifications until every listener has read them. A listener in an open transaction does not read.
     let other = TestDatabase { url: cluster.url("postgres") }.connect().await;
     other.batch_execute("LISTEN x; BEGIN").await.expect("a listener");
     let flood = TestDatabase { url: cluster.url("postgres") }.connect().await;

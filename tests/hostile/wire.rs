@@ -1,4 +1,4 @@
-//! Bytes that are no messages, oversized messages, unknown calls.
+//! Tests bytes that are not messages, oversized messages, and unknown calls.
 
 use howdah_proto::v1::{
     EnqueueJobsRequest, SettleStatus, StreamEnqueueRequest, Subscribe, WorkRequest, WorkResponse, work_request,
@@ -25,12 +25,13 @@ async fn random_bytes_are_answered_by_every_method_and_store_nothing() {
     for round in 0..40 {
         let mut bytes = vec![0; random.random_range(1..2_000)];
         random.fill_bytes(&mut bytes);
-        // Half of the messages begin like a valid one: the tag of field 1 and a length, followed by junk.
+        // Half of the messages begin like a valid message, with the tag of field 1 and a length, and continue with
+        // junk.
         if round % 2 == 0 {
             bytes.splice(0..0, [0x0a, bytes.len().min(127) as u8]);
         }
         for path in CALLS {
-            // The code of the error depends on where the decoder fails. The broker must neither panic nor hang.
+            // The error code depends on where the decoder fails. The broker must neither panic nor hang.
             if let Err(status) = raw::call(&channel, path, bytes.clone()).await {
                 let expected = [Code::Internal, Code::InvalidArgument, Code::NotFound];
                 assert!(expected.contains(&status.code()), "{path}: {status:?}");
@@ -61,7 +62,7 @@ async fn a_message_cut_off_or_altered_anywhere_stores_nothing_of_it() {
         let status = refused(raw::call(&channel, CALLS[0], whole[..length].to_vec())).await;
         assert!([Code::Internal, Code::InvalidArgument].contains(&status.code()), "{length}: {status:?}");
         let messages = tokio_stream::iter([Bytes::from(whole[..length].to_vec())]);
-        // An empty message is a valid pipeline request and gets an answer. An invalid message ends the stream.
+        // An empty message is a valid request of a pipeline and gets an answer. An invalid message ends the stream.
         let ended = raw::stream_end(&channel, STREAM_ENQUEUE, messages).await;
         assert_eq!(ended.is_ok(), length == 0, "{length}: {ended:?}");
     }
@@ -82,11 +83,12 @@ async fn bodies_that_are_not_framed_as_grpc_has_it_are_refused() {
     };
     let gzip = ("grpc-encoding", "gzip");
     let cases = [
-        // An invalid flag; compressed without an encoding; the encoding without compression.
+        // Cases: an invalid compression flag; a compressed message without an encoding header; an encoding header
+        // without compression.
         (vec![grpc], body(7, 4, "junk"), Code::Internal),
         (vec![grpc], body(1, 4, "junk"), Code::Internal),
         (vec![grpc, gzip], body(1, 4, "junk"), Code::Internal),
-        // A message shorter than its length, an incomplete prefix, no message, and a length of 2 GB.
+        // Cases: a message shorter than its length prefix, an incomplete prefix, no message, and a length of 2 GB.
         (vec![grpc], body(0, 100, "short"), Code::Internal),
         (vec![grpc], "\0\0\0".into(), Code::Internal),
         (vec![grpc], String::new(), Code::Internal),
@@ -139,7 +141,7 @@ async fn calls_that_do_not_exist_are_unimplemented() {
     assert_serves(&broker.grpc).await;
 }
 
-/// The next message other than a ping.
+/// Returns the next message on the stream, skipping pings.
 async fn next(stream: &mut Streaming<WorkResponse>) -> Option<work_response::Message> {
     soon("a message", async {
         loop {

@@ -1,4 +1,4 @@
-//! The row of a broker, on which its leases depend, stays locked for longer than its lease.
+//! Tests a broker whose row in `howdah.broker`, on which its leases depend, stays locked for longer than its lease.
 
 use howdah_proto::v1::LeasedJob;
 use howdah_server::config::Config;
@@ -7,17 +7,17 @@ use rustix::process::Signal;
 use super::Open;
 use crate::support::*;
 
-/// A broker lease of 10 s: long enough for a slow machine, and short enough that the test can wait for its expiry.
+/// Sets a broker lease of 10 s: long enough for a slow machine, and short enough that the test can wait for its expiry.
 fn quick(config: &mut Config) {
     (config.broker_lease, config.renew_interval) = (secs(10), secs(1));
 }
 
-/// The id of the only broker with this name.
+/// Returns the id of the only broker with this name.
 async fn number(broker: &TestBroker, name: &str) -> i64 {
     broker.count(&format!("SELECT id::bigint FROM howdah.broker WHERE name = '{name}'")).await
 }
 
-/// Asserts that the jobs are leased and in their first attempt.
+/// Asserts that the jobs are still leased and in their first attempt.
 async fn assert_held_once(broker: &TestBroker, jobs: &[LeasedJob]) {
     let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
     let sql = format!("SELECT count(*) FROM howdah.leased WHERE attempt = 1 AND id IN ({})", ids.join(","));
@@ -42,7 +42,7 @@ async fn a_broker_whose_row_is_locked_goes_on_and_loses_none_of_its_jobs() {
     let open = Open::after(&a.database, "psql", &sql).await;
     let expired = format!("SELECT expires <= now() FROM howdah.broker WHERE id = {number}");
     a.until("the expiry of the broker's row", &expired).await;
-    // Inserts the row of a dead broker. When it is deleted, the second broker has rescued leases at least once.
+    // Inserts the row of a dead broker. When the row is deleted, the second broker has run its rescue at least once.
     a.sql("INSERT INTO howdah.broker (id, name, expires) VALUES (-1, 'gone', now())").await;
     b.until(
         "the deletion of the row of the broker gone",
@@ -98,6 +98,7 @@ async fn the_log_says_who_has_locked_the_row_of_the_broker() {
     let holder = format!("locked by backend {} (\"psql\")", open.pid);
     let has_line = |line: &str, who: &str| log.lines().any(|l| l.contains(line) && l.replace('\\', "").contains(who));
     assert!(has_line("renewing the broker's lease failed; trying again", &holder), "{log}");
-    // The line need not name the holder of the lock, because the renewal may time out before the broker finds it.
+    // The log line need not name the holder of the lock, because the renewal may time out before the broker finds the
+    // holder.
     assert!(has_line("the row of this broker stays locked", ""), "{log}");
 }

@@ -1,4 +1,4 @@
-//! Claims and sessions, while rows that they need are locked.
+//! Tests claims and sessions while rows that they need are locked.
 
 use howdah_proto::v1::{CancelReason, TaskTypeSettings};
 use howdah_server::config::Config;
@@ -15,7 +15,7 @@ async fn a_locked_limit_of_a_type_holds_up_no_other_type() {
     let of_limited = "SELECT id FROM howdah.task_type WHERE name = 'limited'";
     let inserted = format!("INSERT INTO howdah.limit_state (type_id, limit_key) VALUES (({of_limited}), '')");
     let locked = format!("SELECT FROM howdah.limit_state WHERE type_id = ({of_limited}) FOR UPDATE");
-    // Inserts the row of the limit in the open transaction, so that a claim that inserts the same row waits.
+    // The open transaction inserts the row of the limit, so a claim that inserts the same row waits.
     let open = Open::after(&broker.database, "psql", &inserted).await;
     let mut worker = broker.worker("limited").window(5).and("other").and("free").await;
     others_go_on(&broker, &mut worker, open).await;
@@ -23,7 +23,8 @@ async fn a_locked_limit_of_a_type_holds_up_no_other_type() {
     others_go_on(&broker, &mut worker, open).await;
 }
 
-/// While the transaction is open, jobs of the locked type wait and others run; the job runs after the commit.
+/// Asserts that jobs of the locked type wait while the transaction is open, and that jobs of other types run. After the
+/// commit, the waiting job must run.
 async fn others_go_on(broker: &TestBroker, worker: &mut Worker, open: Open) {
     let held_up = broker.enqueue("limited").await;
     for _ in 0..10 {
@@ -40,7 +41,7 @@ async fn others_go_on(broker: &TestBroker, worker: &mut Worker, open: Open) {
     worker.ack(&job).await;
 }
 
-/// Grace time and lease that do not expire during a test.
+/// Sets a grace time and a broker lease that do not expire during a test.
 fn without_expiry(config: &mut Config) {
     (config.session_grace, config.broker_lease) = (HOUR, HOUR);
 }
@@ -60,11 +61,11 @@ async fn a_worker_resumes_at_another_broker_though_one_of_its_leases_is_locked()
     b.enqueue("t").await;
     let third = worker.next().await;
     worker.ack(&jobs[1]).await;
-    // The adoption by the second broker waits for the lock before the first broker does.
+    // Waits until the second broker's adoption of the lease waits for the lock, ahead of the first broker.
     b.database.until_blocked().await;
     open.roll_back().await;
     b.until("the adoption", "SELECT count(DISTINCT broker_id) = 1 FROM howdah.leased").await;
-    // The first broker must release nothing when it stops, because the second one holds the lease.
+    // When it stops, the first broker must release nothing, because the second broker holds the lease.
     a.stop().await;
     worker.ack(&jobs[0]).await;
     worker.ack(&third).await;

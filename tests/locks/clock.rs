@@ -1,4 +1,4 @@
-//! Background tasks and calls of operators, while some of the jobs are locked.
+//! Tests background tasks, and calls of operators, while some of the jobs are locked.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use tonic::Code;
 use super::Open;
 use crate::support::*;
 
-/// Timeout of calls for Postgres, long enough that a broker finds the holder of a lock before it answers.
+/// Time that calls wait for Postgres, long enough that a broker finds the holder of a lock before it answers.
 const CALL: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn scheduled_jobs_become_ready_though_one_of_them_is_locked() {
-    // Both jobs become due and one is locked while no broker runs that could make them ready.
+    // No broker runs while both jobs become due and one of them is locked, because a broker could make the job ready
+    // before the lock.
     let broker = TestBroker::start().await;
     let [locked, other] = [broker.enqueue("t").delay(HOUR).await, broker.enqueue("t").delay(HOUR).await];
     let database = broker.database.clone();
@@ -32,7 +33,8 @@ async fn scheduled_jobs_become_ready_though_one_of_them_is_locked() {
 
 #[tokio::test]
 async fn scheduled_jobs_become_ready_though_the_limit_key_of_one_of_them_is_locked() {
-    // The jobs become due and the key is locked while no broker runs that could make them ready.
+    // No broker runs while the jobs become due and the limit key is locked, because a broker could make the jobs ready
+    // before the lock.
     let broker = TestBroker::start().await;
     broker.set("t", TaskTypeSettings { key_max_running: 1, ..TaskTypeSettings::default() }).await;
     let locked = broker.enqueue("t").limit_key("locked").delay(HOUR).await;
@@ -60,7 +62,7 @@ async fn jobs_expire_though_one_of_them_is_locked() {
     broker.sql("UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}'").await;
     let sql = format!("SELECT FROM howdah.ready WHERE id = {locked} FOR UPDATE");
     let open = Open::after(&broker.database, "psql", &sql).await;
-    // Makes the check of expired jobs due now.
+    // Makes the check for expired jobs due now.
     broker.sql("UPDATE howdah.expiry SET expire_at = now()").await;
     broker.until_state(other, JobState::Expired).await;
     assert_eq!(broker.state(locked).await, JobState::Ready);

@@ -1,4 +1,4 @@
-//! Enqueueing jobs whose keys are locked by an open transaction.
+//! Tests enqueueing jobs whose keys are locked by an open transaction.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::*;
 
 const ENQUEUE: &str = "SELECT howdah.enqueue('t', 'theirs', key => 'k')";
 
-/// An existing type, and a transaction that has enqueued a job of it with a key.
+/// Creates a task type, and opens a transaction that has enqueued a job of the type with a key.
 async fn start() -> (TestBroker, Open) {
     start_with(|_| {}).await
 }
@@ -50,7 +50,7 @@ async fn jobs_in_one_batch_with_a_locked_key_are_stored_without_it() {
     let (broker, open) = start_with(|c| c.database_timeout = PATIENCE).await;
     let keys = |prefix: &str| (0..40).map(|n| format!("{prefix}-{n}")).collect::<Vec<_>>();
     let locked = tokio::spawn(broker.enqueue("t").key("k").outcome());
-    // Enqueues all jobs at once, so that many of them share a batch with the job whose key is locked.
+    // Enqueues all jobs concurrently, so that many of them share a batch with the job whose key is locked.
     join_all(keys("a").iter().map(|key| broker.enqueue("t").key(key).outcome())).await;
     join_all(keys("b").iter().map(|key| broker.enqueue("t").key(key).policy(KeyPolicy::Replace).outcome())).await;
     assert!(!locked.is_finished());
@@ -99,8 +99,8 @@ async fn who_has_a_deadline_of_its_own_is_told_before_it() {
         let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
         request.set_timeout(Duration::from_secs(4));
         let status = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect_err("a refusal");
-        // The client also enforces the deadline. On a slow machine it may give up before the answer arrives; then the test
-        // tries again.
+        // The client also enforces the deadline. On a slow machine it may give up before the response arrives, and the test
+        // then tries again.
         if status.code() == Code::Cancelled {
             return false;
         }

@@ -1,4 +1,4 @@
-//! For every lock that an open transaction can hold: operations that do not need it continue.
+//! Tests every lock that an open transaction can hold: operations that do not need the locked rows or tables continue.
 
 use std::{
     future::IntoFuture,
@@ -13,12 +13,12 @@ use tonic::Code;
 use super::Open;
 use crate::support::*;
 
-/// Shortens the broker lease to 5 s, because a broker rescues jobs only after it has renewed its own lease for that time.
+/// Shortens the broker lease to 5 s, because a broker rescues jobs only after it has renewed its own row for that time.
 pub(crate) fn rescues_soon(config: &mut Config) {
     (config.broker_lease, config.renew_interval) = (secs(5), secs(1));
 }
 
-/// Jobs in several states, for transactions to lock.
+/// Jobs in several states, which transactions of the tests lock.
 pub(crate) struct Jobs {
     leased: Vec<LeasedJob>,
     ready: i64,
@@ -37,7 +37,8 @@ pub(crate) async fn jobs(broker: &TestBroker) -> Jobs {
     Jobs { leased, ready, _worker: worker }
 }
 
-/// Every table of the schema, including future ones. Rows of a partitioned table are locked in the partition.
+/// Returns every table of the schema, including tables of later releases. A partitioned table stands for its
+/// partitions.
 pub(crate) async fn tables(broker: &TestBroker) -> Vec<String> {
     let sql = "SELECT c.oid::regclass::text FROM pg_class c
                WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1";
@@ -46,7 +47,7 @@ pub(crate) async fn tables(broker: &TestBroker) -> Vec<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// Statements that each acquire a lock.
+/// Returns statements that each acquire another lock.
 pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
     let tables = tables(broker).await;
     let (id, token) = (jobs.leased[0].id, jobs.leased[0].token);
@@ -67,7 +68,7 @@ pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
     // The operations do not write to these tables, so the tables can be locked as a whole.
     let unwritten = ["fair_share", "settings", "limit_change", "history_pruned"];
     all.extend(unwritten.map(|table| format!("LOCK TABLE howdah.{table} IN SHARE MODE")));
-    // Takes the locks that pg_dump takes.
+    // Takes the same locks as pg_dump.
     all.push(format!(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; LOCK TABLE {} IN ACCESS SHARE MODE; TABLE howdah.ready",
         tables.join(", ")
@@ -75,7 +76,7 @@ pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
     all
 }
 
-/// The time of each operation.
+/// The time that each operation took.
 #[derive(Default)]
 pub(crate) struct Times(pub(crate) Vec<(&'static str, Duration)>);
 
@@ -88,7 +89,8 @@ impl Times {
     }
 }
 
-/// Runs every operation of a broker, each on a separate task type, all concurrently. Waiting for the next sweep is not timed.
+/// Runs every operation of a broker, each on a separate task type, all concurrently. Times do not include the wait for the next
+/// sweep.
 pub(crate) async fn everything(broker: &TestBroker, name: &str) -> Times {
     let [plain, delayed, keyed, pulled, retried, moved, timed, planned, lost] =
         ["plain", "delayed", "keyed", "pulled", "retried", "moved", "timed", "planned", "lost"]
@@ -195,11 +197,11 @@ async fn fired(broker: &TestBroker, name: &str) {
     assert!(soon("an answer", client.delete_schedule(name)).await.expect("delete"));
 }
 
-/// Leases a job to a broker that is dead, and waits until a worker of this broker gets the job.
+/// Leases a job to a dead broker, and waits until this broker has rescued the job and delivered it to a worker.
 async fn rescued(broker: &TestBroker, name: &str) {
     let id = broker.enqueue(name).await;
     assert_eq!(broker.pull(name).lease(HOUR).await[0].id, id);
-    // Gives the lease to another broker, whose row has expired.
+    // Assigns the lease to another broker, whose row has expired.
     let lose = "UPDATE howdah.leased SET deadline = NULL, broker_id = nextval('howdah.broker_id')";
     broker.sql(&format!("{lose} WHERE id = {id}")).await;
     let gone = "INSERT INTO howdah.broker (id, name, expires) SELECT broker_id, 'gone', now() FROM howdah.leased";

@@ -1,4 +1,4 @@
-//! Calls that change settings, schedules and tokens, while these rows are locked.
+//! Tests calls that change settings, schedules and tokens, while another transaction locks the rows that they change.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1;

@@ -1,11 +1,11 @@
-//! Settling jobs that an open transaction has locked.
+//! Tests settling jobs that an open transaction has locked.
 
 use howdah_proto::v1::{CancelReason, JobState, LeasedJob, SettleStatus};
 
 use super::Open;
 use crate::support::*;
 
-/// A worker with this many jobs, and an open transaction that has changed the first of them.
+/// Connects a worker that takes `jobs` jobs, and opens a transaction that has changed the first of them.
 async fn start(jobs: usize) -> (TestBroker, Worker, Vec<LeasedJob>, Open) {
     start_with(jobs, |_| {}).await
 }
@@ -154,7 +154,7 @@ async fn attempts_time_out_though_one_of_them_is_locked() {
     }
     let mut worker = broker.worker("t").window(2).await;
     let jobs = worker.take(2).await;
-    // With this lock, the deadline of the lease can be updated, and its row cannot be deleted.
+    // With this lock, other transactions can update the deadline of the lease, but cannot delete its row.
     let sql = format!("SELECT FROM howdah.leased WHERE id = {} FOR KEY SHARE", jobs[0].id);
     let open = Open::after(&broker.database, "psql", &sql).await;
     broker.sql("UPDATE howdah.leased SET deadline = now()").await;

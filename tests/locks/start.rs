@@ -1,10 +1,10 @@
-//! A broker starts while other transactions hold locks that it needs.
+//! Tests the start of a broker while other transactions hold locks that it needs.
 
 use howdah_cli::postgres::Cluster;
 
 use crate::support::*;
 
-/// Waits for a statement that started after this time and waits for a lock; returns its start time.
+/// Waits until a statement that started after this time waits for a lock. Returns the start time of the statement.
 async fn until_one_waits(database: &TestDatabase, after: &str) -> String {
     let waits = format!(
         "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query_start > '{after}'"
@@ -22,7 +22,7 @@ async fn until_one_waits(database: &TestDatabase, after: &str) -> String {
 
 #[tokio::test]
 async fn a_broker_starts_though_the_commit_of_a_notification_in_another_database_takes_a_while() {
-    // A synchronous commit waits for a standby that does not exist. With fsync off, Postgres would not wait.
+    // With a missing synchronous standby, a synchronous commit waits forever. With fsync off, Postgres would not wait.
     let mut config = cluster_config();
     config.fsync = true;
     config.settings.push(("synchronous_standby_names".into(), "nobody".into()));

@@ -1,6 +1,7 @@
-//! Compares the output that a page shows with the actual output. Times and durations may differ; all else must be equal.
+//! Compares the output that a documentation page shows with the actual output. Times and durations may differ; all else must be
+//! equal.
 
-/// Succeeds if both are equal; the error shows where they begin to differ.
+/// Succeeds if the shown and the actual output are equal. The error shows where they begin to differ.
 pub(super) fn same(shown: &str, came: &str) -> Result<(), String> {
     if shown.trim().is_empty() {
         return Ok(());
@@ -34,22 +35,22 @@ fn excerpt(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// The words, each separated by one space, with `<time>` in place of every duration and point in time.
+/// Returns the words of a text, separated by one space, with `<time>` in place of every duration and point in time.
 fn normal(text: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for line in text.lines() {
-        // Ignores the holder of the oldest snapshot and the numbers of dead rows and history: they depend on vacuum and on the
-        // time of day.
+        // Ignores the holder of the oldest snapshot, and the numbers of dead rows and history rows, because they depend on
+        // vacuum and on the time of day.
         let line = if line.starts_with("oldest snapshot") { "oldest snapshot <holder>" } else { line };
         let vague = line.starts_with("dead rows") || line.starts_with("history");
         for word in line.split_whitespace() {
-            // Shortens the line below a table's heading, because its length depends on values such as times.
+            // Shortens the rule below a table's heading, because its length depends on values such as times.
             let is_rule = word.len() > 3 && word.bytes().all(|b| b == b'-' || b == b'+');
             let word = if is_rule { "---" } else { word };
             let bare = word.trim_matches(['(', ')', ',', '"']);
             let word = if is_time(bare) { word.replace(bare, "<time>") } else { word.to_owned() };
             let word = if vague && bare.bytes().all(|b| b.is_ascii_digit()) { word.replace(bare, "<n>") } else { word };
-            // Two durations in a row, such as `1h 5m`, count as one.
+            // Counts two durations in a row, such as `1h 5m`, as one.
             match words.last_mut() {
                 Some(last) if last.ends_with("<time>") && word.starts_with("<time>") => last.push_str(&word[6..]),
                 _ => words.push(word),
@@ -59,7 +60,7 @@ fn normal(text: &str) -> String {
     words.join(" ")
 }
 
-/// Recognizes `109ms`, `1.5s`, `0m10.028s`, `2026-11-22T18:14:09.823Z`.
+/// Whether a word is a time or a duration, such as `109ms`, `1.5s`, `0m10.028s`, `2026-11-22T18:14:09.823Z`.
 fn is_time(word: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let duration =

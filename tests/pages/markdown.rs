@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The language of a block.
+/// The language of a code block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     Shell,
@@ -16,12 +16,12 @@ pub(super) enum Language {
 /// A block of code.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Line number of its first line.
+    /// Line number of the block's first line in the page.
     pub(super) line: usize,
     pub(super) language: Language,
-    /// Whether the test runs it.
+    /// Whether the test runs the block.
     pub(super) run: bool,
-    /// Whether commands follow a prompt, with output between them.
+    /// Whether the block shows a terminal: commands after a prompt, with output between them.
     console: bool,
     text: String,
 }
@@ -33,12 +33,12 @@ pub(super) struct Step {
     pub(super) shown: String,
 }
 
-/// The blocks of a page, in order.
+/// Returns the code blocks of a page, in order.
 pub(super) fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = page.lines().enumerate();
     while let Some((number, line)) = lines.next() {
-        // A block in a list is indented.
+        // A code block inside a list is indented.
         let indent = line.len() - line.trim_start().len();
         let (info, end) = match line.trim() {
             "<!-- run" => ("sh", "-->"),
@@ -65,7 +65,7 @@ pub(super) fn blocks(page: &str) -> Vec<Block> {
 }
 
 impl Block {
-    /// The commands of the block; a block of SQL is one command.
+    /// Returns the commands of the block. A block of SQL is one command.
     pub(super) fn steps(&self) -> Vec<Step> {
         if self.language != Language::Shell {
             return vec![Step { command: self.text.clone(), shown: String::new() }];
@@ -99,7 +99,7 @@ impl Block {
     }
 }
 
-/// Whether bash parses the command without waiting for another line.
+/// Whether bash can parse the command without waiting for another line.
 fn is_whole(command: &str) -> bool {
     if command.trim_end_matches('\n').ends_with('\\') {
         return false;
@@ -109,7 +109,7 @@ fn is_whole(command: &str) -> bool {
     let mut bash = bash.spawn().expect("bash");
     bash.stdin.take().expect("stdin").write_all(command.as_bytes()).expect("write");
     let output = bash.wait_with_output().expect("bash");
-    // For an unfinished here-document, bash only prints a warning.
+    // For an unfinished here-document, bash exits successfully and only prints a warning.
     output.status.success() && output.stderr.is_empty()
 }
 

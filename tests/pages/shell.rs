@@ -1,4 +1,4 @@
-//! One bash process per page, in a separate directory, with this build's `howdah` first in its PATH.
+//! Runs one bash process per documentation page, in a separate directory, with this build's `howdah` first in its PATH.
 
 use std::{
     fs,
@@ -17,10 +17,10 @@ use tokio::{
 use super::{markdown::Block, root};
 use crate::support::*;
 
-/// Replaces `cargo run`, which would rebuild the program.
+/// Script that replaces `cargo run`, which would rebuild the program.
 const CARGO: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec howdah \"$@\"\n";
 
-/// Result of a command.
+/// Exit status and output of a command.
 pub(super) struct Came {
     pub(super) status: i32,
     pub(super) output: String,
@@ -33,14 +33,14 @@ pub(super) struct Shell {
     answers: Lines<BufReader<ChildStdout>>,
     outputs: usize,
     directory: TempDir,
-    /// Pairs of an address that the page shows and the address used here.
+    /// Pairs of an address that the page shows and the address that this run uses.
     real: Vec<(String, String)>,
-    /// The broker for a page that does not start one.
+    /// A broker, if the page does not start one.
     _broker: Option<ServingProgram>,
 }
 
 impl Shell {
-    /// Starts the shell, and a broker if the page expects a running one.
+    /// Starts bash, and also a broker if the page expects a running one.
     pub(super) async fn start(blocks: &[Block]) -> Self {
         let directory = open_directory();
         let path = |name: &str| directory.path().join(name);
@@ -50,12 +50,13 @@ impl Shell {
         bash.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let inherited = std::env::var_os("PATH").unwrap_or_default();
         let first = [path("bin")].into_iter().chain(std::env::var_os("HOWDAH_PG_BIN").map(PathBuf::from));
-        // The directory of the tests' Postgres comes last, for a machine whose only psql was downloaded with Postgres.
+        // Adds the program directory of the tests' Postgres at the end of PATH, for machines whose only psql was
+        // downloaded with Postgres.
         let all = first.chain(std::env::split_paths(&inherited)).chain([postgres_programs().await]);
         let all = std::env::join_paths(all).expect("a path");
         bash.env("PATH", all).env("HOME", directory.path()).env("no_proxy", "*").env("PSQLRC", "/dev/null");
-        // Environment variables give the page's brokers free ports and a data directory, so the commands can run as they are
-        // shown.
+        // Gives the page's brokers free ports and a data directory by environment variables, so that commands can run as they
+        // are shown.
         bash.env("HOWDAH_LISTEN", "127.0.0.1:0").env("HOWDAH_HTTP", "127.0.0.1:0").env("HOWDAH_DATA_DIR", path("data"));
         let secret = path("secret");
         let mut real = vec![
@@ -63,7 +64,7 @@ impl Shell {
             ("/run/secrets/howdah".to_owned(), secret.display().to_string()),
         ];
         let mut broker = None;
-        // Pages with `howdah dev` need no database, because it starts Postgres itself.
+        // Pages with `howdah dev` need no database, because `howdah dev` starts Postgres itself.
         if !blocks.iter().any(|block| block.has(is_dev)) {
             let database = database().await;
             bash.env("DSN", &database.url).env("URL", &database.url);
@@ -82,7 +83,8 @@ impl Shell {
         Self { bash, group, input, answers, outputs: 0, directory, real, _broker: broker }
     }
 
-    /// Runs a command to its end. A broker, or a worker without an end, is left running; the call returns when the broker is ready.
+    /// Runs a command to its end. If the command is a broker, or a worker without an end, it keeps running, and the call
+    /// returns when the broker is ready.
     pub(super) async fn command(&mut self, command: &str) -> Came {
         let command = self.real(command);
         let (broker, worker) = (is_broker(&command), is_endless_worker(&command));
@@ -101,8 +103,8 @@ impl Shell {
         if broker {
             eventually("a ready broker", async || read().lines().any(|line| line.starts_with("ready "))).await;
         }
-        // Pages show only the `ready` line of a broker's output. For other commands, this leaves out lines about killed programs,
-        // which bash prints at unpredictable times.
+        // Pages show only the `ready` line of a broker's output. For other commands, the filter removes lines about killed
+        // programs, which bash prints at unpredictable times.
         let is_shown = |line: &&str| if broker { line.starts_with("ready ") } else { !is_obituary(line) };
         let output = read().lines().filter(is_shown).map(|line| format!("{line}\n")).collect();
         Came { status: status.parse().expect("a status"), output }
@@ -120,24 +122,24 @@ impl Shell {
         (input, output)
     }
 
-    /// Maps a shown text to its real value.
+    /// From now on, replaces a text that the page shows by its real value.
     pub(super) fn put(&mut self, shown: &str, real: &str) {
         self.real.push((shown.to_owned(), real.to_owned()));
     }
 
-    /// Runs statements with psql.
+    /// Runs SQL statements with psql.
     pub(super) async fn sql(&mut self, statements: &str) -> Came {
         let file = self.directory.path().join("block.sql");
         fs::write(&file, self.real(statements)).expect("a file");
         self.command(&format!("psql \"$DSN\" -qAtX -v ON_ERROR_STOP=1 -f '{}'", file.display())).await
     }
 
-    /// Replaces the addresses of the page with the real ones.
+    /// Replaces the addresses that the page shows by the real ones.
     pub(super) fn real(&self, text: &str) -> String {
         self.real.iter().fold(text.to_owned(), |text, (shown, real)| text.replace(shown, real))
     }
 
-    /// Learns the addresses of the page's broker by comparing the shown and the real `ready` line.
+    /// Learns the real addresses of the page's broker by comparing the shown and the actual `ready` line.
     pub(super) async fn learn(&mut self, shown: &str, came: &str) {
         let word = |line: &str, name: &str| {
             line.split_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned)
@@ -151,7 +153,7 @@ impl Shell {
         self.input.write_all(format!("export HOWDAH_SERVER={grpc}\n").as_bytes()).await.expect("bash");
     }
 
-    /// Stops all running programs: workers first, so that no broker waits for them to drain.
+    /// Stops all running programs: workers first, because brokers would wait for workers to drain.
     pub(super) async fn end(mut self) {
         let script = "[ -z \"$workers\" ] || kill -9 \"${workers[@]}\" || echo a worker has ended
                       [ -z \"$brokers\" ] || kill \"${brokers[@]}\" || echo a broker has ended
@@ -166,12 +168,13 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // Kills all remaining processes of the shell.
+        // Kills all remaining processes that bash started.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
 }
 
-/// Returns a program that the page uses and this machine lacks. (Postgres programs are downloaded together with Postgres.)
+/// Returns a program that the page uses and that is missing on this machine. (Postgres programs are downloaded together with
+/// Postgres.)
 pub(super) fn missing_program(blocks: &[Block]) -> Option<&'static str> {
     type IsUsed = fn(&str) -> bool;
     const USES: [(&str, IsUsed); 6] = [
@@ -188,7 +191,7 @@ pub(super) fn missing_program(blocks: &[Block]) -> Option<&'static str> {
     used.map(|(program, _)| *program).find(|program| !is_there(program))
 }
 
-/// Prepares the directory: the `howdah` program and the examples of the repository.
+/// Fills the page's directory with the `howdah` program and the examples of the repository.
 fn prepare(directory: &Path) {
     for name in ["bin", "output", "root"] {
         fs::create_dir(directory.join(name)).expect("a directory");
@@ -197,12 +200,12 @@ fn prepare(directory: &Path) {
     symlink(root().join("examples"), directory.join("root/examples")).expect("examples");
     let cargo = directory.join("bin/cargo");
     fs::write(&cargo, CARGO).expect("cargo");
-    // curl shows a progress meter when its output goes to a file.
+    // Silences curl, which shows a progress meter when its output goes to a file.
     fs::write(directory.join(".curlrc"), "silent\nshow-error\n").expect(".curlrc");
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("chmod");
 }
 
-/// The addresses in the pages, and the real addresses of this run.
+/// Pairs of an address in the pages and the real address of this run.
 fn addresses(grpc: &str, http: &str) -> [(String, String); 2] {
     [("127.0.0.1:7432".into(), grpc.into()), ("127.0.0.1:7433".into(), http.into())]
 }
@@ -212,7 +215,7 @@ fn has_words(command: &str, words: &[&str]) -> bool {
     all.windows(words.len()).any(|window| window == words)
 }
 
-/// Recognizes `bash: line 7: 4711 Killed …`.
+/// Whether a line is bash's message about a killed process, such as `bash: line 7: 4711 Killed …`.
 fn is_obituary(line: &str) -> bool {
     line.starts_with("bash: line ") && line.contains(" Killed ")
 }

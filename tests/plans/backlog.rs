@@ -1,11 +1,11 @@
-//! Deletion of old backlog samples: every broker asks once a minute, and one at a time deletes.
+//! Tests the deletion of old backlog samples: every broker tries once a minute, and only one at a time deletes.
 
 use howdah_server::store::{Purpose, Statement};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::support::database;
 
-/// Fills 90 days with 200,000 rows and analyzes the table. One row is too old.
+/// SQL that fills 90 days of samples with 200,000 rows and analyzes the table. One row is old enough to be deleted.
 const FILL: &str = "
     INSERT INTO howdah.task_type (name) SELECT 't' || i FROM generate_series(1, 100) i;
     INSERT INTO howdah.backlog SELECT t.id, 60, date_trunc('hour', now()) - h * interval '1 hour', 1, 1, 1, 1, 1
@@ -13,7 +13,7 @@ const FILL: &str = "
     INSERT INTO howdah.backlog SELECT min(id), 60, now() - interval '1 year', 1, 1, 1, 1, 1 FROM howdah.task_type;
     ANALYZE;";
 
-/// Runs the statement; returns its plan.
+/// Runs the statement that deletes old samples, and returns its plan.
 async fn run(client: &Client) -> String {
     let lines = client.simple_query("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE forget").await.expect("a plan");
     let lines = lines.iter().filter_map(|line| match line {
@@ -34,7 +34,8 @@ async fn a_broker_whose_turn_it_is_not_to_delete_samples_reads_none_and_another_
         let of_backlog = plan.lines().filter(|line| line.contains("Scan") && line.contains("on backlog"));
         of_backlog.filter(|line| !line.contains("backlog_sample")).map(str::to_owned).collect()
     };
-    // Postgres makes a custom plan for each of the first five executions, and may use a generic plan later. Both must be good.
+    // Postgres makes a custom plan for each of the first five executions, and may use a generic plan later. Both kinds of plan
+    // must be good.
     for execution in 0..7 {
         other.batch_execute("BEGIN; SELECT FROM howdah.backlog_sample FOR UPDATE").await.expect("a lock");
         let plan = run(&client).await;

@@ -1,4 +1,5 @@
-//! The plans of statements within functions, which EXPLAIN does not show: auto_explain sends them as notices.
+//! Tests the plans of statements within functions. EXPLAIN does not show these plans, so auto_explain sends them as
+//! notices.
 
 use std::{future::poll_fn, sync::mpsc};
 
@@ -7,7 +8,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::support::{TestDatabase, database};
 
-/// Tables with one row per job or per key. No statement may scan them as a whole. (Exception: for two seconds after a change of
+/// Tables with one row per job or per key. No statement may read a whole table. (Exception: for two seconds after a change of
 /// limits, `type_quota` reads all leases of the type.)
 const TABLES: [&str; 18] = [
     "bulk_change",
@@ -30,7 +31,8 @@ const TABLES: [&str; 18] = [
     "moved",
 ];
 
-/// Functions that brokers call, on connections with pinned plans, and the indexes that each must use; `a|b` means one of the two.
+/// Calls of functions that brokers make, on connections with pinned plans, and the indexes that each call must use; `a|b` means
+/// one of the two.
 const OF_BROKERS: &[(&str, &[&str])] = &[
     (
         "SELECT howdah.ack_coordinated('{30001, 30002, 30003, 30100}', '{30001, 30002, 30003, 30100}',
@@ -104,7 +106,8 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
     ("SELECT howdah.pause_limit_key(1, 'l200', now() + interval '1 h')", &["ready_by_limit_key"]),
 ];
 
-/// Functions that applications call, on connections with default planner settings. Brokers call the inner functions of these.
+/// Calls of functions that applications make, on connections with default planner settings. Brokers call the inner functions of
+/// these.
 const OF_APPLICATIONS: &[(&str, &[&str])] = &[
     (
         r#"SELECT howdah.enqueue_batch('[
@@ -141,8 +144,8 @@ const OF_APPLICATIONS: &[(&str, &[&str])] = &[
     ("SELECT howdah.reprioritize(17, 1), howdah.reprioritize(150017, 1)", &["ready_by_id", "waiting_pkey"]),
 ];
 
-/// Fills each table with 30,000 jobs, so that the planner could prefer sequential scans. The statistics still are of empty
-/// tables.
+/// SQL that fills each table with 30,000 jobs, so many that the planner could prefer sequential scans. The statistics still
+/// say that the tables are empty.
 const FILL: &str = r#"
     INSERT INTO howdah.task_type (id, name) OVERRIDING SYSTEM VALUE SELECT i, 't' || i FROM generate_series(1, 100) i;
     UPDATE howdah.task_type SET key_max_running = 5 WHERE id = 1;
@@ -176,7 +179,7 @@ const FILL: &str = r#"
     INSERT INTO howdah.request SELECT 'r' || i, '', '{}' FROM generate_series(1, 30000) i;
     SELECT setval('howdah.job_id', seqmin + 999999) FROM pg_sequence WHERE seqrelid = 'howdah.job_id'::regclass"#;
 
-/// A connection that returns the plan of every statement it runs.
+/// A connection that returns the plan of every statement that runs on it, also within functions.
 struct Explaining {
     client: Client,
     plans: mpsc::Receiver<String>,
@@ -206,7 +209,8 @@ impl Explaining {
         Self { client, plans }
     }
 
-    /// The plans of a call, which is rolled back. On an empty database the call may fail.
+    /// Makes a call in a transaction that is rolled back, and returns its plans. On an empty database the call may
+    /// fail.
     async fn plans(&self, call: &str, may_fail: bool) -> Vec<String> {
         self.client.batch_execute("BEGIN").await.expect("begin");
         if let Err(error) = self.client.batch_execute(call).await {
@@ -218,8 +222,8 @@ impl Explaining {
     }
 }
 
-/// The line of the plan that scans one of the tables sequentially and may return rows; None without such a line. Partitions
-/// have the table's name as prefix.
+/// Returns the line of the plan that scans one of `TABLES` sequentially and may return rows; `None` without such a line.
+/// Partitions have the table's name as prefix.
 fn scan(plan: &str) -> Option<&str> {
     plan.lines().find(|line| {
         let Some((_, scanned)) = line.split_once("Seq Scan on ") else { return false };
@@ -232,8 +236,8 @@ fn scan(plan: &str) -> Option<&str> {
     })
 }
 
-/// Whether the plans use an index. With stale statistics, Postgres 18 may use a primary key that does not begin with the id
-/// instead, which costs as much as the index on ids.
+/// Whether the plans use an index. With stale statistics, Postgres 18 may instead use a primary key that does not begin with
+/// the id, at the same cost.
 fn uses(plans: &str, index: &str, state: &str) -> bool {
     let is_used = |index: &str| plans.contains(&format!("using {index} on"));
     let instead = match index {
@@ -257,8 +261,8 @@ async fn check(database: &TestDatabase, state: &str, session: &str, calls: &[(&s
         for plan in &plans {
             assert_eq!(scan(plan), None, "{call} ({state}) scans:\n{plan}");
         }
-        // Does not check indexes on an empty database, where some statements are not reached, or with default settings, where
-        // the planner may prefer a bitmap scan.
+        // Does not check indexes on an empty database, where some statements are not reached. Also skips this check with
+        // default settings, where the planner may prefer a bitmap scan.
         let all = plans.join("\n");
         for index in indexes.iter().filter(|_| !is_empty && !session.is_empty()) {
             let is_used = index.split('|').any(|index| uses(&all, index, state));
@@ -295,7 +299,8 @@ async fn an_undo_reads_only_the_part_of_the_journal_that_it_puts_back() {
     }
 }
 
-/// Leaves out the empty database, where any scan is cheap: VACUUM or ANALYZE makes new plans before a table becomes large.
+/// The test leaves out the empty database, where any scan is cheap, because VACUUM or ANALYZE makes new plans before a table
+/// becomes large.
 #[tokio::test]
 async fn functions_that_applications_call_read_no_table_as_a_whole_when_the_planner_is_free() {
     let database = database().await;

@@ -1,4 +1,4 @@
-//! Passwords that change, limits on connections, connection strings that cannot work.
+//! Tests passwords that change, limits on connections, and connection strings that cannot work.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -7,7 +7,7 @@ use howdah_proto::v1::JobState;
 
 use super::*;
 
-/// A Postgres with a database `app`, where the role `guarded` needs its password, which is `first`.
+/// Starts a Postgres with a database `app`, in which the role `guarded` needs a password. The password is `first`.
 pub(crate) async fn password_cluster() -> (Cluster, TestDatabase, tempfile::TempDir) {
     let directory = open_directory();
     let hba = directory.path().join("hba.conf");
@@ -42,7 +42,7 @@ async fn a_password_that_is_changed_in_its_file_is_read_again() {
     .await;
     let (ready, body) = readyz(&broker).await;
     assert!(!ready && body.contains("28P01"), "{body}");
-    // An invalid file does not replace the old URL.
+    // A file with an invalid URL does not replace the old URL.
     std::fs::write(&file, "postgres://").expect("write");
     std::fs::write(&file, url("second")).expect("write");
     eventually("an accepted enqueue", async || broker.enqueue("t").answer().await.is_ok()).await;
@@ -98,7 +98,7 @@ async fn a_start_with_a_connection_string_that_cannot_work_ends_at_once_and_name
         (format!("{}&requirepeer=postgres", database.url), "requirepeer"),
     ];
     for (url, problem) in wrong {
-        // The program must fail at once, and not after this timeout, for which the test does not wait.
+        // The timeout is so long that waiting for it would fail the test. The program must fail at once.
         let args = ["serve", "--database-url", &url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         let (status, _, err) = run(&[&args[..], &["--set", "database_timeout=10m"]].concat(), b"").await;
         assert!(status.code() == Some(2) && err.contains(problem), "{problem}: {status} {err}");
@@ -133,14 +133,14 @@ async fn a_broker_works_with_the_few_connections_that_its_role_may_have() {
     let limit = empty.count(&format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'")).await;
     assert!(limit <= 3, "{limit}");
     broker.stop().await;
-    // Ends the connections of the stopped broker: in the test process they stay open until its runtime ends.
+    // Ends the connections of the stopped broker, which otherwise stay open until the runtime of the test process ends.
     empty.sql(&format!("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = '{role}'")).await;
     let (_, found, err) = run(&["doctor", "--database-url", &url, "--json"], b"").await;
     assert!(found.contains("role_connections") && found.contains("rolconnlimit"), "{found} {err}");
     empty.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
-/// The URL without its user, and with an option to append to.
+/// Returns the URL without its user. The URL ends with an option, so that callers can append further options.
 pub(crate) fn without_user(url: &str) -> String {
     let user = url.split("://").nth(1).and_then(|rest| rest.split_once('@')).map(|(user, _)| format!("{user}@"));
     let url = url.replacen(&user.unwrap_or_default(), "", 1);

@@ -1,8 +1,8 @@
-//! Timeouts that the role or the database sets for transactions.
+//! Tests timeouts that a role or database sets for transactions.
 
 use super::*;
 
-/// `transaction_timeout` came with Postgres 17.
+/// Whether Postgres has the setting `transaction_timeout`, which is new in Postgres 17.
 pub(crate) async fn knows_transaction_timeout(database: &TestDatabase) -> bool {
     let version = database.count("SELECT current_setting('server_version_num')::bigint").await;
     if version < 170_000 {
@@ -32,7 +32,7 @@ async fn a_transaction_timeout_of_the_database_ends_neither_a_wait_for_a_lock_no
     let transaction = holder.transaction().await.unwrap();
     transaction.execute("SELECT 1 FROM howdah.job_key FOR UPDATE", &[]).await.unwrap();
     let waiting = tokio::spawn(broker.enqueue("t").key("k").answer());
-    // Longer than the timeout.
+    // Holds the lock for longer than the transaction timeout.
     transaction.execute("SELECT pg_sleep(1)", &[]).await.unwrap();
     transaction.commit().await.unwrap();
     waiting.await.unwrap().expect("stored, or the job that has the key");

@@ -1,4 +1,4 @@
-//! Definitions of schedules: create, replace, read and refuse.
+//! Tests definitions of schedules: create, replace, read and refuse.
 
 use std::time::Duration;
 
@@ -138,7 +138,8 @@ async fn a_calendar_shows_its_next_ten_times_where_it_is_at_home() {
     let nightly = NewSchedule::new("c", NewJob::new("c"), Plan::cron("30 2 * * *", "Europe/Berlin"));
     let start = std::time::UNIX_EPOCH + Duration::from_secs(2_468_620_800);
     let made = client(&broker).await.create_schedule(nightly.start(start)).await.expect("create");
-    // The schedule starts on 24 March 2048. On Sunday the 29th, 02:30 does not exist in Berlin, so it fires at 03:00.
+    // The schedule starts on 24 March 2048. On Sunday the 29th, the time 02:30 does not exist in Berlin, so the
+    // schedule fires at 03:00.
     let times: Vec<i64> = made.next_times.iter().map(|time| time.seconds).collect();
     assert_eq!(times.len(), 10);
     let sql =
@@ -201,7 +202,7 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
     pass(&broker.database, "x", "1 hour").await;
     until_schedule(&broker.database, "x", "fired = 2 AND skipped = 0").await;
     assert_eq!(broker.count(options).await, 1);
-    // An absolute time or a key of a single job is invalid for a schedule.
+    // An absolute time, or a key of a single job, is invalid in the job template of a schedule.
     let at =
         || howdah_proto::v1::new_job::Expiry::ExpireAt(prost_types::Timestamp { seconds: 4_000_000_000, nanos: 0 });
     for (field, request) in [
@@ -231,7 +232,8 @@ async fn the_command_line_does_all_of_it() {
     schedule(&["create", "e", "tidy", "--every", "5m", "--jitter", "10s", "--drift", "end"]).await.unwrap();
     let list = schedule(&["list"]).await.unwrap();
     assert!(
-        list.contains("every 5m from the end of the last job, up to 10s late") && list.contains("30 2 * * *"),
+        list.contains("every 5m from the end of the last job, delayed at random by up to 10s")
+            && list.contains("30 2 * * *"),
         "{list}"
     );
     let updated = json(schedule(&["update", "n", "--cron", "0 4 * * *", "--json"]).await.unwrap());

@@ -1,4 +1,4 @@
-//! Overlap and catch-up policies of schedules.
+//! Tests overlap and catch-up policies of schedules.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{
@@ -19,7 +19,7 @@ async fn with_overlap_skip_a_planned_time_is_left_out_while_a_job_is_not_finishe
     let first = worker.next().await;
     pass(&broker.database, "s", "1 hour").await;
     until_schedule(&broker.database, "s", "skipped = 1").await;
-    // A failed job that waits for its next attempt counts as running.
+    // The schedule counts a failed job that waits for its next attempt as running.
     worker.nack(&first, "later").retry_after(HOUR).await;
     pass(&broker.database, "s", "1 hour").await;
     until_schedule(&broker.database, "s", "skipped = 2").await;
@@ -72,12 +72,12 @@ async fn with_drift_from_the_end_the_period_begins_when_the_job_has_ended() {
         )
     };
     until_schedule(&broker.database, "e", &from("history", "finished", job.id)).await;
-    // A dead job counts as ended, so the delay counts from its death.
+    // The schedule counts a dead job as ended, so the next planned time is an hour after the death.
     pass(&broker.database, "e", "1 hour").await;
     let job = worker.next().await;
     worker.nack(&job, "for good").no_retry().await;
     until_schedule(&broker.database, "e", &from("dead", "died", job.id)).await;
-    // A job without a row in history counts as ended when the broker notices that it is gone.
+    // The schedule counts a job without a row in history as ended when the broker notices that the job is gone.
     let settings = Some(TaskTypeSettings { history: 3, ..Default::default() });
     let request = UpdateTaskTypeRequest { task_type: "e".into(), settings };
     broker.task_types().update_task_type(request).await.expect("settings");
@@ -157,7 +157,7 @@ async fn run_now_enqueues_besides_the_plan_and_a_repeat_finds_the_same_job() {
     assert_eq!(number(&broker.database, "r", "extract(epoch FROM next_planned) * 1000000").await, before);
     let mut worker = broker.worker("r").await;
     assert_eq!([worker.next().await.id, worker.next().await.id], [first.id, second.id]);
-    // The job of a manual run counts as running, so the next planned time is skipped.
+    // The schedule counts the job of a manual run as running, so it skips the next planned time.
     client(&broker).await.resume_schedule("r").await.expect("resume");
     pass(&broker.database, "r", "1 hour").await;
     until_schedule(&broker.database, "r", "skipped = 1 AND fired = 2").await;

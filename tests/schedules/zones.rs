@@ -1,13 +1,13 @@
-//! Time zones whose rules change, or that a broker does not know.
+//! Tests time zones whose rules change, and time zones that a broker does not know.
 
 use std::path::Path;
 
 use super::*;
 
-/// Name of a time zone that exists nowhere else.
+/// Name of a time zone that exists only in this test.
 const ZONE: &str = "Test/Zone";
 
-/// Writes the zone's rules, in the format of RFC 9636: always this many minutes ahead of UTC.
+/// Writes the rules of the time zone, in the format of RFC 9636: always this many minutes ahead of UTC.
 fn write_rules(directory: &Path, minutes: i32) {
     let counts: [u32; 6] = [0, 0, 0, 0, 1, 4];
     let header = [b"TZif2".as_slice(), &[0; 15], &counts.map(u32::to_be_bytes).concat()].concat();
@@ -18,7 +18,7 @@ fn write_rules(directory: &Path, minutes: i32) {
     std::fs::write(file, [block.as_slice(), &block, rule.as_bytes()].concat()).expect("a file");
 }
 
-/// Starts a broker with this name and these zones, besides the bundled ones.
+/// Starts a broker with this name, which knows these time zones besides the bundled ones.
 async fn broker_with_zones(database: &TestDatabase, name: &str, zones: &Path) -> ServingProgram {
     let zones = zones.to_str().expect("a path").to_owned();
     Program::serve_with(database, &[("TZDIR", zones), ("HOWDAH_NAME", name.to_owned())]).await
@@ -59,8 +59,8 @@ async fn a_schedule_that_a_broker_cannot_plan_is_fired_by_another_one_in_time() 
         until_schedule(&database, "s", &format!("fired > {fired}")).await;
         assert_eq!(number(&database, "s", "(next_at > now() + interval '10 s')::integer").await, 0);
     }
-    // The broker that does not know the zone is now alone. It reports why the schedule does not fire, and keeps the planned
-    // time.
+    // Only the broker that does not know the time zone is left. It reports why the schedule does not fire, and keeps the
+    // planned time.
     knows.kill().await;
     let reported =
         "last_error LIKE 'broker \"lacks\": cron.time_zone%Test/Zone%' AND next_at < now() AND next_at = next_planned";

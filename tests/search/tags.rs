@@ -1,4 +1,4 @@
-//! Tags are stored by every way of enqueueing, stay with their job, and are found by an index.
+//! Tests that every way of enqueueing stores tags, and that tags stay with their job and are found by an index.
 
 use howdah_client::{NewJob as ClientJob, NewSchedule, Plan};
 use howdah_proto::v1::{
@@ -24,7 +24,7 @@ fn in_state(task_type: &str, tag: &str, state: JobState) -> SearchJobsRequest {
     SearchJobsRequest { state: state as i32, ..by_tag(task_type, tag) }
 }
 
-/// Ids from the rows of a statement.
+/// Runs a SQL statement and returns the ids in its rows.
 async fn sql_ids(broker: &TestBroker, sql: &str) -> Vec<i64> {
     let rows = broker.database.connect().await.query(sql, &[]).await.expect(sql);
     rows.iter().map(|row| row.get(0)).collect()
@@ -34,8 +34,8 @@ async fn sql_ids(broker: &TestBroker, sql: &str) -> Vec<i64> {
 async fn every_way_in_takes_tags_and_a_search_finds_them() {
     let broker = TestBroker::start_with(|config| config.http_enqueue = true).await;
     let job = || new_job("t", "x").tags(&["b", "a", "b"]);
-    // Enqueues tagged jobs: without other options, with a key, with a start time, beside a coordinated job, and
-    // repeated.
+    // Enqueues tagged jobs in several ways: without other options, with a key, with a start time, beside a coordinated
+    // job, and as a repeated request.
     let mut expected = vec![broker.enqueue(job()).await];
     expected.push(broker.enqueue(job().key("k")).await);
     expected.extend(
@@ -149,7 +149,7 @@ async fn a_job_is_found_by_its_tag_in_every_state_and_its_worker_sees_it() {
     assert_eq!(ids(&broker, by_tag("t", "tag")).await, of_any);
     assert_eq!(ids(&broker, by_tag("u", "tag")).await, [other_type], "each task type has its own tags");
     assert_eq!(ids(&broker, by_tag("nothing", "tag")).await, [0_i64; 0]);
-    // After a retry, the job has another state.
+    // After a retry, the job is found in its new state.
     assert_eq!(broker.retry(&[dead[1]]).await, [dead[1]]);
     assert_eq!(ids(&broker, in_state("t", "tag", JobState::Dead)).await, [dead[2]]);
     assert_eq!(ids(&broker, in_state("t", "tag", JobState::Ready)).await, [ready, dead[1]]);
@@ -173,7 +173,7 @@ async fn tags_go_with_their_job_through_stages_to_its_fallback_and_with_what_rep
     eventually("the job in its fallback", async || broker.job(id).await.task_type == "third").await;
     let found = page(&broker, by_tag("third", "way")).await.jobs;
     assert_eq!((found[0].id, found[0].tags[0].as_str()), (id, "way"));
-    // Fallbacks caused by a SQL worker and by a lost worker.
+    // Also tests a job that goes to its fallback type because a SQL worker fails it.
     let id = broker.enqueue(new_job("plain", "x").tags(&["way"]).max_attempts(1).fallback("third")).await;
     let mut worker = broker.worker("plain").await;
     let job = worker.next().await;
@@ -195,7 +195,7 @@ async fn tags_go_with_their_job_through_stages_to_its_fallback_and_with_what_rep
 #[tokio::test]
 async fn jobs_of_a_lost_worker_are_found_in_their_fallback() {
     let broker = TestBroker::start().await;
-    // A broker that rescues the leases of dead brokers soon.
+    // Starts a broker that rescues the leases of dead brokers soon.
     let quick = |c: &mut Config| {
         c.broker_lease = secs(2);
         c.renew_interval = millis(500);
@@ -204,7 +204,7 @@ async fn jobs_of_a_lost_worker_are_found_in_their_fallback() {
     let id = broker.enqueue(new_job("t", "x").tags(&["way"]).max_attempts(1).fallback("f")).await;
     let mut worker = broker.worker("t").await;
     worker.next().await;
-    // Simulates leases of another broker that was killed.
+    // Assigns the lease to an expired broker, as if its broker had been killed.
     let gone = "INSERT INTO howdah.broker (id, name, expires) VALUES (999999, 'gone', now() - interval '1 minute');
                 UPDATE howdah.leased SET broker_id = 999999";
     broker.sql(gone).await;
@@ -307,8 +307,8 @@ async fn a_search_ends_with_its_page_however_many_jobs_have_the_tag() {
     assert_eq!((first.scanned_count, first.estimated_count), (100, 10_000));
     let next = page(&broker, SearchJobsRequest { page_token: first.next_page_token, ..by_tag("t", "many") }).await;
     assert_eq!((next.jobs[0].id, next.scanned_count), (24_900, 200));
-    // A search skips index entries of jobs that are deleted or have another type or state now. The number of skipped entries
-    // per page is bounded.
+    // A search skips index entries of jobs that are deleted, or that now have another type or state. The number of skipped
+    // entries per page is bounded.
     for request in [by_tag("other", "many"), by_tag("t", "gone"), in_state("t", "many", JobState::Dead)] {
         let first = page(&broker, request.clone()).await;
         assert!(first.jobs.is_empty() && !first.next_page_token.is_empty());
@@ -335,7 +335,8 @@ async fn a_tag_is_not_found_when_the_history_of_its_job_is_gone_nor_of_a_type_th
     let job = worker.next().await;
     worker.ack(&job).await;
     assert_eq!(ids(&broker, by_tag("t", "a")).await, [stays, done]);
-    // Moves the tag entries to last month. Retention then keeps the tag of the unfinished job, in the partition of today.
+    // Moves the tag entries to last month. Retention then keeps the tag of the unfinished job, by moving it to the partition of
+    // today.
     let client = broker.database.connect().await;
     let day = "SELECT ((min(created) AT TIME ZONE 'UTC')::date - 30)::text FROM howdah.job_tag";
     let day: String = client.query_one(day, &[]).await.expect(day).get(0);

@@ -1,10 +1,10 @@
-//! The documented columns are those that exist.
+//! Tests that the documented columns are the columns that exist.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// The words in backticks at the beginning of each row of the first table below a heading.
+/// Returns the words in backticks at the beginning of each row of the first table below a heading.
 fn described(page: &str, heading: &str) -> BTreeSet<String> {
     let path = crate::support::root().join(page);
     let text = std::fs::read_to_string(path).expect(page);

@@ -1,4 +1,4 @@
-//! The SQL interface with psql and psycopg. (The other tests use tokio-postgres.)
+//! Tests the SQL interface with psql and psycopg. (The other tests use tokio-postgres.)
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use super::*;
 use crate::support::{python::environment, root};
 
-/// `psql` beside the server's programs, or from the PATH.
+/// Runs a script with the `psql` beside the server's programs, or from the PATH.
 fn psql(database: &TestDatabase, script: &str) -> Output {
     let beside = std::env::var_os("HOWDAH_PG_BIN").map(|bin| Path::new(&bin).join("psql")).filter(|psql| psql.exists());
     let mut command = Command::new(beside.unwrap_or_else(|| PathBuf::from("psql")));
@@ -47,7 +47,7 @@ async fn the_psycopg_example_of_the_docs_runs() {
         .batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, shipped boolean DEFAULT false)")
         .await
         .unwrap();
-    // Waits for the example without blocking this thread, on which the broker runs.
+    // Waits for the example without blocking this thread, because the broker runs on the same thread.
     let example = async |call: &str, args: Vec<String>| {
         let script = format!("{}\nimport sys\n{call}\n", documented());
         let mut command = tokio::process::Command::new(&python);
@@ -73,14 +73,15 @@ async fn the_psycopg_example_of_the_docs_runs() {
     );
 }
 
-/// The Python code of docs/reference/sql.md.
+/// Returns the Python code of docs/reference/sql.md.
 fn documented() -> String {
     let docs = fs::read_to_string(root().join("docs/reference/sql.md")).unwrap();
     let code = docs.split("```python\n").nth(1).expect("an example in Python");
     code.split("```").next().unwrap().to_owned()
 }
 
-/// A Python with psycopg: `HOWDAH_PYTHON_PSYCOPG`, or a virtual environment below `target/` that is created once.
+/// Returns a Python with psycopg: `HOWDAH_PYTHON_PSYCOPG`, or a virtual environment below `target/` that is created
+/// once.
 fn python() -> PathBuf {
     if let Some(program) = std::env::var_os("HOWDAH_PYTHON_PSYCOPG").filter(|value| !value.is_empty()) {
         return program.into();

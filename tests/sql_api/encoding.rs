@@ -1,4 +1,4 @@
-//! Databases with other encodings.
+//! Tests databases with encodings other than UTF-8.
 
 use crate::support::*;
 

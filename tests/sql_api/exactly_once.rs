@@ -1,4 +1,4 @@
-//! Writes and acks that commit in one transaction.
+//! Tests writes and acks that commit in one transaction.
 
 use rand::RngExt as _;
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
     client.batch_execute("CREATE TABLE done (job bigint); SELECT howdah.enqueue('t', 'x')").await.unwrap();
     let mut worker = broker.worker("t").await;
     let lost = worker.next().await;
-    // Releases the job, so that its first lease is lost, and takes it again with a new token.
+    // Releases the job, so that its first lease is lost, and receives the job again with a new token.
     worker.release(&lost).await;
     let job = worker.next().await;
     for (lease, ends) in [(&lost, "HW003"), (&job, "")] {
@@ -30,14 +30,15 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
         one::<String>(&client, "SELECT state || convert_from(result, 'UTF8') FROM howdah.job").await,
         "succeededr"
     );
-    // A second completion must fail: if it succeeded, its transaction would write a second time.
+    // Completing the job a second time must fail, because otherwise the transaction would write a second time.
     let again = format!("SELECT howdah.complete({}, {})", job.id, job.token);
     assert_eq!(refused(&client, &again).await.0.code(), "HW003");
-    // The ack only frees the worker's window: the broker treats it as a repeat of the outcome.
+    // The ack only frees the worker's window, because the broker treats it as a repeat of the outcome.
     worker.ack(&job).await;
 }
 
-/// Each job increments a counter. Workers vanish at random points: before the write, after it, and after the commit.
+/// Each job increments a counter. Workers are killed at random points: before the write, after it, and after the
+/// commit.
 #[tokio::test]
 async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed() {
     const JOBS: i64 = 300;
@@ -72,7 +73,7 @@ async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed(
     }
 }
 
-/// A worker that is killed about every tenth job and restarted.
+/// Runs a worker that is killed about every tenth job and restarted.
 async fn count_for_ever(grpc: &str, database: &TestDatabase) {
     loop {
         let mut worker = Worker::connect(grpc, "count", 3).await;
@@ -98,7 +99,7 @@ async fn count_for_ever(grpc: &str, database: &TestDatabase) {
             }
             worker.ack(&job).sent().await;
         }
-        // The worker ends: its stream and its database connection break, with the open transaction.
+        // The worker is killed: its stream and its database connection break, with the open transaction.
         worker.vanish();
     }
 }

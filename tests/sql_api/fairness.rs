@@ -1,23 +1,24 @@
-//! Fair keys by SQL: jobs enqueued one per call from many connections take turns like other jobs, and brokers are notified of them.
+//! Tests fair keys by SQL: jobs that many connections enqueue one per call are served round-robin like other jobs, and brokers
+//! are notified of them.
 
 use tokio_postgres::Client;
 
 use super::{one, without_polls};
 use crate::support::*;
 
-/// Enqueues one job for each of these keys, in this order.
+/// Enqueues one job for each of these fair keys, in this order.
 async fn enqueue(client: &Client, keys: &str) {
     for key in keys.chars() {
         client.query("SELECT howdah.enqueue('share', $1::text, fair_key => $1)", &[&key.to_string()]).await.unwrap();
     }
 }
 
-/// The keys of the ready jobs, in the order in which they run.
+/// Returns the fair keys of the ready jobs, in the order in which the jobs run.
 async fn order(client: &Client) -> String {
     one(client, "SELECT coalesce(string_agg(options ->> 'fair_key', '' ORDER BY rank, id), '') FROM howdah.ready").await
 }
 
-/// Runs the next jobs.
+/// Pulls and acks the next jobs.
 async fn run(broker: &TestBroker, jobs: i32) {
     let pulled = broker.pull("share").up_to(jobs).await;
     assert_eq!(pulled.len(), jobs as usize);
@@ -32,7 +33,7 @@ async fn keys_take_turns_whichever_way_their_jobs_come() {
     broker.enqueue_all(vec![new_job("share", "b").fair_key("b"); 2]).await;
     enqueue(&client, "cc").await;
     assert_eq!(order(&client).await, "abcabcaaaa");
-    // A new key starts at the current turn: neither at the first one nor behind all jobs.
+    // A job with a new fair key starts in the current round: neither in the first round nor behind all jobs.
     run(&broker, 6).await;
     enqueue(&client, "db").await;
     assert_eq!(order(&client).await, "adbaaa");
@@ -49,7 +50,7 @@ async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over()
     enqueue(&client, "b").await;
     assert_eq!(&order(&client).await[..2], "ab");
     run(&broker, 31).await;
-    // No job is ready, so all keys start at the current time. The turns of an hour ago do not matter.
+    // No job is ready, so all fair keys start at the current time, whatever their ranks of an hour ago were.
     let turns = "UPDATE howdah.fair_share SET last_rank = last_rank - 3600000000";
     client.batch_execute(turns).await.unwrap();
     enqueue(&client, "ab").await;
@@ -57,7 +58,8 @@ async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over()
     assert!(one::<bool>(&client, now).await);
 }
 
-/// Sets the hint that limits the search for the lowest rank (task type, rank, age in seconds), and enqueues a job of this key.
+/// Sets the hint (task type, rank, age in seconds) below which the search for the lowest rank does not look, and enqueues a job
+/// of this fair key.
 async fn enqueue_after_hint(client: &Client, key: char, of_type: &str, rank: &str, seconds_ago: i32) {
     let sql = format!(
         "SELECT setval(format('howdah.fair_floor_%s', t.id & 7)::regclass,
@@ -75,7 +77,7 @@ async fn a_hint_that_is_wrong_puts_a_key_behind_what_is_below_it_for_two_seconds
     let client = database.connect().await;
     enqueue(&client, "aaaa").await;
     let third = "(SELECT rank FROM howdah.ready ORDER BY rank OFFSET 2 LIMIT 1)";
-    // A recent hint that is too high: the new key comes after two turns of a.
+    // A recent hint that is too high: the job with the new fair key comes after two more jobs of a.
     enqueue_after_hint(&client, 'b', "+ 0", third, 0).await;
     assert_eq!(order(&client).await, "aaaba");
     // A hint above all ready jobs has the same effect as an empty queue.
@@ -101,7 +103,7 @@ async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
     let settings = "UPDATE howdah.task_type SET timeout_ms = 5000, max_attempts = 3";
     client.batch_execute(settings).await.unwrap();
     run(&broker, 1).await;
-    // Turns off the brokers' sums of statistics, because the test reads the changes.
+    // Stops the brokers from aggregating statistics, because the test reads the changes before aggregation.
     client.batch_execute("UPDATE howdah.statistics_sum SET summed = 'infinity'").await.unwrap();
     for sql in [
         "SELECT howdah.enqueue('share', 'y', fair_key => 'f')",
@@ -118,7 +120,7 @@ async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
     assert_eq!(one::<Vec<i64>>(&client, turns).await, [0, 1000, 2000, 3000, 4000]);
     let counted = "SELECT sum(enqueued)::bigint FROM howdah.statistics_change";
     assert!(one::<i64>(&client, counted).await >= 5);
-    // An empty key means no key; an invalid one is refused as everywhere.
+    // An empty fair key means no key. An invalid fair key is refused.
     client.batch_execute("SELECT howdah.enqueue('share', 'z', fair_key => '')").await.unwrap();
     assert_eq!(one::<i64>(&client, "SELECT count(*) FROM howdah.ready WHERE options IS NULL").await, 1);
     super::refused_by_name(&client, "SELECT howdah.enqueue('share', 'z', fair_key => E'a\\nb')", "fair_key ").await;
@@ -140,8 +142,8 @@ async fn fair_jobs_of_those_that_keep_silent_are_found_by_the_one_that_announces
     }
 }
 
-/// Enqueues a job while another connection seems to announce jobs with ranks from the current time plus `from` µs on. Returns the
-/// number of notifications by this transaction.
+/// Enqueues a job while another connection seems to be notifying brokers of jobs, with ranks from the current time plus `from`
+/// µs on. Returns the number of notifications that this transaction sends.
 async fn notified_beside(client: &Client, database: &TestDatabase, from: i64) -> i64 {
     let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
     let before = database.count(calls).await;
@@ -167,7 +169,8 @@ async fn a_fair_job_relies_on_an_announcement_only_if_its_rank_is_not_below() {
     for _ in 0..5 {
         assert_eq!(notified_beside(&client, &database, 60_000_000).await, 1);
     }
-    // Repeats the call: a transaction that is older than the announcement, as on a slow machine, announces its job itself.
+    // Repeats the call, because a transaction that is older than the other connection's notification, as on a slow machine,
+    // sends its own.
     let silent = async { while notified_beside(&client, &database, -60_000_000).await > 0 {} };
     soon("an enqueue without a notification", silent).await;
 }
@@ -190,8 +193,8 @@ async fn many_connections_with_fair_keys_do_not_notify_in_each_transaction() {
     database.connect().await.batch_execute("SELECT howdah.enqueue('t')").await.unwrap();
     let calls = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
     let (mut stored, mut before) = (1, 0);
-    // Both connections must run at once. If they run one after the other, each announces all its jobs, and the round is
-    // repeated.
+    // Both connections must run concurrently. If they run one after the other, each notifies brokers of all its jobs,
+    // and the round is repeated.
     let both_run = async {
         loop {
             tokio::join!(at_once(&first, "f"), at_once(&second, "g"));

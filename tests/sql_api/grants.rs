@@ -1,4 +1,4 @@
-//! Permissions of SQL roles on task types.
+//! Tests permissions of SQL roles on task types.
 
 use howdah_server::access::Scope;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ async fn grant(database: &TestDatabase, client: &Client, operation: &str, patter
     database.connect().await.query(&sql, &[]).await.expect(&sql);
 }
 
-/// Two roles that may call all functions.
+/// Creates two roles that may call all functions.
 async fn roles(database: &TestDatabase) -> [Client; 2] {
     database.connect().await.query("SELECT howdah.create_roles()", &[]).await.unwrap();
     let both = "howdah_producer, howdah_worker";
@@ -107,7 +107,7 @@ async fn a_foreign_job_is_like_a_missing_one_and_a_foreign_lease_is_lost() {
     }
     let ended: Option<String> = one(&mail, &format!("SELECT howdah.end_lease({})", job.id)).await;
     assert_eq!(ended, None);
-    // The next stage counts as an enqueue.
+    // Continuing a job in a next stage needs the permission to enqueue.
     let complete = |stage| format!("SELECT howdah.complete({}, {}, 'r', next_stage => '{stage}')", job.id, job.token);
     denied(&shop, &complete("mail.x"), "enqueue:mail.x").await;
     shop.query(&complete("shop.c"), &[]).await.unwrap();
@@ -130,7 +130,7 @@ async fn request_keys_belong_to_a_role_where_grants_limit_it() {
     assert!(other.starts_with("request_key \"k\" was used"), "{other}");
 }
 
-/// The tables that each role may read, by column where that matters.
+/// Checks which tables each role may read, and for some tables which columns.
 #[tokio::test]
 async fn roles_read_what_is_listed_here() {
     let database = database().await;
@@ -187,7 +187,7 @@ async fn after_names_only_jobs_of_types_for_which_the_role_has_a_grant() {
     for own in [broker.enqueue("shop.b").await, broker.enqueue("stock").await] {
         shop.query(&format!("SELECT howdah.enqueue('shop.a', 'x', after => '{{{own}}}')"), &[]).await.unwrap();
     }
-    // A role with howdah_reader may see all jobs.
+    // A member of howdah_reader may see all jobs.
     let role: String = one(&shop, "SELECT session_user::text").await;
     database.sql(&format!("GRANT howdah_reader TO {role}")).await;
     shop.query(&format!("SELECT howdah.enqueue('shop.a', 'x', after => '{{{foreign}}}')"), &[]).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_role_that_is_limited_creates_a_quarter_of_the_task_types() {
     assert!(code.code() == "HW004" && message.contains("has created 25 task types"), "{code:?} {message}");
     shop.query("SELECT howdah.enqueue('shop.25')", &[]).await.unwrap();
     mail.query("SELECT howdah.enqueue('shop.26')", &[]).await.unwrap();
-    // The limit on new task types does not apply to the owner.
+    // The limit on new task types does not apply to the owner of the schema.
     database.sql("SELECT howdah.enqueue('owner.' || n) FROM generate_series(1, 50) n").await;
 }
 

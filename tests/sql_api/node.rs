@@ -1,4 +1,4 @@
-//! The SQL interface with node-postgres.
+//! Tests the SQL interface with node-postgres.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ async fn the_node_postgres_example_of_the_docs_runs() {
     client.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text)").await.unwrap();
     let example = |code: &str| node(&modules, code, &database.url);
 
-    // The error names the key, and the order is rolled back.
+    // The error names the key, and the application's order is rolled back.
     let code = documented().replace("\"order-7\"", "\"k\".repeat(300)");
     let output = example(&code);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -36,14 +36,14 @@ async fn the_node_postgres_example_of_the_docs_runs() {
     assert_eq!(database.count("SELECT count(*) FROM orders WHERE id = 7").await, 1);
 }
 
-/// The JavaScript code of docs/reference/sql.md.
+/// Returns the JavaScript code of docs/reference/sql.md.
 fn documented() -> String {
     let docs = fs::read_to_string(crate::support::root().join("docs/reference/sql.md")).unwrap();
     let code = docs.split("```js\n").nth(1).expect("an example in JavaScript");
     code.split("```").next().unwrap().to_owned()
 }
 
-/// Runs an example with its pool.
+/// Runs an example with a node-postgres connection pool.
 fn node(modules: &Path, code: &str, url: &str) -> Output {
     let script = format!(
         "const {{ Pool }} = require('pg');
@@ -53,7 +53,7 @@ fn node(modules: &Path, code: &str, url: &str) -> Output {
     Command::new("node").args(["-e", &script, url]).current_dir(modules).output().expect("node")
 }
 
-/// A directory with node-postgres below `target/` that is created once.
+/// Returns a directory with node-postgres below `target/` that is created once.
 fn node_postgres() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(target).expect("target/tmp");

@@ -1,4 +1,4 @@
-//! Every option of the SQL functions.
+//! Tests every option of the SQL functions.
 
 use super::*;
 
@@ -111,7 +111,7 @@ async fn every_way_to_write_the_arguments_finds_its_function() {
         let stored = format!("SELECT convert_from(payload, 'UTF8') FROM howdah.job WHERE id = {id}");
         assert_eq!(one::<String>(&client, &stored).await, payload, "{writing}");
     }
-    // As drivers send them: with explicit parameter types, and with types that Postgres infers.
+    // Calls the functions as drivers do: with explicit parameter types, and with types that Postgres infers.
     let typed = client.query_one("SELECT howdah.enqueue($1, $2)", &[&"t", &"typed"]).await.unwrap().get::<_, i64>(0);
     let json = serde_json::json!({"n": 1});
     let with_json = client.query_one("SELECT howdah.enqueue($1, $2::jsonb, key => $3)", &[&"t", &json, &"m"]).await;

@@ -1,4 +1,4 @@
-//! Refused arguments: the error names the argument, and nothing is stored.
+//! Tests refused arguments of the SQL functions: the error names the argument, and nothing is stored.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Roles and their limits.
+//! Tests the database roles and their limits.
 
 use super::*;
 
-/// Creates a login with these roles and connects with it.
+/// Creates a login that is a member of these roles, and connects with it.
 pub(super) async fn login(database: &TestDatabase, name: &str, roles: &str) -> Client {
     let name = format!("{name}_{}", database.url.split("test_").nth(1).unwrap().split(['?', '&']).next().unwrap());
     let admin = database.connect().await;
@@ -74,7 +74,8 @@ async fn each_role_may_do_its_part_and_no_more() {
 async fn a_role_that_may_not_create_roles_is_told_and_grants_what_there_is() {
     let database = database().await;
     let admin = database.connect().await;
-    // The owner of the schema may not create roles. Roles exist once per server, so another test may have created them.
+    // The owner of the schema may not create roles. Roles exist once per server, so another test may have created the
+    // roles already.
     admin.batch_execute("CREATE ROLE poor_owner LOGIN; CREATE SCHEMA poor AUTHORIZATION poor_owner").await.unwrap();
     let url = database.url.replacen("howdah@", "poor_owner@", 1);
     let args = ["migrate", "--database-url", &url, "--schema", "poor", "--roles"];
@@ -82,15 +83,15 @@ async fn a_role_that_may_not_create_roles_is_told_and_grants_what_there_is() {
     let there = admin.query(roles, &[]).await.unwrap().len();
     let (status, stdout, stderr) = crate::support::run(&args, b"").await;
     assert!(stdout.contains("schema poor is up to date"), "{stdout}{stderr}");
-    let granted = stdout.matches("has its rights in poor").count();
-    // Another test may create the roles during the command, which then succeeds.
+    let granted = stdout.matches("has the required rights in schema poor").count();
+    // Another test may create the roles while the command runs, and then the command succeeds.
     let expected = if status.success() { 3..4 } else { there..3 };
     assert!(expected.contains(&granted), "{granted}, {there} were there: {stdout}{stderr}");
-    // It succeeds once the roles exist.
+    // The command succeeds once the roles exist.
     admin.query("SELECT howdah.create_roles()", &[]).await.unwrap();
     let (status, stdout, stderr) = crate::support::run(&args, b"").await;
     assert!(status.success(), "{stderr}");
-    assert_eq!(stdout.matches("has its rights in poor").count(), 3);
+    assert_eq!(stdout.matches("has the required rights in schema poor").count(), 3);
 }
 
 #[tokio::test]
@@ -113,7 +114,7 @@ async fn whatever_is_in_a_text_is_only_text() {
         let error = client.query(&format!("SELECT howdah.{call}"), &[&nasty]).await.expect_err(call);
         assert_eq!(error.code(), Some(&SqlState::INVALID_PARAMETER_VALUE), "{call}");
     }
-    // A table with a hostile name.
+    // Creates a table with a hostile name.
     client
         .batch_execute(
             "CREATE TABLE \"x; DROP TABLE howdah.ready; --\" (a int);
@@ -125,7 +126,7 @@ async fn whatever_is_in_a_text_is_only_text() {
     assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE task_type = 'nasty:table'").await, 1);
 }
 
-/// Functions with their owner's rights must not call functions planted by the caller.
+/// Functions that run with their owner's rights must not call functions planted by the caller.
 #[tokio::test]
 async fn a_hostile_search_path_gets_no_rights() {
     let database = database().await;
@@ -134,7 +135,8 @@ async fn a_hostile_search_path_gets_no_rights() {
     let mallory = login(&database, "mallory", "howdah_producer, howdah_worker").await;
     let user: String = one(&mallory, "SELECT session_user").await;
     admin.batch_execute(&format!("CREATE SCHEMA trap AUTHORIZATION {user}")).await.unwrap();
-    // Traps that match calls better than the functions of pg_catalog, and record the role that calls them.
+    // Creates traps: functions that match calls better than the functions of pg_catalog, and that record the role that
+    // calls them.
     let mut traps = String::from(
         "CREATE TABLE trap.caught (who text); GRANT INSERT ON trap.caught TO PUBLIC; GRANT USAGE ON SCHEMA trap TO PUBLIC;
          CREATE FUNCTION trap.spring() RETURNS void LANGUAGE sql AS 'INSERT INTO trap.caught SELECT current_user::text';",
@@ -192,7 +194,7 @@ async fn a_hostile_search_path_gets_no_rights() {
     let _ = mallory.query("SELECT howdah.complete(1, 1)", &[]).await;
     let caught = format!("SELECT count(*) FROM trap.caught WHERE who <> '{user}'");
     assert_eq!(database.count(&caught).await, 0, "a trap was called with another role's rights");
-    // Every function with its owner's rights sets a search_path, except one that qualifies all names instead.
+    // Every function that runs with its owner's rights sets a search_path, except one that qualifies all names instead.
     let unpinned = "SELECT string_agg(DISTINCT proname, ' ') FROM pg_proc WHERE prosecdef AND pronamespace = 'howdah'::regnamespace
                     AND NOT coalesce(proconfig::text LIKE '%search_path=pg_catalog, pg_temp%', false)";
     assert_eq!(one::<String>(&admin, unpinned).await, "enqueue_plain");
@@ -201,7 +203,7 @@ async fn a_hostile_search_path_gets_no_rights() {
     assert_eq!(database.count(public).await, 0, "PUBLIC may call a function with its owner's rights");
 }
 
-/// A row is converted to JSON by casts of its types, and the owner of a type defines its casts.
+/// Postgres converts a row to JSON by casts of the column types, and the owner of a type defines these casts.
 #[tokio::test]
 async fn casts_of_a_row_that_changes_run_with_the_rights_of_the_writer() {
     let database = database().await;

@@ -1,4 +1,4 @@
-//! Prepared transactions (two-phase commit).
+//! Tests prepared transactions (two-phase commit).
 
 use crate::support::*;
 
@@ -28,7 +28,7 @@ async fn jobs_of_a_prepared_transaction_run_after_its_commit_without_a_notificat
     assert_eq!(&others.next().await.payload[..], b"x");
     assert_eq!(broker.count("SELECT count(*) FROM howdah.history").await, 2);
     assert_eq!(broker.pull("settled").await.len(), 1);
-    // The setting ends with its transaction.
+    // The setting `howdah.notify = off` ends with its transaction.
     client.batch_execute("SELECT howdah.enqueue('idle', 'after')").await.unwrap();
     assert_eq!(&worker.next().await.payload[..], b"after");
 }

@@ -1,4 +1,4 @@
-//! Failed SQL jobs and their errors.
+//! Tests failed SQL jobs and their errors.
 
 use howdah_proto::v1::JobState;
 

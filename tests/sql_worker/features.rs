@@ -1,4 +1,4 @@
-//! The features of pg_task, with SQL jobs; features of the broker are tested elsewhere.
+//! Tests the features of pg_task with SQL jobs. Other tests cover features of the broker.
 
 use std::time::SystemTime;
 
@@ -30,7 +30,7 @@ async fn sql_is_repeated_from_the_end_of_the_last_run() {
     let schedule = NewSchedule::new("tidy", sql("SELECT 1"), Plan::every(MINUTE)).drift(Drift::End);
     broker.client.create_schedule(schedule).await.unwrap();
     let sql = broker.database.connect().await;
-    // Moves the schedule back by a minute, twice, instead of waiting.
+    // Moves the schedule's planned times back by a minute, twice, instead of waiting.
     for run in 1..=2 {
         broker.until("the next planned time", "SELECT coalesce(next_at > now(), false) FROM howdah.schedule").await;
         let pass =
@@ -40,7 +40,7 @@ async fn sql_is_repeated_from_the_end_of_the_last_run() {
         broker.work(&["--max-jobs", "1"]).await;
         assert_eq!(broker.count("SELECT fired FROM howdah.schedule").await, run);
     }
-    // The next run is planned a minute after the end of the last one, not after its planned time.
+    // The next run is planned a minute after the end of the last run, not after its planned time.
     let next = "SELECT coalesce(next_at >= (SELECT max(finished) FROM howdah.history) + interval '59 s', false)
                 FROM howdah.schedule";
     broker.until("a planned time one minute after the end of the run", next).await;
@@ -52,7 +52,7 @@ async fn of_a_group_at_most_so_many_run_at_once_and_the_first_by_priority_goes_f
     let settings = TaskTypeSettings { key_max_running: 1, ..Default::default() };
     broker.client.update_task_type("sql", settings).await.unwrap();
     broker.sql("CREATE TABLE ran (n int, at bigserial)").await;
-    // Two concurrent jobs would not both get the lock.
+    // A job fails if another job holds the advisory lock, so concurrent jobs would fail.
     let job = |n: i32| {
         let text = format!(
             "SELECT 1 / pg_try_advisory_xact_lock(1)::int; INSERT INTO ran VALUES ({n}); SELECT count(*) FROM generate_series(1, 100000)"

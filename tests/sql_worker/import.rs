@@ -1,4 +1,4 @@
-//! `howdah import pg_task`, from a table with the columns that pg_task documents.
+//! Tests `howdah import pg_task`, from a table with the columns that pg_task documents.
 
 use howdah_proto::v1::{Drift, JobState};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::SqlBroker;
 use crate::support::*;
 
-/// The columns and defaults in pg_task's README.
+/// The table in pg_task's README, with its columns and defaults.
 const TABLE: &str = r#"
     CREATE SCHEMA jobs;
     CREATE TYPE jobs.state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'STOP');
@@ -63,7 +63,7 @@ async fn import_table(broker: &SqlBroker, from: &TestDatabase, table: &str, flag
     out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// The last line, without fields that differ between runs.
+/// Returns the last line of the import's output, without fields that differ between runs.
 fn total(lines: &[Value]) -> Value {
     let last = lines.last().unwrap();
     json!([last["jobs"], last["schedules"], last["kept"], last["not_planned"], last["dry_run"]])
@@ -87,7 +87,7 @@ async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
     assert_eq!(moved[2]["schedule"], "pg_task.3");
     let schedule = broker.client.get_schedule("pg_task.3").await.unwrap().expect("the schedule");
     assert_eq!(schedule.drift(), Drift::End);
-    // The rows name their new jobs, and pg_task skips them.
+    // Each imported row of pg_task names its new job, and has a state that pg_task skips.
     let notes =
         client.query("SELECT output FROM jobs.\"Task\" WHERE state = 'DONE' AND output IS NOT NULL ORDER BY id", &[]);
     let notes: Vec<String> = notes.await.unwrap().iter().map(|row| row.get(0)).collect();
@@ -110,7 +110,7 @@ async fn an_import_that_was_interrupted_goes_on_and_doubles_nothing() {
     let client = broker.database.connect().await;
     client.batch_execute(TABLE).await.unwrap();
     let first = import(&broker, &[]).await;
-    // Undoes the changes of the rows, as if the last commit of the import had been lost. The jobs exist already.
+    // Undoes the changes of pg_task's rows, as if the last commit of the import had been lost. The jobs exist already.
     client.batch_execute("UPDATE jobs.\"Task\" SET state = 'PLAN', output = NULL WHERE id < 7").await.unwrap();
     let second = import(&broker, &["--delete"]).await;
     assert_eq!(first[..first.len() - 1], second[..second.len() - 1]);
@@ -160,7 +160,7 @@ async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds()
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 497);
 }
 
-/// The table in another schema, without other objects.
+/// Returns SQL that creates pg_task's table in another schema, without other objects.
 fn table(schema: &str) -> String {
     TABLE[..TABLE.find("INSERT").unwrap()]
         .replace("jobs.", &format!("{schema}."))
@@ -188,7 +188,7 @@ async fn tasks_of_two_tables_or_databases_are_never_one_schedule() {
     }
     let separate = import_table(&broker, &broker.database, "b1.\"Task\"", &["--schedule-prefix", "b."]).await;
     assert_eq!(separate[0]["schedule"], "b.1");
-    // A repeated import of a task updates the same schedule.
+    // Importing a task again updates the same schedule.
     client.batch_execute("UPDATE a1.\"Task\" SET state = 'PLAN'").await.unwrap();
     assert_eq!(import_table(&broker, &broker.database, "a1.\"Task\"", &[]).await, first);
     assert_eq!(broker.client.list_schedules().await.unwrap().len(), 2);
@@ -239,7 +239,7 @@ async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
         assert!(reason.contains(column), "{task}: {reason}");
     }
     let infinite = "INSERT INTO jobs.\"Task\" (active, timeout, input) VALUES ('infinity', 'infinity', 'SELECT 14')";
-    // Infinite intervals exist from Postgres 17 on.
+    // Infinite intervals exist only in Postgres 17 and later.
     if client.batch_execute(infinite).await.is_ok() {
         let moved = import(&broker, &[]).await;
         assert!(

@@ -1,4 +1,4 @@
-//! Results of statements, as text and as JSON.
+//! Tests results of SQL jobs, as text and as JSON.
 
 use howdah_proto::v1::JobState;
 use serde_json::{Value, json};
@@ -78,6 +78,6 @@ async fn a_result_that_is_too_large_is_stopped_in_the_server_and_fails_for_good(
     assert_eq!(broker.count("SELECT count(*) FROM t").await, 0, "rows of the rolled back statement");
     let id = broker.enqueue(vec![sql("SELECT repeat('x', 2000000)")]).await[0];
     broker.work(&["--max-jobs", "1", "--max-output", "3000000"]).await;
-    // The broker may refuse a result that the worker permits, because its limit is lower.
+    // The broker may refuse a result that the worker accepts, because the broker's limit is lower.
     assert_ne!(broker.state(id).await, JobState::Ready);
 }

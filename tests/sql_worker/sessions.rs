@@ -1,4 +1,4 @@
-//! Connections of the SQL worker: a clean one per job, closed after it, with a secret address.
+//! Tests connections of the SQL worker: a new one per job, closed after the job, with a secret address.
 
 use howdah_proto::v1::JobState;
 use rustix::process::Signal;
@@ -15,7 +15,8 @@ async fn a_timeout_and_a_cancel_end_the_statement_in_the_server() {
     broker.until_running(ids[1]).await;
     broker.client.cancel_jobs([ids[1]]).await.unwrap();
     assert_eq!(broker.state(ids[1]).await, JobState::Cancelled);
-    // Waits until the first job has timed out. Then the statements of both jobs must have ended in the server.
+    // Waits until the first job has timed out. By then the statements of both jobs must have ended in the database
+    // server.
     assert_eq!(broker.wait(ids[0]).await.state(), JobState::Dead);
     for id in &ids {
         broker.until_gone(*id).await;
@@ -48,7 +49,7 @@ async fn what_a_killed_worker_held_is_run_again_and_its_statement_ends() {
     broker.until_running(id).await;
     worker.signal(Signal::KILL);
     worker.ended().await;
-    // The server notices within 5 s that the worker's connection is gone, and ends the statement.
+    // The database server notices within 5 s that the worker's connection is gone, and ends the statement.
     broker.until_gone(id).await;
     // Makes the next attempt due now.
     let client = broker.database.connect().await;
@@ -139,12 +140,12 @@ async fn nobody_sees_a_connection_string() {
     assert!(!String::from_utf8_lossy(&command).contains("s3cret"));
     assert!(worker.ended().await.success());
     let job = broker.job(id).await;
-    // No statement ran, so the attempt does not count.
+    // The worker could not connect to the database, so no statement ran and the attempt does not count.
     assert_eq!((job.state(), job.attempt, job.failures.len()), (JobState::Scheduled, 0, 0));
     let error = worker.last_words();
     assert!(
-        error.contains("no connection to the database \"far\"")
-            || error.contains("no connection to the database \\\"far"),
+        error.contains("cannot connect to the database \"far\"")
+            || error.contains("cannot connect to the database \\\"far"),
         "{error}"
     );
     assert!(!error.contains("s3cret") && !error.contains("someone") && !error.contains("nowhere"), "{error}");

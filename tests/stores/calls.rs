@@ -1,4 +1,4 @@
-//! Calls to a broker with two stores: routing, and merging of results.
+//! Tests calls to a broker with two stores: routing, and merging of results.
 
 use std::collections::HashSet;
 
@@ -16,14 +16,14 @@ use tonic::{Code, Request, metadata::MetadataValue};
 use super::empty;
 use crate::{access::Guarded, locks::Open, support::*};
 
-/// Two databases, and one broker that serves both.
+/// Creates two databases, and starts a broker that serves both.
 pub async fn two() -> (TestDatabase, TestDatabase, TestBroker) {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
     (shop, mail, broker)
 }
 
-/// A request for one store.
+/// Returns a request that names a store in its metadata.
 pub fn at<T>(store: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("howdah-store", MetadataValue::try_from(store).unwrap());
@@ -51,15 +51,17 @@ pub fn store_of(id: i64) -> i64 {
 #[tokio::test]
 async fn jobs_of_a_type_stay_in_the_store_that_has_it() {
     let (shop, mail, broker) = two().await;
-    // The first job of the type names its store. Later jobs without a store follow it.
+    // The request for the first job of the type names a store. Later jobs of the type go to the same store without
+    // naming it.
     let first = enqueue_at(&broker, "mail", "mail.send").await;
     let second = broker.enqueue("mail.send").await;
     assert_eq!([store_of(first), store_of(second)], [1, 1]);
     assert_eq!([jobs_in(&shop).await, jobs_in(&mail).await], [0, 2]);
-    // An application enqueues the first job of this type by SQL, so its database is the home of the type.
+    // An application enqueues the first job of this type by SQL, so the application's database becomes the home store
+    // of the type.
     shop.sql("SELECT howdah.enqueue('order.pay')").await;
     assert_eq!(store_of(broker.enqueue("order.pay").await), 0);
-    // The home stays the same if an application enqueues jobs of the type in the other database later.
+    // The home store stays the same if an application later enqueues jobs of the type in the other database.
     mail.sql("SELECT howdah.enqueue('order.pay')").await;
     assert_eq!(store_of(broker.enqueue("order.pay").await), 0);
     assert_eq!(broker.job(first).await.task_type, "mail.send");
@@ -106,13 +108,13 @@ async fn a_request_is_of_one_store() {
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert_eq!(
         refused.message(),
-        "jobs[1].task_type is at home in store mail, and task type a of this request in store shop: a request is one \
-         transaction, so send one for each store, or name one of them in the metadata howdah-store"
+        "jobs[1].task_type belongs to store mail, but task type a of this request belongs to store shop: a request is one \
+         transaction, so send one request per store, or select one store with the metadata howdah-store"
     );
     let stored = soon("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["a", "b"])))).await.unwrap();
     assert!(stored.into_inner().jobs.iter().all(|job| store_of(job.id) == 1));
     assert_eq!(jobs_in(&mail).await, 3);
-    // Jobs can only depend on jobs in the same store.
+    // A job can depend only on jobs in the same store.
     let first = enqueue_at(&broker, "shop", "a").await;
     let refused = broker.enqueue("b").after(&[first]).refused().await;
     assert!(
@@ -133,7 +135,7 @@ async fn ids_of_both_stores_are_cancelled_settled_and_waited_for_in_one_call() {
     cancelled.sort_unstable();
     assert_eq!(cancelled, [a, b]);
     assert_eq!([broker.wait(a).await.id, broker.wait(b).await.id], [a, b]);
-    // Leases of both stores, and one of an unknown store.
+    // Settles leases of both stores, and one of an unknown store.
     let (a, b) = (enqueue_at(&broker, "shop", "s").await, enqueue_at(&broker, "mail", "s").await);
     let mut outcomes = Vec::new();
     for store in ["shop", "mail"] {
@@ -178,7 +180,7 @@ async fn lists_go_on_from_one_store_to_the_next_page_by_page() {
     let request = || ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
     let one = soon("a list", broker.jobs().list_jobs(at("shop", request()))).await.unwrap().into_inner();
     assert_eq!(one.jobs.len(), 2);
-    // Page tokens of another list or of an unknown store are invalid.
+    // Page tokens of another list, or with an unknown store, are invalid.
     for bad in ["7.", "x", "1.0101", "0.ff"] {
         let request = ListJobsRequest { page_token: bad.into(), ..request() };
         let refused = soon("an answer", broker.jobs().list_jobs(request)).await.unwrap_err();
@@ -212,7 +214,7 @@ async fn the_jobs_with_the_most_attempts_are_those_of_all_stores() {
     let most = soon("a list", broker.jobs().list_jobs(request(3, ""))).await.unwrap().into_inner();
     let seen: Vec<_> = most.jobs.iter().map(|job| (store_of(job.id), job.attempt)).collect();
     assert_eq!(seen, [(1, 9), (0, 7), (1, 5)]);
-    // One ready job in each store was examined.
+    // The scan read one ready job in each store.
     assert_eq!((most.has_more, most.partial, most.scanned_count), (true, false, 2));
     let one = soon("a list", broker.jobs().list_jobs(at("shop", request(0, "")))).await.unwrap().into_inner();
     assert_eq!((one.jobs.len(), one.has_more), (2, false));
@@ -247,14 +249,16 @@ async fn a_change_that_one_store_cannot_make_fails_and_says_which_stores_have_it
     let refused = change().await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(
-        refused.message().ends_with("changed in shop, not confirmed in mail: repeat the call, or name one store"),
+        refused
+            .message()
+            .ends_with("stores changed: shop; stores not confirmed: mail; repeat the call, or select one store"),
         "{refused}"
     );
     assert_eq!(shop.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);
     open.roll_back().await;
     change().await.unwrap();
     assert_eq!(mail.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);
-    // If no store can apply a change, none does.
+    // If the first store cannot apply a change, no store applies it.
     let open = Open::after(&shop, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 4, ..Default::default() };
     let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };

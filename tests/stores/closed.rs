@@ -1,4 +1,4 @@
-//! A store that is closed to new jobs: what it refuses, and what continues.
+//! Tests a store that is closed to new jobs: what it refuses, and what continues.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::{
@@ -30,7 +30,7 @@ async fn list(broker: &Service) -> Vec<Store> {
     soon("a list", broker.stores().list_stores(ListStoresRequest::default())).await.unwrap().into_inner().stores
 }
 
-/// Asserts that an error says that the store is closed.
+/// Asserts that an error is the one for a closed store.
 fn assert_closed(store: &str, refused: &Status) {
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert_eq!(refused.get_details_error_info().expect("details").reason, "STORE_CLOSED");
@@ -39,12 +39,12 @@ fn assert_closed(store: &str, refused: &Status) {
     assert!(message.ends_with(&format!("`howdah store open {store}` opens it")), "{message}");
 }
 
-/// Enqueues to this store, which must refuse.
+/// Enqueues to this store, which must refuse, and returns the error.
 async fn refused(broker: &Service, store: &str) -> Status {
     soon("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&["t"])))).await.unwrap_err()
 }
 
-/// Asserts that SQL refuses to enqueue.
+/// Runs a SQL statement that enqueues, and asserts that the store refuses it.
 async fn refused_by_sql(database: &TestDatabase, sql: &str) {
     let error = database.connect().await.batch_execute(sql).await.expect_err(sql);
     let error = error.as_db_error().expect("an answer");
@@ -62,10 +62,10 @@ async fn a_closed_store_refuses_new_jobs_by_grpc_http_and_sql_and_takes_them_aga
     let store = drain(&broker, "mail").await;
     assert_eq!((store.name.as_str(), store.number, store.state()), ("mail", 1, StoreState::Closed));
     assert!(store.has_unfinished_jobs && store.close_time.is_some());
-    // Both brokers refuse at once, although one of them may not have read the notification yet.
+    // Both brokers refuse at once, although a broker may not have read the notification of the closed store yet.
     assert_closed("mail", &refused(&other, "mail").await);
     assert_closed("mail", &refused(&broker, "mail").await);
-    // The type has its home in the closed store, so jobs without a store are refused too.
+    // The closed store is the home store of the type, so jobs whose request names no store are refused too.
     assert_closed("mail", &soon("an answer", broker.jobs().enqueue_jobs(jobs(&["t"]))).await.unwrap_err());
     let request = StreamEnqueueRequest { sequence: 1, jobs: jobs(&["t"]).jobs, ..Default::default() };
     let mut answers = broker.jobs().stream_enqueue(at("mail", once(request))).await.unwrap().into_inner();
@@ -157,7 +157,7 @@ async fn schedules_of_a_closed_store_rest_and_go_on() {
     let new = every(60).map(|schedule| Schedule { name: "new".into(), ..schedule });
     let refused = broker.schedules().create_schedule(CreateScheduleRequest { schedule: new }).await.unwrap_err();
     assert_closed("default", &refused);
-    // Makes the schedule due. Two sweeps see it and must not fire it.
+    // Makes the schedule due. Two sweeps find the schedule and must not fire it.
     broker.sql("UPDATE howdah.schedule SET next_planned = now() - interval '1 second', next_at = now()").await;
     let before = sweeps(&broker).await;
     eventually("two sweeps", async || sweeps(&broker).await >= before + 2).await;
@@ -197,7 +197,7 @@ async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
     let id = enqueue_at(&broker, "mail", "t").await;
     let command = ["store", "drain", "mail", "--server", &broker.grpc, "--json", "--reason", "moves"];
     let mut draining = Program::noted(&command, &[]);
-    let closed = "store mail is closed to new jobs; howdah store open mail opens it\nleft: ";
+    let closed = "store mail is closed to new jobs; `howdah store open mail` opens it\njobs left: ";
     eventually("the output of the drain", async || draining.last_words().starts_with(closed)).await;
     assert_eq!(list(&broker).await[1].state(), StoreState::Closed);
     let mut worker = broker.worker("t").await;
@@ -223,7 +223,7 @@ async fn a_store_that_comes_late_is_as_closed_as_it_was() {
     let (mut cluster, mail) = second_server().await;
     let stores = [("shop", &shop), ("mail", &mail)];
     let broker = TestBroker::on_stores(&stores, |_| {}).await;
-    // Enqueues a job in each store while both are available, so that both have their numbers.
+    // Enqueues a job in each store while both are available, so that both stores get their numbers.
     enqueue_at(&broker, "shop", "t").await;
     enqueue_at(&broker, "mail", "u").await;
     drain(&broker, "mail").await;

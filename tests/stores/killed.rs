@@ -1,4 +1,5 @@
-//! A broker is killed at each step of a move, and another one continues: no job is lost or duplicated, and the order is kept.
+//! Tests that a broker is killed at each step of moving a task type between stores, and that another broker continues the move.
+//! No job is lost or duplicated, and the order is kept.
 
 use howdah_proto::v1::{CreateScheduleRequest, Schedule, schedule::Plan};
 use rustix::process::Signal;
@@ -10,10 +11,11 @@ use super::{
 };
 use crate::support::*;
 
-/// Number of jobs to move, more than one batch of a move.
+/// Number of jobs to move, so many that the move needs several batches.
 const JOBS: i64 = 2_500;
 
-/// A step of a move, named by its statement: in the old or the new store, on a table, of a kind.
+/// A step of a move, named by the statement that does it: in the old or the new store, on a table, and of a kind such
+/// as `INSERT`.
 struct Step {
     in_old: bool,
     table: &'static str,
@@ -70,7 +72,8 @@ async fn assert_all_once_in_order(shop: &TestDatabase, mail: &TestDatabase, step
     assert_eq!(shop.count(&known).await, JOBS, "{step}: all old ids are known");
 }
 
-/// A store with a type, jobs and a schedule, and an empty store. They are created once and copied for each step.
+/// Returns a store with a type, jobs and a schedule, and an empty store. Both are created once and copied for each
+/// step.
 async fn prepared() -> (TestDatabase, TestDatabase) {
     static STORES: OnceCell<(TestDatabase, TestDatabase)> = OnceCell::const_new();
     let (shop, mail) = STORES.get_or_init(prepare).await;
@@ -112,7 +115,7 @@ async fn killed_at(step: &Step, then: Then) {
         while answers.message().await?.is_some() {}
         Ok::<(), tonic::Status>(())
     });
-    // The move has reached the step.
+    // Waits until the move has reached the step.
     gate.reached(at).await;
     program.kill().await;
     moving.await.expect("no panic").expect_err("the broker was killed");
@@ -121,7 +124,7 @@ async fn killed_at(step: &Step, then: Then) {
     }
     gate.open(at).await;
     for database in [&shop, &mail] {
-        // Expires the row of the killed broker, so that another broker continues the move.
+        // Expires the row of the killed broker, so that the next broker continues the move.
         database.sql("UPDATE howdah.broker SET expires = now()").await;
     }
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;

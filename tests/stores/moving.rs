@@ -1,4 +1,4 @@
-//! Moving a task type from one store to another.
+//! Tests moving a task type from one store to another.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::{
@@ -19,7 +19,7 @@ pub fn to(store: &str) -> MoveTypeRequest {
     MoveTypeRequest { task_type: "t".into(), to_store: store.into(), from_store: String::new() }
 }
 
-/// Moves the type `t` to a store; returns the last response.
+/// Moves the type `t` to a store, and returns the last response.
 pub async fn move_to(broker: &Service, store: &str) -> Result<MoveTypeResponse, Status> {
     let mut answers = soon("an answer", broker.stores().move_type(to(store))).await?.into_inner();
     let mut last = MoveTypeResponse::default();
@@ -76,10 +76,10 @@ async fn jobs_move_with_all_that_they_have_and_calls_follow_their_old_ids() {
     );
     assert_eq!(job.headers["h"], "v");
     assert!(job.create_time.is_some());
-    // New jobs are stored in the new store, where the moved job holds its key.
+    // New jobs of the type are stored in the new store, where the moved job still holds its key.
     assert_eq!(store_of(broker.enqueue("t").await), 1);
     assert_eq!(broker.enqueue("t").key("k").await, job.id);
-    // A call with the old id of a job finds the job, and the answer has the old id.
+    // A call with the old id of a moved job finds the job, and the response has the old id.
     assert_eq!(broker.cancel(&[later, ready]).await.len(), 2);
     assert_eq!(broker.state(later).await, JobState::Cancelled);
     let waited = broker.wait(later).await;
@@ -177,8 +177,7 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     let job = worker.next().await;
     assert_eq!(job.id, running);
     let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
-    // While a job still runs in the old store, the new store already runs jobs of the type, and the move waits for the running
-    // job.
+    // While a job still runs in the old store, the move waits for it, and the new store already runs jobs of the type.
     loop {
         let at = soon("progress", answers.message()).await.unwrap().expect("the move continues");
         if at.phase() == MovePhase::Following {
@@ -196,7 +195,7 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     assert_eq!(next.id, id);
     other.ack(&next).await;
     drop(other);
-    // The retried job follows to the new store.
+    // The retried job is moved to the new store too.
     worker.nack(&job, "again").at_once().await;
     let again = worker.next().await;
     assert_eq!((store_of(again.id), again.attempt), (1, 2));
@@ -221,7 +220,7 @@ async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broke
         shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[3000]))").await;
         vec![1, 2, 3_001]
     };
-    // The new store accepts no moved jobs until the gate opens.
+    // The gate blocks the statement that stores moved jobs in the new store.
     let gate = gate(&mail, "arrived", "INSERT").await;
     let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
     loop {
@@ -268,7 +267,7 @@ async fn sql_enqueued_in_the_old_store_meanwhile_follows() {
     gate.open(&mail).await;
     let done = moving.await.unwrap();
     assert_eq!(done.moved_count, 2);
-    // After the move, a job that is enqueued in the old store stays there, as with any type.
+    // After the move, a job that is enqueued in the old store by SQL stays there, as with any type.
     shop.sql("SELECT howdah.enqueue('t')").await;
     let answer = soon("an answer", broker.jobs().enqueue_jobs(at("shop", jobs(&["t"])))).await.unwrap();
     assert_eq!(store_of(answer.into_inner().jobs[0].id), 0);
@@ -296,7 +295,7 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
     });
     shop.until("jobs that are leaving the old store", "SELECT count(*) > 0 FROM howdah.leaving").await;
     gate.reached(&mail).await;
-    // The crash of the new store's server also opens the gate.
+    // The crash of the new store's server also releases the lock of the gate.
     cluster.stop(StopMode::Immediate).await;
     cluster.restart().await.expect("restart");
     let (problems, last) = soon("the end of the move", reading).await.unwrap().unwrap();
@@ -317,9 +316,9 @@ async fn the_command_says_how_far_it_is_and_what_stays() {
     let move_it = ["type", "move", "t", "--to", "mail", "--server", &broker.grpc, "--reason", "its own database"];
     let (status, _, err) = run(&move_it, b"").await;
     assert!(status.success(), "{err}");
-    assert!(err.starts_with("t is paused in shop and mail: waiting until all brokers know it\n"), "{err}");
+    assert!(err.starts_with("t is paused in shop and mail: waiting until all brokers know that\n"), "{err}");
     let end = format!(
-        "t is now in mail: 1 job moved\nstaying in shop, because they have ties to other jobs: 1 job: {limited}\n"
+        "t is now in mail: 1 job moved\nnot moved from shop, because of dependencies, limits or stages: 1 job: {limited}\n"
     );
     assert!(err.ends_with(&end), "{err}");
     let (status, _, err) = run(&["type", "move", "t", "--to", "nowhere", "--server", &broker.grpc], b"").await;

@@ -1,4 +1,4 @@
-//! Moving a type while two brokers enqueue and run its jobs.
+//! Tests moving a task type while two brokers enqueue and run its jobs.
 
 use std::{
     collections::HashMap,
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::support::*;
 
-/// Minimum number of jobs of each producer.
+/// Minimum number of jobs that each producer enqueues.
 const JOBS: usize = 300;
 
-/// Enqueues jobs one after the other until it is stopped; returns their number.
+/// Enqueues jobs one after another until it is stopped. Returns the number of jobs.
 fn producer(service: Service, name: &'static str, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<usize> {
     tokio::spawn(async move {
         let mut nth = 0;
@@ -43,7 +43,7 @@ async fn under_load_no_job_is_lost_or_doubled_and_each_producers_order_is_kept()
     .await;
     let stop = Arc::new(AtomicBool::new(false));
     let producers = [producer((*a).clone(), "a", stop.clone()), producer((*b).clone(), "b", stop.clone())];
-    // With a window of one job, the order of deliveries is the order in which jobs are claimed.
+    // With a window of one job, the worker receives jobs in the order in which brokers claim them.
     let mut worker = b.worker("t").window(1).await;
     let mover = (*a).clone();
     let moving = tokio::spawn(async move { moved(&mover, "mail").await });
@@ -67,7 +67,7 @@ async fn under_load_no_job_is_lost_or_doubled_and_each_producers_order_is_kept()
         {
             let (enqueued, done) = producing.await.expect("producers");
             assert_eq!(done.staying_count, 0, "{done:?}");
-            // Adds the 3,000 jobs enqueued by SQL and the first job.
+            // Adds the 3,000 jobs enqueued by SQL, and the first job, to the jobs of the producers.
             total = Some(enqueued + 3_001);
         }
     }

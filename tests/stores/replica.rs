@@ -1,4 +1,4 @@
-//! Two stores, of which one has a read replica.
+//! Tests two stores, one of which has a read replica.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{support::*, ui::client::Browser};
 
-/// A broker with a configuration file as users write it.
+/// Starts a broker with a configuration file as users write it.
 async fn serving(shop: &TestDatabase, mail: &Replicated) -> ServingProgram {
     let text = format!(
         "read_replica_max_lag = '1h'\n\
@@ -29,7 +29,7 @@ async fn serving(shop: &TestDatabase, mail: &Replicated) -> ServingProgram {
     broker
 }
 
-/// Number of jobs in a list of one store, or of all stores if `store` is empty.
+/// Number of jobs that `ListJobs` returns for one store, or for all stores if `store` is empty.
 async fn listed(broker: &Service, store: &str) -> usize {
     let request = ListJobsRequest { task_type: "t".into(), ..ListJobsRequest::default() };
     soon("a list", broker.jobs().list_jobs(at(store, request))).await.expect("a list").into_inner().jobs.len()
@@ -56,7 +56,7 @@ async fn lists_of_a_store_come_from_its_replica_and_those_of_the_other_do_not() 
         second = enqueue_at(&broker, store, "t").await;
     }
     assert_eq!(listed(&broker, "shop").await, 2, "a list of the store without a replica");
-    // Polls: a broker that does not know the lag for a moment reads from the primary, which happens on a slow machine.
+    // Polls, because on a slow machine the broker may briefly not know the lag, and then reads from the primary.
     eventually("a list of the replica, without the second job", async || listed(&broker, "mail").await == 1).await;
     eventually("a list of all stores, without the second job of mail", async || listed(&broker, "").await == 3).await;
     assert_eq!(broker.job(second).await.id, second, "a single job comes from the primary");
@@ -69,7 +69,7 @@ async fn lists_of_a_store_come_from_its_replica_and_those_of_the_other_do_not() 
 async fn how_far_a_replica_is_behind_is_listed_beside_its_store() {
     let (shop, mail) = (empty("lag_shop").await, Replicated::start(&cluster_config()).await);
     let broker = serving(&shop, &mail).await;
-    // Polls, because on a slow machine the broker may not know the lag for a moment.
+    // Polls, because on a slow machine the broker may briefly not know the lag.
     let known = async || {
         let [of_shop, of_mail] = &stores(&broker).await[..] else { panic!("two stores") };
         assert!(of_shop.read_replica.is_none());

@@ -1,4 +1,4 @@
-//! One worker stream over several stores: window, leases, messages.
+//! Tests one worker stream over several stores: window, leases, messages.
 
 use std::{collections::HashMap, future::IntoFuture as _};
 
@@ -9,11 +9,12 @@ use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
 use super::empty;
 use crate::support::*;
 
-/// A broker on two stores, numbered 0 and 1, and the second store's database.
+/// Starts a broker on two stores, numbered 0 and 1. Returns the broker and the second store's database.
 async fn two(suffix: &str) -> (TestBroker, TestDatabase) {
     let (shop, mail) = (empty(&format!("{suffix}_shop")).await, empty(&format!("{suffix}_mail")).await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
-    // Waits for today's partition: an SQL statement that ends a job fails if it runs while the partition is created.
+    // Waits for today's partition, because an SQL statement that ends a job fails if it runs while the partition is
+    // created.
     mail.until(
         "the partition of today",
         "SELECT to_regclass(to_char(now() AT TIME ZONE 'UTC', '\"howdah.history_\"YYYYMMDD')) IS NOT NULL",
@@ -38,19 +39,19 @@ fn by_store(jobs: &[LeasedJob]) -> HashMap<u16, usize> {
     counts
 }
 
-/// Settles the first job and gets another one in its place.
+/// Settles the first held job, and receives another job in its place.
 async fn replace_first(worker: &mut Worker, held: &mut Vec<LeasedJob>) {
     let done = held.remove(0);
     worker.ack(&done).await;
     held.push(worker.next().await);
 }
 
-/// Resumes the session with these leases, and repeats it while a broker is still ending one of them.
+/// Resumes the session with these leases. Repeats the call while a broker is still ending one of the leases.
 async fn resumed(broker: &Service, session: &str, holds: &[&LeasedJob]) -> Worker {
     loop {
         match broker.worker("t").window(4).resumes(session, holds).answer().await {
             Ok(worker) => return worker,
-            Err(status) => assert!(status.message().contains("just being ended"), "{status}"),
+            Err(status) => assert!(status.message().contains("is ending a lease of this session"), "{status}"),
         }
     }
 }
@@ -106,7 +107,7 @@ async fn outcomes_and_extensions_go_to_the_store_of_each_job() {
     for job in &jobs {
         assert_eq!(worker.extend(job, secs(600)).await, SettleStatus::Ok);
     }
-    // A lease of an unknown store is lost, like a lease of an unknown job.
+    // A lease of an unknown store gets `LEASE_LOST`, like a lease of an unknown job.
     let unknown = LeasedJob { id: 7 * IDS_OF_A_STORE + 1, ..jobs[0].clone() };
     jobs.push(unknown);
     worker.settle(jobs.iter().map(ack).collect()).await;
@@ -142,7 +143,7 @@ async fn a_resumed_session_keeps_its_leases_of_all_stores_here_and_at_another_br
         kept.sort_unstable();
         expected.sort_unstable();
         assert_eq!(kept, expected, "round {n}");
-        // Settles one job: exactly one job takes its place.
+        // When one job is settled, exactly one job takes its place.
         replace_first(&mut worker, &mut held).await;
         worker.ping().await;
         assert_eq!(worker.buffered(), 0);
@@ -156,11 +157,11 @@ async fn a_resumed_session_keeps_its_leases_of_all_stores_here_and_at_another_br
 async fn a_type_that_comes_into_being_in_another_store_later_is_worked_on() {
     let (broker, mail) = two("later").await;
     let mut worker = broker.worker("t").await;
-    // At first only the home of the type has it, one of the two stores. Now both stores have it.
+    // Until now, the type exists only in its home store. From now on, it exists in both stores.
     fill(&broker.database, "t", 1).await;
     fill(&mail, "t", 1).await;
     assert_eq!(by_store(&worker.take(2).await).len(), 2);
-    // Does the same with a window that the worker opens later.
+    // Jobs of both stores must also come for a window that the worker opens later.
     worker.window("u", 5).await;
     fill(&broker.database, "u", 1).await;
     fill(&mail, "u", 1).await;
@@ -187,7 +188,7 @@ async fn a_drain_is_answered_once_and_the_stream_ends_when_all_is_settled() {
     worker.drained().await;
     fill(&mail, "t", 1).await;
     for job in &jobs {
-        // `ack` fails if another message comes first, so no job was delivered.
+        // `ack` fails if another message comes first, so this also checks that no job is delivered.
         worker.ack(job).await;
     }
     worker.ping().await;
@@ -232,7 +233,7 @@ async fn a_second_stream_of_a_session_ends_the_first_in_all_stores() {
 #[tokio::test]
 async fn a_store_that_is_away_hurts_only_its_own_jobs() {
     let shop = empty("away_shop").await;
-    // Committed data must survive an immediate stop.
+    // Turns fsync on, because committed data must survive an immediate stop.
     let mut config = cluster_config();
     config.fsync = true;
     let mut cluster = Cluster::start(config).await.expect("Postgres");
@@ -251,7 +252,7 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
     }
     cluster.stop(StopMode::Immediate).await;
     let (mut own, of_mail): (Vec<_>, Vec<_>) = held.into_iter().partition(|job| of_store(job) == 0);
-    // The outcome for the unavailable store waits, and fails with UNAVAILABLE. Outcomes for the other store do not wait for it.
+    // The outcome for the unavailable store waits, and then fails with UNAVAILABLE. Outcomes for the other store do not wait.
     worker.ack(&of_mail[0]).sent().await;
     for _ in 0..20 {
         replace_first(&mut worker, &mut own).await;
@@ -272,7 +273,7 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
         worker.ping().await;
         assert_eq!(worker.buffered(), 0, "leases of the unavailable store count in the window");
     }
-    // The store becomes available again. It has kept its leases.
+    // The store becomes available again, with its leases unchanged.
     cluster.restart().await.expect("restart");
     eventually("an ack that is committed", async || match worker.ack(&of_mail[0]).status().await {
         SettleStatus::Unavailable => false,
@@ -365,12 +366,13 @@ async fn a_pull_makes_a_type_although_a_store_takes_more_than_a_second_to_say_th
         if broker.count(&made).await + mail.count(&made).await == 1 {
             break;
         }
-        // The broker waits for the lock for 2 s. On a slow machine the lock is released too late, and the round is repeated.
+        // The broker waits for the lock for only 2 s. If the test releases the lock later, as on a slow machine, the round is
+        // repeated.
         assert!(round < 10, "no type was made");
     }
 }
 
-/// A query that is true if a statement that waits in this way began more than a second ago.
+/// Returns a query that is true if a statement with this wait began more than a second ago.
 fn older_than_a_second(waits: &str) -> String {
     format!(
         "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'

@@ -1,4 +1,4 @@
-//! An unavailable store: at the start of a broker, and in lists across all stores.
+//! Tests an unavailable store: at the start of a broker, and in lists across all stores.
 
 use howdah_cli::postgres::{Cluster, StopMode};
 use howdah_proto::v1::{
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{hostile::http::get, support::*};
 
-/// A separate Postgres that can be stopped, with a database.
+/// Starts a separate Postgres that tests can stop, with a database.
 pub async fn second_server() -> (Cluster, TestDatabase) {
     let mut config = cluster_config();
     config.fsync = true;
@@ -24,7 +24,7 @@ pub async fn second_server() -> (Cluster, TestDatabase) {
     (cluster, database)
 }
 
-/// Whether `/readyz` reports ready, and its text.
+/// Returns whether `/readyz` reports that the broker is ready, and the text of the response.
 async fn readyz(broker: &Service, query: &str) -> (bool, String) {
     let answer = get(&broker.http, &format!("/readyz{query}")).await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
@@ -39,7 +39,8 @@ async fn a_store_that_is_away_when_a_broker_starts_is_served_when_it_comes() {
     let stores = [("shop", &shop), ("mail", &mail)];
     let broker = TestBroker::on_stores(&stores, |config| {
         config.database_timeout = secs(8);
-        // The store needs a configured number: the broker cannot read it, and could otherwise not tell which numbers are free.
+        // The unavailable store needs a configured number, because the broker cannot read its number and so cannot tell which
+        // numbers are free.
         config.stores[1].number = StoreNumber::new(7);
     })
     .await;
@@ -57,7 +58,7 @@ async fn a_store_that_is_away_when_a_broker_starts_is_served_when_it_comes() {
     eventually("a store that is served", async || readyz(&broker, "?store=mail").await.0).await;
     let id = enqueue_at(&broker, "mail", "t").await;
     assert_eq!(store_of(id), 7);
-    // A worker that connected before the store was available also gets its jobs.
+    // A worker that connected before the store became available also gets jobs of this store.
     let job = worker.next().await;
     assert_eq!(job.id, id);
     assert_eq!(job.task_type, "t");
@@ -106,16 +107,18 @@ async fn a_list_says_which_store_did_not_answer() {
     assert_eq!(some.get_ref().jobs.len(), 1);
     let (status, _, err) = run(&["--server", &broker.grpc, "jobs", "t"], b"").await;
     assert!(status.success() && err.contains("these stores did not answer") && err.contains("mail"), "{err}");
-    // A change of all stores is applied in the available one, and fails.
+    // A change that concerns all stores takes effect in the available store, and returns an error.
     let settings = Some(ClusterSettings { batch: 5_000, ..ClusterSettings::default() });
     let request = UpdateSettingsRequest { settings, update_mask: None };
     let refused = soon("an answer", broker.settings().update_settings(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(
-        refused.message().ends_with("changed in shop, not confirmed in mail: repeat the call, or name one store"),
+        refused
+            .message()
+            .ends_with("stores changed: shop; stores not confirmed: mail; repeat the call, or select one store"),
         "{refused}"
     );
-    // A change of a type that the other store may have fails in the same way.
+    // A change of a type that may also exist in the unavailable store fails in the same way.
     let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
     let request = || UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings.clone()) };
     let refused = soon("an answer", broker.task_types().update_task_type(request())).await.unwrap_err();
@@ -123,7 +126,7 @@ async fn a_list_says_which_store_did_not_answer() {
     assert!(refused.message().starts_with("unknown whether mail has the task type; changed in shop"), "{refused}");
     soon("an answer", broker.task_types().update_task_type(at("shop", request()))).await.unwrap();
     assert_eq!(shop.count("SELECT batch::bigint FROM howdah.settings").await, 5_000);
-    // A call for that store alone fails.
+    // A call that names only the unavailable store fails.
     let refused = soon("an answer", broker.jobs().list_jobs(at("mail", list()))).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
 }

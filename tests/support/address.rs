@@ -1,4 +1,4 @@
-//! Free loopback addresses for servers that start later.
+//! Finds free loopback addresses for servers that start later.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -6,8 +6,8 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// First port of the range, which lies below the kernel's ephemeral ports. Thus no other process takes a port by chance while its
-/// broker is down.
+/// First port of the range from which tests take ports. The range is below the kernel's ephemeral ports, so no other process
+/// takes a broker's port by chance while the broker is down.
 const FIRST: u16 = 10_000;
 const PORTS: u16 = 20_000;
 
@@ -15,7 +15,7 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// Returns a different loopback address on each call, where no process listens.
 pub fn unused_address() -> SocketAddr {
-    // Concurrent test processes start at different ports.
+    // Concurrent test processes start at different ports of the range.
     let from = u16::try_from(process::id() * 101 % u32::from(PORTS)).unwrap_or_default();
     loop {
         let nth = NEXT.fetch_add(1, Ordering::Relaxed) % PORTS;

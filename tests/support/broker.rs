@@ -28,32 +28,32 @@ pub struct Service {
     pub grpc: String,
     /// URL of the HTTP listener.
     pub http: String,
-    /// The database of its (first) store.
+    /// Database of the broker's only or first store.
     pub database: TestDatabase,
     channel: Channel,
     bearer: Bearer,
 }
 
 impl Service {
-    /// A handle for the broker at these URLs.
+    /// Returns a handle for the broker at these URLs.
     pub fn at(grpc: String, http: String, database: TestDatabase) -> Self {
         // Connects at the first call and reconnects after a failure.
         let channel = Endpoint::from_shared(grpc.clone()).expect("address").connect_lazy();
         Self { grpc, http, database, channel, bearer: Bearer::default() }
     }
 
-    /// A Rust client that waits for its connection as long as tests wait.
+    /// Returns a Rust client that waits for its connection as long as tests wait.
     pub async fn client(&self) -> howdah_client::Client {
         let client = howdah_client::Client::builder().endpoint(&self.grpc).connect_timeout(PATIENCE);
         soon("a connection", client.connect()).await.expect("connect")
     }
 
-    /// A handle for the same broker whose calls send this token.
+    /// Returns a handle for the same broker whose calls send this token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { bearer: Bearer(Some(token.to_owned())), ..self.clone() }
     }
 
-    /// The credential of its calls.
+    /// The credential that calls through this handle send.
     pub fn bearer(&self) -> Bearer {
         self.bearer.clone()
     }
@@ -62,7 +62,7 @@ impl Service {
         Connection::new(self.channel.clone(), self.bearer.clone())
     }
 
-    /// Address of the gRPC listener, without the scheme.
+    /// Address of the broker's gRPC listener, without the scheme.
     pub fn address(&self) -> &str {
         self.grpc.trim_start_matches("http://")
     }
@@ -99,28 +99,28 @@ impl Service {
         StoreServiceClient::new(self.connection())
     }
 
-    /// The response of `GET /metrics`.
+    /// Returns the response of `GET /metrics`.
     pub async fn metrics(&self) -> String {
         stores::own_metrics(&clients::metrics(&self.http, &self.bearer).await)
     }
 
-    /// Runs statements in its database.
+    /// Runs SQL statements in the broker's database.
     pub async fn sql(&self, sql: &str) {
         self.database.sql(sql).await;
     }
 
-    /// Queries one number from its database.
+    /// Queries one number from the broker's database.
     pub async fn count(&self, sql: &str) -> i64 {
         self.database.count(sql).await
     }
 
-    /// Polls its database until the query returns true.
+    /// Polls the broker's database until the query returns true.
     pub async fn until(&self, what: &str, sql: &str) {
         self.database.until(what, sql).await;
     }
 }
 
-/// A broker that drains on `stop`. Dropping it aborts the broker without a drain.
+/// A broker in the test process, which drains on `stop`. Dropping the value aborts the broker without a drain.
 pub struct TestBroker {
     service: Service,
     stop: Option<oneshot::Sender<()>>,
@@ -172,9 +172,10 @@ impl TestBroker {
         let mut config = Config::new(&database.url);
         config.listen = ([127, 0, 0, 1], 0).into();
         config.http = ([127, 0, 0, 1], 0).into();
-        // Postgres runs on this machine, so its clock is trusted at once unless a test changes it.
+        // Postgres runs on this machine, so the broker trusts its clock at once, unless a test changes this.
         config.clock_settling = std::time::Duration::ZERO;
-        // Test workers answer a Ping only while their stream is read.
+        // Test workers answer a `Ping` only while the test reads their stream, so the broker must not count them as
+        // lost.
         config.liveness = super::HOUR;
         change(&mut config);
         stores::second(&mut config).await;
@@ -195,7 +196,7 @@ impl TestBroker {
         Self { service: Service::at(grpc, http, database.clone()), stop: Some(stop), run }
     }
 
-    /// Starts one broker on several named stores. `service.database` is the database of the first one.
+    /// Starts one broker on several named stores. `service.database` is the database of the first store.
     pub async fn on_stores(stores: &[(&str, &TestDatabase)], change: impl FnOnce(&mut Config)) -> Self {
         let (_, first) = stores[0];
         let store_config = |(name, database): &(&str, &TestDatabase)| {

@@ -18,7 +18,7 @@ use tonic::{
 
 use super::soon;
 
-/// Credential of calls: a bearer token, or `None`.
+/// Credential of calls: a bearer token, or none.
 #[derive(Clone, Default)]
 pub struct Bearer(pub Option<String>);
 
@@ -31,7 +31,7 @@ impl Interceptor for Bearer {
     }
 }
 
-/// A channel whose calls carry a credential.
+/// A gRPC channel whose calls carry a credential.
 pub type Connection = InterceptedService<Channel, Bearer>;
 
 async fn channel(grpc: &str) -> Channel {
@@ -56,7 +56,7 @@ pub async fn open(grpc: &str) -> (mpsc::Sender<WorkRequest>, Streaming<WorkRespo
     open_as(grpc, Bearer::default()).await.expect("a stream")
 }
 
-/// Opens a work stream with a credential; fails with the status of a refusal.
+/// Opens a work stream with a credential. If the broker refuses, returns the status.
 pub async fn open_as(
     grpc: &str,
     bearer: Bearer,

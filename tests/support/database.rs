@@ -1,4 +1,4 @@
-//! One Postgres server for all tests, and one database per test.
+//! Provides one Postgres server for all tests, and one database per test.
 
 use std::{
     cell::RefCell,
@@ -26,18 +26,18 @@ use super::{
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Name of the template from which test databases are copied.
+/// Name of the template database from which test databases are copied.
 const TEMPLATE: &str = "template";
-/// Name of the template of databases with an adjustable clock.
+/// Name of the template database with an adjustable clock.
 const CLOCK_TEMPLATE: &str = "template_clock";
-/// Name of the template of second stores.
+/// Name of the template database with another store identity, for second stores.
 const OTHER_TEMPLATE: &str = "template_other";
 
 /// Configuration of the temporary Postgres. If Postgres is not installed, it is downloaded, unless `HOWDAH_NO_FETCH` is set.
 pub fn cluster_config() -> ClusterConfig {
     ClusterConfig {
         fsync: false,
-        // Eight tests run at once. Some start several brokers, and each broker may have two stores.
+        // Eight tests run concurrently. Some start several brokers, and each broker may have two stores.
         max_connections: 1_000,
         howdah_binary: Some(howdah()),
         temporary_dir: temporary_dir(),
@@ -52,8 +52,8 @@ pub fn cluster_config() -> ClusterConfig {
     }
 }
 
-/// A directory in memory if there is enough memory: a new database has about a thousand files, which are slow to create on
-/// disk.
+/// Returns a directory in memory if there is enough memory, because a new database has about a thousand files, which are slow
+/// to create on disk.
 fn temporary_dir() -> PathBuf {
     const PLENTY: u64 = 6 << 30;
     let memory = Path::new("/dev/shm");
@@ -61,7 +61,8 @@ fn temporary_dir() -> PathBuf {
     if free >= PLENTY { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// Directory of the programs of the tests' Postgres; it includes `psql` if that is installed beside the server.
+/// Returns the directory with the programs of the tests' Postgres. It includes `psql` if `psql` is installed beside the
+/// server.
 pub async fn postgres_programs() -> PathBuf {
     cluster().await;
     Binaries::find(None).expect("the Postgres of this run").bin_dir().to_path_buf()
@@ -72,14 +73,14 @@ fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The shared Postgres of this test run.
+/// Returns the shared Postgres of this test run.
 async fn cluster() -> &'static Cluster {
-    // It runs until this process ends, when a guard process stops it.
+    // The shared Postgres runs until this process ends, when a guard process stops it.
     CLUSTER.get_or_init(|| async { Cluster::start(cluster_config()).await.expect("a private Postgres") }).await
 }
 
-/// Name of a template whose partitions start today, in UTC. The first test of a day creates it; yesterday's template lacks the
-/// partition of the last day.
+/// Returns the name of a template database whose partitions start today, in UTC. The first test of a day creates it, because
+/// yesterday's template lacks the partition of the last day.
 async fn template(called: &str, number: Option<StoreNumber>) -> String {
     static MADE: Mutex<BTreeSet<String>> = Mutex::const_new(BTreeSet::new());
     let name = format!("{called}_{}", today().await);
@@ -92,10 +93,10 @@ async fn template(called: &str, number: Option<StoreNumber>) -> String {
 }
 
 /// Number of the current UTC day since 1970. Tests depend on days: days before yesterday are archived, yesterday is kept. So
-/// callers in the last minutes of a day wait for midnight.
+/// calls in the last two minutes of a day wait for midnight.
 async fn today() -> u64 {
     const DAY: Duration = Duration::from_secs(24 * 3600);
-    /// Longer than almost every test takes on a slow machine.
+    /// Longer than almost every test takes, even on a slow machine.
     const LAST_MINUTES: Duration = Duration::from_secs(120);
     let day_of = |time: Duration| time.as_secs() / DAY.as_secs();
     loop {
@@ -112,13 +113,14 @@ async fn today() -> u64 {
 async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber>, has_clock: bool) {
     cluster.create_database(name).await.expect("template database");
     if has_clock {
-        // Before the schema is created, because some of its objects refer to these functions by oid.
+        // Create the clock before the schema, because some objects of the schema refer to these functions by oid.
         connect(&cluster.url(name)).await.batch_execute(CLOCK).await.expect(CLOCK);
     }
     let store = Store::new(&Config::new(cluster.url(name))).expect("store");
     store.migrate().await.expect("migrations");
     if let Some(number) = number {
-        // Uses SQL, because the store would write an audit entry, which tests read.
+        // Sets the number with SQL, because the store would write an audit entry, and some tests read all audit
+        // entries.
         let set = format!("SELECT howdah.set_store_number({number})");
         connect(&cluster.url(name)).await.batch_execute(&set).await.expect(&set);
     }
@@ -127,7 +129,7 @@ async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber
     until_unused(cluster, name).await;
 }
 
-/// An adjustable clock that replaces Postgres's functions.
+/// SQL that creates an adjustable clock, which replaces Postgres's functions.
 const CLOCK: &str = "
     CREATE TABLE public.clock (ahead interval NOT NULL);
     INSERT INTO public.clock VALUES ('0');
@@ -146,7 +148,7 @@ async fn until_unused(cluster: &Cluster, name: &str) {
     eventually("a template without sessions", async || admin.query_one(&alone, &[]).await.expect(&alone).get(0)).await;
 }
 
-/// Store number of the test databases, from `HOWDAH_TEST_STORE_NUMBER`; 89 gives the longest ids.
+/// Store number of the test databases, from `HOWDAH_TEST_STORE_NUMBER`. The number 89 gives the longest ids.
 fn store_number() -> Option<StoreNumber> {
     let number = std::env::var("HOWDAH_TEST_STORE_NUMBER").ok()?;
     Some(number.parse().ok().and_then(StoreNumber::new).expect("HOWDAH_TEST_STORE_NUMBER is 0 to 89"))
@@ -158,19 +160,19 @@ pub struct TestDatabase {
     pub url: String,
 }
 
-/// A new database with Howdah's schema.
+/// Creates a database with Howdah's schema.
 pub async fn database() -> TestDatabase {
     copy_of(&template(TEMPLATE, store_number()).await, "test").await
 }
 
-/// A new database with Howdah's schema and an adjustable clock.
+/// Creates a database with Howdah's schema and an adjustable clock.
 pub async fn database_with_clock() -> TestDatabase {
     copy_of(&template(CLOCK_TEMPLATE, store_number()).await, "clock").await
 }
 
-/// A new database with a different store identity.
+/// Creates a database with Howdah's schema and a different store identity.
 pub async fn other_database() -> TestDatabase {
-    // Uses a separate template, because copies of one template share one store identity.
+    // Copies a separate template, because copies of one template share one store identity.
     copy_of(&template(OTHER_TEMPLATE, StoreNumber::new(1)).await, "other").await
 }
 
@@ -178,10 +180,11 @@ async fn copy_of(template: &str, called: &str) -> TestDatabase {
     let cluster = cluster().await;
     let name = format!("{called}_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let admin = connect(&cluster.url("postgres")).await;
-    // Concurrent copies of one template fail, so they run one after the other.
+    // Concurrent copies of one template would fail, so make them one after another.
     static LOCK: Mutex<()> = Mutex::const_new(());
     let guard = LOCK.lock().await;
-    // FILE_COPY takes half the processor time of the default, which writes every page to the log.
+    // The strategy FILE_COPY takes half the processor time of the default, which writes every page to the write-ahead
+    // log.
     let create = format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy");
     admin.batch_execute(&create).await.expect(&create);
     drop(guard);
@@ -190,13 +193,13 @@ async fn copy_of(template: &str, called: &str) -> TestDatabase {
     database
 }
 
-/// Drops the database when this thread ends, to save memory. libtest runs each test in a separate thread.
+/// Drops the database when this thread ends, to save memory. Works because libtest runs each test in a separate thread.
 fn drop_with_this_thread(name: String) {
     struct Databases(Vec<String>);
     impl Drop for Databases {
         fn drop(&mut self) {
             for name in self.0.drain(..) {
-                // The receiver no longer exists at the end of the run.
+                // Sending fails only at the end of the run, when the receiver no longer exists.
                 let _ = DROPPED.send(name);
             }
         }
@@ -205,7 +208,7 @@ fn drop_with_this_thread(name: String) {
     OF_THIS_TEST.with_borrow_mut(|databases| databases.0.push(name));
 }
 
-/// Queue of databases that no test uses any more. One thread drops them in order.
+/// Queue of databases that no test uses any more. One thread drops these databases in order.
 static DROPPED: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
     let (sender, names) = mpsc::channel::<String>();
     let url = CLUSTER.get().expect("the Postgres of this run").url("postgres");
@@ -223,7 +226,7 @@ static DROPPED: LazyLock<mpsc::Sender<String>> = LazyLock::new(|| {
 });
 
 thread_local! {
-    /// Shared connections of a test by URL, because connecting takes longer than most statements of tests.
+    /// Shared connections of a test, by URL, because connecting takes longer than most statements of tests.
     static SHARED: RefCell<HashMap<String, Arc<tokio_postgres::Client>>> = RefCell::default();
 }
 
@@ -232,7 +235,7 @@ impl TestDatabase {
         connect(&self.url).await
     }
 
-    /// Copies the current database, which must not be used afterwards.
+    /// Copies this database. No test may use this database afterwards.
     pub async fn copy(&self) -> Self {
         let name = self.name();
         SHARED.with_borrow_mut(|shared| shared.remove(&self.url));
@@ -245,7 +248,7 @@ impl TestDatabase {
         config.get_dbname().expect("a database").to_owned()
     }
 
-    /// Creates an empty database beside this one; `options` are options of CREATE DATABASE.
+    /// Creates an empty database on the same server. `options` are options of CREATE DATABASE.
     pub async fn empty(&self, suffix: &str, options: &str) -> Self {
         let admin = self.connect().await;
         let name = self.name();
@@ -255,8 +258,8 @@ impl TestDatabase {
         Self { url: self.url.replacen(&name, &other, 1) }
     }
 
-    /// Takes Postgres away from all users of this database, or brings it back. Uses two statements in two transactions: clients
-    /// could reconnect before a common transaction committed.
+    /// Refuses or permits all connections to this database. Uses two transactions, because clients could reconnect before a
+    /// common transaction committed.
     pub async fn allow_connections(&self, allowed: bool) {
         let name = self.name();
         let beside = Self { url: self.url.replacen(&name, "postgres", 1) }.connect().await;
@@ -277,10 +280,10 @@ impl TestDatabase {
         self.shared().await.batch_execute(sql).await.expect(sql);
     }
 
-    /// Returns the connection of this thread for statements that do not need a separate session.
+    /// Returns this thread's connection for statements that do not need a separate session.
     pub(super) async fn shared(&self) -> Arc<tokio_postgres::Client> {
         let open = SHARED.with_borrow(|shared| shared.get(&self.url).cloned());
-        // An empty statement shows whether the test has ended the session.
+        // An empty statement fails if the test has ended the session.
         if let Some(client) = open
             && client.simple_query("").await.is_ok()
         {
@@ -291,7 +294,7 @@ impl TestDatabase {
         client
     }
 
-    /// Lets the next job's id skip `ids` ids of its store.
+    /// Makes the store's id sequence skip `ids` job ids.
     pub async fn skip_ids(&self, ids: i64) {
         let set = format!(
             "SELECT setval('howdah.job_id', seqmin + {ids} - 1) FROM pg_sequence WHERE seqrelid = 'howdah.job_id'::regclass"
@@ -299,12 +302,13 @@ impl TestDatabase {
         self.sql(&set).await;
     }
 
-    /// Polls the query until it returns true.
+    /// Polls the database until the query returns true.
     pub async fn until(&self, what: &str, sql: &str) {
         until(self, what, sql).await;
     }
 
-    /// Queries one number from a function that fails rather than waits for a lock, which a broker's query may hold.
+    /// Queries one number with a function that fails instead of waiting for a lock. Repeats the query while a broker
+    /// holds the lock.
     pub async fn count_unless_locked(&self, sql: &str) -> i64 {
         let client = self.connect().await;
         let mut counted = None;
@@ -321,7 +325,7 @@ impl TestDatabase {
 
     /// Returns whether this Postgres has ICU, which changing its collation requires. Without ICU, prints what is not tested.
     pub async fn has_icu(&self) -> bool {
-        // Postgres 16 and later have one or two such rows without ICU, and hundreds with it.
+        // Without ICU, Postgres 16 and later have only one or two such rows; with ICU, hundreds.
         let has_icu = self.count("SELECT count(*) FROM pg_collation WHERE collprovider = 'i'").await > 10;
         if !has_icu {
             eprintln!("!!! this Postgres has no ICU: a change of the collation is NOT tested");

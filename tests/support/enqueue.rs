@@ -8,24 +8,24 @@ use tonic::Status;
 
 use super::{IntoNewJob, JobOptions, Refusal, Service, soon};
 
-/// One job. Awaiting it enqueues the job and returns its id.
+/// A request to enqueue one job. Awaiting the value enqueues the job and returns its id.
 pub struct Enqueue {
     all: EnqueueAll,
 }
 
-/// Several jobs in one request. Awaiting it enqueues them and returns their ids.
+/// A request to enqueue several jobs. Awaiting the value enqueues the jobs and returns their ids.
 pub struct EnqueueAll {
     service: Service,
     request: EnqueueJobsRequest,
 }
 
 impl Service {
-    /// Builds a request with one job.
+    /// Builds a request to enqueue one job.
     pub fn enqueue(&self, job: impl IntoNewJob) -> Enqueue {
         Enqueue { all: self.enqueue_all([job]) }
     }
 
-    /// Builds one request with these jobs.
+    /// Builds one request to enqueue these jobs.
     pub fn enqueue_all(&self, jobs: impl IntoIterator<Item = impl IntoNewJob>) -> EnqueueAll {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
         EnqueueAll { service: self.clone(), request: EnqueueJobsRequest { jobs, request_key: String::new() } }
@@ -38,7 +38,7 @@ impl Enqueue {
         self
     }
 
-    /// Enqueues the job and returns the result.
+    /// Enqueues the job and returns its result.
     pub async fn outcome(self) -> EnqueuedJob {
         self.all.outcomes().await[0]
     }
@@ -48,7 +48,7 @@ impl Enqueue {
         self.all.refused().await
     }
 
-    /// Enqueues the job and returns the result or the error.
+    /// Enqueues the job and returns its result or the error.
     pub async fn answer(self) -> Result<EnqueuedJob, Status> {
         Ok(self.all.answer().await?[0])
     }

@@ -1,14 +1,14 @@
-//! Blocks a broker in the middle of a statement.
+//! A gate for tests, which blocks a broker in the middle of a statement.
 
 use super::TestDatabase;
 
-/// A trigger that blocks some kinds of statements on a table until the gate opens.
+/// A gate: a trigger that blocks some kinds of statements on a table until the test opens the gate.
 pub struct Gate {
     holder: tokio_postgres::Client,
     table: String,
 }
 
-/// Closes a gate at a table for these kinds of statements.
+/// Creates a closed gate on a table, for statements of these kinds (such as `INSERT`).
 pub async fn gate(database: &TestDatabase, table: &str, events: &str) -> Gate {
     let holder = database.connect().await;
     holder.batch_execute("SELECT pg_advisory_lock(7)").await.expect("the gate");
@@ -27,14 +27,14 @@ pub async fn gate(database: &TestDatabase, table: &str, events: &str) -> Gate {
 }
 
 impl Gate {
-    /// Waits until a statement is blocked at the gate.
+    /// Waits until the gate blocks a statement.
     pub async fn reached(&self, database: &TestDatabase) {
         let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
                      AND wait_event = 'PgSleep' AND pid <> pg_backend_pid()";
         database.until(&format!("a statement at the gate of {}", self.table), waits).await;
     }
 
-    /// Opens the gate and removes its trigger.
+    /// Opens the gate and removes the gate's trigger.
     pub async fn open(self, database: &TestDatabase) {
         self.holder.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("an open gate");
         let none =

@@ -13,12 +13,12 @@ use howdah_proto::v1::{
 
 use super::wire;
 
-/// A job of a type with a payload.
+/// Returns a job of a task type with a payload.
 pub fn new_job(task_type: &str, payload: impl Into<Vec<u8>>) -> NewJob {
     NewJob { task_type: task_type.into(), payload: payload.into().into(), ..NewJob::default() }
 }
 
-/// A job, or the name of a task type for a job without a payload.
+/// A type that converts to a job: a `NewJob`, or the name of a task type for a job without a payload.
 pub trait IntoNewJob {
     fn into_new_job(self) -> NewJob;
 }
@@ -35,7 +35,7 @@ impl IntoNewJob for &str {
     }
 }
 
-/// The options of a job.
+/// Builder methods for the options of a job.
 #[allow(dead_code, reason = "every option is here, whether a test says it in this way or not")]
 pub trait JobOptions: Sized {
     /// Applies any change to the message.
@@ -59,7 +59,7 @@ pub trait JobOptions: Sized {
 
     // Time and order.
 
-    /// A lower number runs first.
+    /// Sets the priority. Jobs with a lower number run first.
     fn priority(self, priority: i32) -> Self {
         self.with(|job| job.priority = priority)
     }
@@ -98,7 +98,7 @@ pub trait JobOptions: Sized {
         self.with(|job| job.retry_policy = Some(policy))
     }
 
-    /// Retries with the same delay after each failure.
+    /// Makes the job retry with the same delay after each failure.
     fn retry_after_each(self, delay: Duration) -> Self {
         self.retry_policy(RetryPolicy {
             kind: RetryPolicyKind::Fixed as i32,

@@ -1,4 +1,4 @@
-//! Reads, awaits and cancels jobs, and changes settings of task types and of the cluster.
+//! Methods of tests that read, await and cancel jobs, and change settings of task types and of the cluster.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -14,13 +14,12 @@ use tonic::Status;
 use super::{JobOptions as _, PATIENCE, Refusal, Service, eventually, soon, wire};
 
 impl Service {
-    /// The job as `GetJob` returns it.
+    /// Returns the job that `GetJob` returns for this id.
     pub async fn job(&self, id: i64) -> Job {
         let answer = soon("an answer", self.jobs().get_job(GetJobRequest { id })).await;
         answer.expect("the job").into_inner().job.expect("a job")
     }
 
-    /// The current state of a job.
     pub async fn state(&self, id: i64) -> JobState {
         self.job(id).await.state()
     }
@@ -33,36 +32,36 @@ impl Service {
         ended.job.expect("a job")
     }
 
-    /// Waits until a job is in a state: uses `WaitJob` for final states, polls for the others.
+    /// Waits until a job is in this state. Polls the database.
     pub async fn until_state(&self, id: i64, state: JobState) {
         let name = state.as_str_name().trim_start_matches("JOB_STATE_").to_lowercase();
         let sql = format!("SELECT EXISTS (SELECT FROM howdah.job WHERE id = {id} AND state = '{name}')");
         self.until(&format!("{name} of job {id}"), &sql).await;
     }
 
-    /// Cancels jobs and returns the ids of the cancelled ones.
+    /// Cancels jobs, and returns the ids of the jobs that were cancelled.
     pub async fn cancel(&self, ids: &[i64]) -> Vec<i64> {
         let request = CancelJobsRequest { ids: ids.to_vec(), ..CancelJobsRequest::default() };
         let answer = soon("an answer", self.jobs().cancel_jobs(request)).await;
         answer.expect("cancel").into_inner().cancelled_ids
     }
 
-    /// Makes jobs due now and returns the ids of the changed ones.
+    /// Makes jobs due now, and returns the ids of the jobs that were changed.
     pub async fn retry(&self, ids: &[i64]) -> Vec<i64> {
         let filter = Some(JobFilter { ids: ids.to_vec(), ..JobFilter::default() });
         let request = RetryJobsRequest { filter, ..RetryJobsRequest::default() };
         soon("an answer", self.jobs().retry_jobs(request)).await.expect("retry").into_inner().retried_ids
     }
 
-    /// Replaces the settings of a task type. Awaiting it returns the stored settings.
+    /// Replaces the settings of a task type. Awaiting the returned value returns the stored settings.
     pub fn set(&self, task_type: &str, settings: TaskTypeSettings) -> SetType {
         let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
         SetType { service: self.clone(), request }
     }
 
-    /// Waits until another broker applies the settings made here, usually within a second. A broker reads all settings at once, so
-    /// when it enforces a new payload limit, it has read the others too. The probe is never stored: it depends on a job that does
-    /// not exist.
+    /// Waits until another broker applies settings made at this broker, usually within a second. A broker reads all settings at
+    /// once, so when it enforces the payload limit of a probe job, it has read the others too. The probe is never stored,
+    /// because it depends on a job that does not exist.
     pub async fn settings_reach(&self, other: &Self) {
         let probe = format!("probe/{}", rand::random::<u64>());
         self.set(&probe, TaskTypeSettings { max_payload_bytes: 1, ..TaskTypeSettings::default() }).await;
@@ -74,8 +73,8 @@ impl Service {
         .await;
     }
 
-    /// Changes the cluster settings that are set here. Awaiting it returns all settings, which then apply to this broker and to
-    /// SQL.
+    /// Changes the cluster settings that are set in `settings`. Awaiting the returned value returns all settings, which then
+    /// apply to this broker and to SQL.
     pub fn set_cluster(&self, settings: ClusterSettings) -> SetCluster {
         let request = UpdateSettingsRequest { settings: Some(settings), update_mask: None };
         SetCluster { service: self.clone(), request }
@@ -93,7 +92,7 @@ impl Service {
     }
 }
 
-/// A pending change of a task type's settings.
+/// A change of a task type's settings, sent when it is awaited.
 pub struct SetType {
     service: Service,
     request: UpdateTaskTypeRequest,
@@ -120,14 +119,14 @@ impl IntoFuture for SetType {
     }
 }
 
-/// A pending change of cluster settings.
+/// A change of cluster settings, sent when it is awaited.
 pub struct SetCluster {
     service: Service,
     request: UpdateSettingsRequest,
 }
 
 impl SetCluster {
-    /// Changes exactly these fields; unset ones return to their defaults.
+    /// Changes exactly these fields. Fields without a value return to their defaults.
     pub fn only(mut self, fields: &[&str]) -> Self {
         let paths = fields.iter().copied().map(str::to_owned).collect();
         self.request.update_mask = Some(FieldMask { paths });

@@ -1,4 +1,4 @@
-//! Every option of an outcome, once, for both a `v1::Outcome` and a `Settling`.
+//! Every option of an outcome, defined once for both a `v1::Outcome` and a `Settling`.
 
 use std::time::Duration;
 
@@ -19,22 +19,22 @@ pub fn ack(job: &LeasedJob) -> Outcome {
     outcome(job, Kind::Ack(Ack::default()))
 }
 
-/// The job failed; the retry policy applies.
+/// Returns a nack of the job. The retry policy decides about the next attempt.
 pub fn nack(job: &LeasedJob, error: &str) -> Outcome {
     outcome(job, Kind::Nack(Nack { error: error.into(), ..Nack::default() }))
 }
 
-/// Runs the job later, without counting the attempt.
+/// Returns a snooze: the job runs later, and the attempt does not count.
 pub fn snooze(job: &LeasedJob, delay: Duration) -> Outcome {
     outcome(job, Kind::Snooze(Snooze { delay: Some(wire(delay)) }))
 }
 
-/// Gives the job to another worker, without counting the attempt.
+/// Returns a release: the job goes to another worker, and the attempt does not count.
 pub fn release(job: &LeasedJob) -> Outcome {
     outcome(job, Kind::Release(Release {}))
 }
 
-/// The options of an outcome.
+/// Builder methods for the options of an outcome.
 pub trait OutcomeOptions: Sized {
     /// Applies any change to the message.
     fn with(self, change: impl FnOnce(&mut outcome::Outcome)) -> Self;
@@ -57,7 +57,7 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
-    /// Makes a nack final.
+    /// Makes a nack fail the job for good.
     fn no_retry(self) -> Self {
         self.with(|outcome| {
             if let Kind::Nack(nack) = outcome {
@@ -75,7 +75,7 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
-    /// Makes the next attempt after a nack due now.
+    /// Makes the next attempt after a nack due at once.
     fn at_once(self) -> Self {
         self.retry_after(Duration::ZERO)
     }

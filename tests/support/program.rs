@@ -21,7 +21,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is a folder of the checkout")
 }
 
-/// Path of `howdah`: from `HOWDAH_BIN`, or built once with the features and profile of this test run.
+/// Path of the program `howdah`: from `HOWDAH_BIN`, or built once with the features and profile of this test run.
 pub fn howdah() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -49,23 +49,23 @@ pub fn howdah() -> PathBuf {
     .clone()
 }
 
-/// A running `howdah`; killed when dropped.
+/// A running `howdah` process; killed when dropped.
 pub struct Program {
     pub child: Child,
     pub stdout: Lines<BufReader<ChildStdout>>,
-    /// Standard error of the program, unless that is inherited or read.
+    /// File with the standard error of the program; `None` if standard error is inherited or read by the test.
     log: Option<std::fs::File>,
-    /// The configuration file with its stores, if it has several.
+    /// The program's configuration file, if it serves several stores.
     _config: Option<NamedTempFile>,
 }
 
 impl Program {
-    /// Starts the program with these arguments.
+    /// Starts `howdah` with these arguments.
     pub fn start(args: &[&str]) -> Self {
         Self::start_with(args, &[])
     }
 
-    /// Starts the program with these arguments and environment variables.
+    /// Starts `howdah` with these arguments and environment variables.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
         if std::env::var_os("HOWDAH_TEST_LOGS").is_some() {
             return Self::spawn(args, env, Stdio::inherit());
@@ -73,7 +73,7 @@ impl Program {
         Self::noted(args, env)
     }
 
-    /// Starts the program for a test that reads its errors with `last_words` while it runs.
+    /// Starts `howdah` for a test that reads its errors with `last_words` while it runs.
     pub fn noted(args: &[&str], env: &[(&str, &str)]) -> Self {
         let log = tempfile::tempfile().expect("a file");
         let stderr = log.try_clone().expect("a file").into();
@@ -104,7 +104,7 @@ impl Program {
         Self::start(&args).ready(stores[0].1).await
     }
 
-    /// Starts a broker with this configuration file, whose first store is `first`.
+    /// Starts a broker with this configuration file, in which `first` is the first store.
     pub async fn serve_file(file: NamedTempFile, first: &TestDatabase) -> ServingProgram {
         let path = file.path().to_str().expect("a path").to_owned();
         let program = Self::start(&["serve", "--config", &path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
@@ -119,7 +119,7 @@ impl Program {
         Self { _config: config, ..program }.ready(database).await
     }
 
-    /// Starts a broker and collects its log, which is complete when the program has ended.
+    /// Starts a broker and collects its log. The log is complete when the program has ended.
     pub async fn serve_logged(database: &TestDatabase, more: &[&str]) -> (ServingProgram, JoinHandle<String>) {
         let config = stores::file(database).await;
         let program = Self::spawn(&serve_args(database, config.as_ref(), more), &[], Stdio::piped());
@@ -143,7 +143,7 @@ impl Program {
         ServingProgram { program: self, service }
     }
 
-    /// Resident memory in bytes.
+    /// Resident memory of the process, in bytes.
     pub fn resident(&self) -> u64 {
         let status = format!("/proc/{}/status", self.child.id().expect("it runs"));
         let status = std::fs::read_to_string(status).expect("status");
@@ -151,13 +151,13 @@ impl Program {
         kib.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
     }
 
-    /// The next line of its standard output.
+    /// Reads the next line of the program's standard output.
     pub async fn line(&mut self) -> String {
         let line = soon("a line of output", self.stdout.next_line()).await.expect("read");
         line.unwrap_or_else(|| panic!("the program ended: {}", self.last_words()))
     }
 
-    /// The end of its standard error.
+    /// Returns the end of the program's standard error.
     pub fn last_words(&self) -> String {
         use std::os::unix::fs::FileExt as _;
         let Some(log) = &self.log else { return String::new() };
@@ -168,14 +168,14 @@ impl Program {
         String::from_utf8_lossy(&words).into_owned()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = self.child.id().expect("it runs") as i32;
         let pid = rustix::process::Pid::from_raw(pid).expect("pid");
         rustix::process::kill_process(pid, signal).expect("kill");
     }
 
-    /// Waits until it ends.
+    /// Waits until the process has ended.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
         soon("the end of the program", self.child.wait()).await.expect("wait")
     }
@@ -211,7 +211,7 @@ impl Deref for ServingProgram {
     }
 }
 
-/// A temporary directory that other users can enter, because Postgres and similar programs do not run as root.
+/// Creates a temporary directory that other users can enter, because Postgres and similar programs do not run as root.
 pub fn open_directory() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().expect("a directory");
@@ -219,12 +219,12 @@ pub fn open_directory() -> tempfile::TempDir {
     dir
 }
 
-/// Id of an object of `--json`.
+/// Id of a job or other object in the output of a command with `--json`.
 pub fn id_of(object: &serde_json::Value) -> i64 {
     object["id"].as_str().and_then(|id| id.parse().ok()).expect("an id")
 }
 
-/// Runs the program to its end; returns exit status, output and errors.
+/// Runs `howdah` until it ends. Returns exit status, standard output and standard error.
 pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, String, String) {
     use tokio::io::AsyncWriteExt as _;
     let mut command = tokio::process::Command::new(howdah());
@@ -232,7 +232,7 @@ pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, Stri
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("start howdah");
     let mut input = child.stdin.take().expect("stdin");
-    // The program may end without reading all input.
+    // Ignore a write error, because the program may end without reading all input.
     let _ = input.write_all(stdin).await;
     drop(input);
     let (mut out, mut err) = (String::new(), String::new());

@@ -1,4 +1,4 @@
-//! Pulls and settles jobs by unary calls, without a work stream.
+//! Methods of tests that pull and settle jobs by unary calls, without a work stream.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -8,20 +8,20 @@ use howdah_proto::v1::{LeasedJob, Outcome, PullJobsRequest, SettleJobsRequest, S
 
 use super::{Service, soon, wire};
 
-/// A pending pull. Awaiting it returns the available jobs.
+/// A pull call. Awaiting the value makes the call and returns the available jobs.
 pub struct Pull {
     service: Service,
     request: PullJobsRequest,
 }
 
 impl Service {
-    /// Pulls up to one job of a type.
+    /// Builds a pull call for at most one job of a type.
     pub fn pull(&self, task_type: &str) -> Pull {
         let request = PullJobsRequest { task_types: vec![task_type.into()], ..PullJobsRequest::default() };
         Pull { service: self.clone(), request }
     }
 
-    /// Settles jobs by a unary call; returns one status per outcome.
+    /// Settles jobs by a unary call, and returns one status per outcome.
     pub async fn settle(&self, outcomes: Vec<Outcome>) -> Vec<SettleStatus> {
         let answer = soon("an answer", self.workers().settle_jobs(SettleJobsRequest { outcomes })).await;
         answer.expect("settle").into_inner().results.iter().map(|result| result.status()).collect()
@@ -34,7 +34,7 @@ impl Pull {
         self
     }
 
-    /// Waits this long for the first job.
+    /// Makes the pull wait this long for the first job.
     pub fn wait(mut self, time: Duration) -> Self {
         self.request.wait = Some(wire(time));
         self

@@ -6,8 +6,8 @@ use std::{
     process::Command,
 };
 
-/// A Python with these packages, in a virtual environment below `target/` that is created once and rebuilt when the packages
-/// change. It waits for `pip`, so call it before a broker runs.
+/// Returns a Python with these packages, in a virtual environment below `target/` that is created once and rebuilt when the
+/// packages change. The function blocks while `pip` runs, so call it before a broker runs.
 pub fn environment(name: &str, packages: &[&str]) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(target).expect("target/tmp");

@@ -1,4 +1,4 @@
-//! A primary and a streaming replica.
+//! A Postgres primary and its streaming replica.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{TestDatabase, open_directory};
 
-/// Two servers with a database `app`.
+/// A primary and a replica with a database `app`.
 pub struct Replicated {
     pub primary: Cluster,
     pub replica: Cluster,
@@ -55,7 +55,7 @@ impl Replicated {
         TestDatabase { url: self.replica.url("app") }
     }
 
-    /// A URL that names both hosts, as brokers get it.
+    /// Returns a database URL that names both servers, as brokers get it.
     pub fn url(&self) -> String {
         let [primary, replica] = [&self.primary, &self.replica].map(socket_dir);
         format!(
@@ -71,7 +71,7 @@ impl Replicated {
     }
 }
 
-/// Makes a base backup that follows the primary.
+/// Makes a base backup whose server will follow the primary.
 fn copy(primary: &Cluster, to: &Path) {
     let owner = fs::metadata(primary.data_dir()).expect("the data directory");
     fs::DirBuilder::new().mode(0o700).create(to).expect("a directory");
@@ -82,7 +82,7 @@ fn copy(primary: &Cluster, to: &Path) {
     assert!(status.success(), "{status}");
 }
 
-/// Socket directory of a private Postgres.
+/// Returns the socket directory of a private Postgres.
 pub fn socket_dir(cluster: &Cluster) -> PathBuf {
     let config: tokio_postgres::Config = cluster.url("app").parse().expect("a URL");
     match config.get_hosts() {
@@ -91,21 +91,22 @@ pub fn socket_dir(cluster: &Cluster) -> PathBuf {
     }
 }
 
-/// Signals all processes of a Postgres, the postmaster first, so that it starts no others. The server may have ended already.
+/// Signals all processes of a Postgres, the postmaster first, so that the postmaster starts no other processes. The server may
+/// have ended already.
 pub fn signal_postgres(data_dir: &Path, signal: Signal) {
     let first = || {
         let text = fs::read_to_string(data_dir.join("postmaster.pid")).ok()?;
         Pid::from_raw(text.lines().next()?.trim().parse().ok()?)
     };
     let Some(first) = first() else { return };
-    // Processes may have ended in the meantime.
+    // Ignore errors, because processes may have ended meanwhile.
     let _ = kill_process(first, signal);
     for child in children(first) {
         let _ = kill_process(child, signal);
     }
 }
 
-/// Child processes, as listed in `/proc`.
+/// Returns the child processes of a process, as listed in `/proc`.
 fn children(parent: Pid) -> Vec<Pid> {
     let parent = parent.as_raw_nonzero().get().to_string();
     let entries = fs::read_dir("/proc").expect("/proc").flatten();

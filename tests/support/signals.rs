@@ -1,4 +1,5 @@
-//! Waits for events: a message, a line of output, the end of a call. State inside Postgres has no event, so `until` polls it.
+//! Functions that wait for events: a message, a line of output, the end of a call. Postgres sends no event when its state
+//! changes, so `until` polls.
 
 use std::{
     future::{Future, poll_fn},
@@ -10,13 +11,14 @@ use tokio_postgres::{AsyncMessage, NoTls};
 
 use super::TestDatabase;
 
-/// Timeout after which a test counts as hanging. It is generous because machines are slow at times, and no test measures time.
+/// Timeout after which a test counts as hanging. The timeout is generous, because machines are slow at times and no test
+/// measures time.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Polling interval, which limits the load that polling causes. No test depends on its length.
+/// Polling interval, which limits the load that polling causes. No test depends on it.
 const PACE: Duration = Duration::from_millis(20);
 
-/// Waits for a future. After `PATIENCE` the test fails with "`what` did not come".
+/// Waits for a future. After `PATIENCE`, fails the test with the message that `what` did not come.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come in {PATIENCE:?}"))
 }
@@ -48,8 +50,8 @@ pub async fn until_on(client: &tokio_postgres::Client, what: &str, sql: &str) {
     eventually(what, async || client.query_one(&statement, &[]).await.expect(sql).get::<_, bool>(0)).await;
 }
 
-/// Waits until a count has started and then stays constant for three seconds. A flood under backpressure has no event. On a slow
-/// machine this may return too early, which fails no test.
+/// Waits until `count` is above 0 and has stayed constant for three seconds. A flood under backpressure sends no event at its
+/// end. On a slow machine the wait may end too early, which fails no test.
 pub async fn until_still(what: &str, count: impl Fn() -> u64) {
     let mut pace = tokio::time::interval(Duration::from_secs(1));
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -77,7 +79,7 @@ impl TestDatabase {
     }
 }
 
-/// Committed changes of a table.
+/// Committed changes of a table, received as notifications.
 pub struct Changes {
     // The listening connection; dropping it ends the subscription.
     _client: tokio_postgres::Client,

@@ -1,6 +1,6 @@
-//! With `HOWDAH_TEST_STORES=2`, the broker of each test serves a second store besides the test's database. The second store takes
-//! no new task types, so every type that a test creates has its home in the test's database. All guarantees of one store must also
-//! hold here.
+//! With `HOWDAH_TEST_STORES=2`, the broker of each test serves a second store besides the test's database. The second store
+//! takes no new task types, so every type that a test creates has its home in the test's database. All guarantees of one store
+//! must also hold with two stores.
 
 use std::{collections::HashMap, io::Write as _, thread};
 
@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::{TestDatabase, database::other_database};
 
-/// Name of the store in the test's database.
+/// Name of the store in the test's database, if there are two stores.
 const OWN: &str = "own";
 /// Name of the second store.
 const OTHER: &str = "other";
@@ -38,22 +38,22 @@ pub fn are_two() -> bool {
     }
 }
 
-/// Whether the brokers of the current test have two stores.
+/// Whether the brokers of the current test have two stores. Some tests need a single store.
 fn are_two_here() -> bool {
     if !are_two() {
         return false;
     }
     let thread = thread::current();
-    // With a single test thread, the thread's name is `main`.
+    // With a single test thread, the thread's name is `main` and not the name of the test.
     let test = thread.name().filter(|name| *name != "main").expect("two stores need --test-threads 2 or more");
     !ONE_STORE.iter().any(|(name, _)| test.ends_with(name))
 }
 
-/// The second store of all brokers whose first store is this database.
+/// Returns the second store for all brokers whose first store is the database at `url`.
 async fn other(url: &str) -> TestDatabase {
     static OTHERS: Mutex<Option<HashMap<String, TestDatabase>>> = Mutex::const_new(None);
     let config: tokio_postgres::Config = url.parse().expect("a URL");
-    // Test databases have unique names. Through a pooler the name differs, so the whole URL identifies the database.
+    // Test databases have unique names. Through a pooler the name differs, so use the whole URL as identity.
     let name = config.get_dbname().filter(|name| name.starts_with("test_")).unwrap_or(url).to_owned();
     let mut others = OTHERS.lock().await;
     let others = others.get_or_insert_default();
@@ -67,7 +67,7 @@ async fn other(url: &str) -> TestDatabase {
     }
 }
 
-/// Adds the second store to a configuration without stores.
+/// Adds the second store to a broker configuration without stores.
 pub async fn second(config: &mut Config) {
     if !config.stores.is_empty() || !are_two_here() {
         return;
@@ -101,32 +101,33 @@ pub async fn file(database: &TestDatabase) -> Option<NamedTempFile> {
     Some(file)
 }
 
-/// Number of stores of the test's brokers.
+/// Number of stores that the test's brokers have.
 pub fn count() -> usize {
     if are_two_here() { 2 } else { 1 }
 }
 
-/// Name of the store in the test's database.
+/// Name under which brokers serve the test's database.
 pub fn own_name() -> &'static str {
     if are_two_here() { OWN } else { "default" }
 }
 
-/// Flags that restrict a command to the test's database.
+/// Flags that restrict a `howdah` command to the test's database.
 pub fn own_store() -> &'static [&'static str] {
     if are_two_here() { &["--in-store", OWN] } else { &[] }
 }
 
-/// Response of `/readyz` when all stores are ready.
+/// Response of `/readyz` when all stores of the broker are ready.
 pub fn all_ready() -> String {
     if are_two_here() { format!("store {OWN}: ready\nstore {OTHER}: ready\n") } else { "ready\n".to_owned() }
 }
 
-/// Path of the readiness of the test's store. With several stores, `/readyz` succeeds while one of them is ready.
+/// Path that tells whether the test's store is ready. With several stores, `/readyz` alone succeeds while one of them
+/// is ready.
 pub fn readyz() -> &'static str {
     if are_two_here() { "/readyz?store=own" } else { "/readyz" }
 }
 
-/// Removes the column with store names from a command's table, which is absent with one store.
+/// Removes the column with store names from a command's table. With one store, commands print no such column.
 pub fn own_table(text: &str) -> String {
     let (heading, own) = ("STORE  ", format!("{OWN:<5}  "));
     let without = |line: &str| {
@@ -136,7 +137,7 @@ pub fn own_table(text: &str) -> String {
     text.split_inclusive('\n').map(without).collect()
 }
 
-/// The metrics of the test's store, without the label that is absent with one store.
+/// Returns the metrics of the test's store, without the label `store`. With one store, brokers set no such label.
 pub fn own_metrics(text: &str) -> String {
     let (own, other) = (format!("store=\"{OWN}\""), format!("store=\"{OTHER}\""));
     let lines = text.split_inclusive('\n').filter(|line| !line.contains(&other));

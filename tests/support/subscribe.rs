@@ -1,4 +1,4 @@
-//! Every option of a subscription, once.
+//! Builder for a worker's `Subscribe` message, with every option.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use tonic::Status;
 
 use super::{Service, Worker, clients::Bearer, lease};
 
-/// Default window: the most jobs that a worker holds at once.
+/// Default window of test workers: maximum number of jobs that a worker holds.
 const WINDOW: i32 = 10;
 
-/// A pending worker. Awaiting it returns after its `Welcome`.
+/// A worker that has not subscribed yet. Awaiting the value subscribes, and returns the worker after its `Welcome`.
 pub struct Subscribing {
     grpc: String,
     bearer: Bearer,
@@ -19,7 +19,7 @@ pub struct Subscribing {
 }
 
 impl Service {
-    /// A worker of one type, with a window of ten jobs.
+    /// Builds a worker of one task type, with a window of ten jobs.
     pub fn worker(&self, task_type: &str) -> Subscribing {
         let window = Window { task_type: task_type.into(), jobs: WINDOW, bytes: 0 };
         let message = Subscribe { windows: vec![window], ..Subscribe::default() };
@@ -28,19 +28,19 @@ impl Service {
 }
 
 impl Subscribing {
-    /// Limits the concurrent jobs of the last type.
+    /// Sets the window of the last task type, in jobs.
     pub fn window(mut self, jobs: i32) -> Self {
         self.last().jobs = jobs;
         self
     }
 
-    /// Limits the bytes of the concurrent jobs of the last type.
+    /// Sets the window of the last task type, in bytes.
     pub fn bytes(mut self, bytes: i64) -> Self {
         self.last().bytes = bytes;
         self
     }
 
-    /// Adds a type; later options apply to it.
+    /// Adds a task type, to which later options apply.
     pub fn and(mut self, task_type: &str) -> Self {
         self.message.windows.push(Window { task_type: task_type.into(), jobs: WINDOW, bytes: 0 });
         self
@@ -51,25 +51,25 @@ impl Subscribing {
         self
     }
 
-    /// Sets how long it may be silent.
+    /// Sets the liveness: how long the worker may be silent.
     pub fn liveness(mut self, liveness: std::time::Duration) -> Self {
         self.message.liveness = Some(super::wire(liveness));
         self
     }
 
-    /// Adds a label that operators see.
+    /// Adds a label of the worker, which operators see.
     pub fn label(mut self, name: &str, value: &str) -> Self {
         self.message.labels.insert(name.into(), value.into());
         self
     }
 
-    /// Reconnects to a session after its stream broke, still holding these jobs.
+    /// Makes the worker resume a session after its stream broke, and report these jobs as held.
     pub fn resumes(mut self, session_id: &str, held: &[&LeasedJob]) -> Self {
         self.message.session_id = session_id.into();
         self.holds(held)
     }
 
-    /// Reports that the worker holds these jobs.
+    /// Makes the worker report these jobs as held.
     pub fn holds(mut self, held: &[&LeasedJob]) -> Self {
         self.message.held = held.iter().map(|job| lease(job)).collect();
         self
@@ -81,8 +81,8 @@ impl Subscribing {
         Worker::try_subscribe_as(&grpc, bearer, self.shortest()).await
     }
 
-    /// Subscribes, which must be refused, and returns the error. With several stores a `Welcome` may come first: an unknown type is
-    /// created after all stores have responded, and an error then ends the stream.
+    /// Subscribes, which must be refused, and returns the error. With several stores, a `Welcome` may come before the error,
+    /// because an unknown type is created only after all stores have responded.
     pub async fn refused(self) -> Status {
         let mut worker = match self.answer().await {
             Ok(worker) => worker,
@@ -97,10 +97,10 @@ impl Subscribing {
         }
     }
 
-    /// Uses the short form of the message if one type and its window suffice.
+    /// Uses the short form of `Subscribe` (one type, one window) if it suffices.
     fn shortest(mut self) -> Subscribe {
         if let [Window { task_type, jobs, bytes: 0 }] = &self.message.windows[..] {
-            // In the short form, a window of 0 means 1.
+            // In the short form of `Subscribe`, a window of 0 means 1.
             if *jobs > 0 {
                 (self.message.task_type, self.message.window) = (task_type.clone(), *jobs);
                 self.message.windows.clear();

@@ -1,4 +1,4 @@
-//! Durations and timestamps of the protocol.
+//! Creates durations and timestamps of the protocol.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub fn wire(duration: Duration) -> prost_types::Duration {
     duration.try_into().expect("a duration that the protocol can say")
 }
 
-/// A timestamp message for these seconds since 1970.
+/// Returns the protobuf timestamp for these seconds since 1970.
 pub fn at(seconds: i64) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos: 0 }
 }

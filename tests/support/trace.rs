@@ -1,4 +1,5 @@
-//! A record of what happened to each job, replayed against the rules of the model (docs/internals/model.md).
+//! Records the row changes of each job, and replays them against the rules of the model of leases
+//! (docs/internals/model.md).
 
 use howdah_model::replay::{Change, LOG, Operation, READ, Replayed, Table, replay};
 
@@ -10,13 +11,14 @@ impl TestDatabase {
         self.sql(LOG).await;
     }
 
-    /// A handle for the same database for a process with this name in the record.
+    /// Returns a handle for the same database whose connections have this application name, which the recorded changes
+    /// contain.
     pub fn named(&self, name: &str) -> Self {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         Self { url: format!("{}{separator}application_name={name}", self.url) }
     }
 
-    /// Replays the record: each step must be one that the model allows.
+    /// Replays the recorded changes. Each change must be a step that the model allows.
     pub async fn replay(&self) -> Result<Replayed, String> {
         let rows = self.connect().await.query(READ, &[]).await.expect(READ);
         let changes: Vec<Change> = rows

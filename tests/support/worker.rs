@@ -21,7 +21,7 @@ use super::{
     nack, release, snooze, soon, wire,
 };
 
-/// A worker on a stream.
+/// A worker on a stream, with the messages that it has received and the test has not read yet.
 pub struct Worker {
     send: mpsc::Sender<WorkRequest>,
     receive: Streaming<WorkResponse>,
@@ -31,29 +31,29 @@ pub struct Worker {
     cancelled: Vec<CancelledJob>,
 }
 
-/// The lease of a job.
+/// Returns the lease of a job.
 pub fn lease(job: &LeasedJob) -> Lease {
     Lease { id: job.id, token: job.token }
 }
 
 // Opening the stream.
 impl Worker {
-    /// Subscribes; the first message must be a `Welcome`.
+    /// Subscribes. The broker's first message must be a `Welcome`.
     pub async fn subscribe(grpc: &str, subscribe: Subscribe) -> Self {
         Self::try_subscribe(grpc, subscribe).await.expect("a welcome")
     }
 
-    /// Subscribes to one type, in the short form.
+    /// Subscribes to one task type with the short form of `Subscribe`.
     pub async fn connect(grpc: &str, task_type: &str, window: i32) -> Self {
         Self::subscribe(grpc, Subscribe { task_type: task_type.into(), window, ..Subscribe::default() }).await
     }
 
-    /// Subscribes, or returns the status of the refusal.
+    /// Subscribes. Returns the status if the broker refuses.
     pub async fn try_subscribe(grpc: &str, subscribe: Subscribe) -> Result<Self, Status> {
         Self::try_subscribe_as(grpc, Bearer::default(), subscribe).await
     }
 
-    /// Subscribes with a credential, or returns the status of the refusal.
+    /// Subscribes with a credential. Returns the status if the broker refuses.
     pub async fn try_subscribe_as(grpc: &str, bearer: Bearer, subscribe: Subscribe) -> Result<Self, Status> {
         let (send, mut receive) = open_as(grpc, bearer).await?;
         send.send(request(work_request::Message::Subscribe(subscribe))).await.expect("send");
@@ -69,9 +69,9 @@ impl Worker {
         soon("room to send", self.send.send(request(message))).await.expect("the stream is open");
     }
 
-    /// The next message other than a ping; `None` at the end of the stream.
+    /// Returns the next message that is not a ping; `None` at the end of the stream.
     pub async fn message(&mut self) -> Result<Option<Message>, Status> {
-        // One timeout for all messages, because pings would restart it forever.
+        // Uses one timeout for all messages, because pings would restart a timeout per message forever.
         soon("a message", async {
             loop {
                 match self.receive.message().await?.and_then(|m| m.message) {
@@ -83,7 +83,7 @@ impl Worker {
         .await
     }
 
-    /// Answers the next `count` Pings. Fails if another message comes.
+    /// Answers the next `count` pings. Fails if another message comes.
     pub async fn answer_pings(&mut self, count: usize) {
         for _ in 0..count {
             match soon("a ping", self.receive.message()).await.expect("an open stream").and_then(|m| m.message) {
@@ -107,7 +107,7 @@ impl Worker {
         soon("the end of the stream", end).await
     }
 
-    /// Breaks the stream without a message.
+    /// Drops the worker, which breaks its stream without a message.
     pub fn vanish(self) {}
 
     async fn keep_next(&mut self) {
@@ -119,7 +119,7 @@ impl Worker {
     }
 }
 
-// Messages from the broker.
+// Methods that read messages from the broker.
 impl Worker {
     /// The next job.
     pub async fn next(&mut self) -> LeasedJob {
@@ -129,7 +129,7 @@ impl Worker {
         self.jobs.remove(0)
     }
 
-    /// The next `count` jobs.
+    /// Receives the next `count` jobs.
     pub async fn take(&mut self, count: usize) -> Vec<LeasedJob> {
         let mut jobs = Vec::new();
         while jobs.len() < count {
@@ -138,12 +138,12 @@ impl Worker {
         jobs
     }
 
-    /// Number of received jobs that the test has not read.
+    /// Number of jobs that the worker has received and the test has not read.
     pub fn buffered(&self) -> usize {
         self.jobs.len()
     }
 
-    /// The result of the next settled job.
+    /// Returns the result of the next settled job.
     pub async fn settled(&mut self) -> SettleResult {
         while self.settled.is_empty() {
             self.keep_next().await;
@@ -151,7 +151,7 @@ impl Worker {
         self.settled.remove(0)
     }
 
-    /// The next cancelled job that was not returned before.
+    /// Returns the next cancelled job.
     pub async fn cancelled(&mut self) -> CancelledJob {
         if self.cancelled.is_empty() {
             match self.message().await.expect("an open stream") {
@@ -162,8 +162,8 @@ impl Worker {
         self.cancelled.remove(0)
     }
 
-    /// The `count` leases that the worker reported as held and that it has lost. A broker that cannot tell at once lists them as
-    /// kept in its `Welcome` and cancels them later.
+    /// Returns `count` leases that the worker reported as held and has lost. If the broker cannot tell at once, it lists a
+    /// lease as kept in `Welcome` and cancels it later.
     pub async fn lost(&mut self, count: usize) -> Vec<Lease> {
         let (mut lost, mut later) = (self.welcome.lost.clone(), HashSet::new());
         while lost.len() < count {
@@ -186,14 +186,14 @@ impl Worker {
     }
 }
 
-// Messages to the broker.
+// Methods that send messages to the broker.
 impl Worker {
-    /// Changes the window of a type.
+    /// Changes the window of a task type.
     pub async fn window(&self, task_type: &str, jobs: i32) {
         self.send(work_request::Message::Window(Window { task_type: task_type.into(), jobs, bytes: 0 })).await;
     }
 
-    /// Sends a ping and waits for its response: the broker has then read all earlier messages.
+    /// Sends a ping and waits for the response. The broker has then read all earlier messages of the worker.
     pub async fn ping(&mut self) {
         self.send(work_request::Message::Ping(v1::Ping {})).await;
         let answer = async {
@@ -210,7 +210,7 @@ impl Worker {
         soon("an answer", answer).await;
     }
 
-    /// Asks for no further jobs.
+    /// Starts the worker's drain, after which the broker sends no further jobs.
     pub async fn drain(&self) {
         self.send(work_request::Message::Drain(DrainRequest {})).await;
     }
@@ -219,7 +219,7 @@ impl Worker {
         Settling { outcome: ack(job), worker: self }
     }
 
-    /// Reports a failure; the retry policy applies.
+    /// Nacks a job. The retry policy decides about the next attempt.
     pub fn nack(&mut self, job: &LeasedJob, error: &str) -> Settling<'_> {
         Settling { outcome: nack(job, error), worker: self }
     }
@@ -237,7 +237,7 @@ impl Worker {
         self.send(work_request::Message::Settle(Settle { outcomes })).await;
     }
 
-    /// Extends the lease of a job; the next message must be the result.
+    /// Extends the lease of a job. The next message must be the result.
     pub async fn extend(&mut self, job: &LeasedJob, duration: Duration) -> SettleStatus {
         let extension = Extension { id: job.id, token: job.token, duration: Some(wire(duration)) };
         self.send(work_request::Message::Extend(Extend { extensions: vec![extension] })).await;
@@ -262,7 +262,7 @@ impl Worker {
     }
 }
 
-/// A pending outcome. Awaiting it waits for the commit and fails the test unless the status is OK.
+/// An outcome to send. Awaiting the value sends it, waits for the commit, and fails the test unless the status is OK.
 pub struct Settling<'a> {
     worker: &'a mut Worker,
     outcome: Outcome,

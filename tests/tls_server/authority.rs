@@ -11,7 +11,7 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// An authority with a directory for its files.
+/// A certificate authority with a directory for its files.
 pub struct Authority {
     pub directory: TempDir,
     params: CertificateParams,
@@ -52,14 +52,14 @@ impl Authority {
         self.directory.path().join("ca.pem")
     }
 
-    /// A certificate for the broker, in files with this name.
+    /// Issues a certificate for the broker, and writes it to files with this name.
     pub fn broker(&self, file: &str) -> Files {
         let names =
             vec![SanType::DnsName("localhost".try_into().expect("name")), SanType::IpAddress([127, 0, 0, 1].into())];
         self.sign(file, names, |_| {})
     }
 
-    /// A client certificate with this URI as its name.
+    /// Issues a client certificate with this URI as its name.
     pub fn client(&self, uri: &str) -> Files {
         self.client_with(uri, |_| {})
     }
@@ -69,7 +69,7 @@ impl Authority {
         self.sign(&file, vec![SanType::URI(uri.try_into().expect("name"))], change)
     }
 
-    /// A client certificate that has expired.
+    /// Issues a client certificate that has expired.
     pub fn expired_client(&self) -> Files {
         self.client_with("urn:expired", |params| {
             params.not_before = date_time_ymd(2020, 1, 1);
@@ -77,12 +77,12 @@ impl Authority {
         })
     }
 
-    /// A client certificate, with the list that revokes it.
+    /// Issues a client certificate with this serial number, which a test revokes.
     pub fn revoked_client(&self, serial: u64) -> Files {
         self.client_with("urn:revoked", |params| params.serial_number = Some(SerialNumber::from(serial)))
     }
 
-    /// A revocation list with these serial numbers.
+    /// Writes a revocation list with these serial numbers, and returns its path.
     pub fn revocations(&self, serials: &[u64]) -> PathBuf {
         let revoked = serials.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),

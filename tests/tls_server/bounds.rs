@@ -1,4 +1,4 @@
-//! Clients that stall or use another protocol are disconnected in time and do not affect others.
+//! Tests that clients that stall or use another protocol are disconnected in time and do not affect other clients.
 
 use howdah_client::NewJob;
 use rustls::ClientConnection;
@@ -35,7 +35,7 @@ async fn clients_that_stall_in_the_handshake_hold_up_nobody_and_are_closed() {
     let broker = broker_with(&authority.broker("server"), |_| {}).await;
     let hello = hello(&authority);
     let mut stalled = Vec::new();
-    // Opens more connections in each state of the handshake than handshakes may run at once.
+    // In each state of the handshake, opens more connections than the number of handshakes that may run at once.
     for begun in [&[][..], &hello[..1], &hello[..hello.len() / 2], &hello] {
         for _ in 0..300 {
             stalled.push(connect_and_send(&broker, begun).await);

@@ -4,7 +4,7 @@ use howdah_client::{NewJob, proto::ListJobsRequest};
 
 use super::*;
 
-/// A broker that accepts only clients of this authority, except for the revoked serial number 666.
+/// Starts a broker that accepts only clients of this authority, except for the revoked serial number 666.
 async fn guarded(authority: &Authority) -> TestBroker {
     let (ca, crl) = (authority.ca(), authority.revocations(&[666]));
     broker_with(&authority.broker("server"), |config| {
@@ -14,7 +14,7 @@ async fn guarded(authority: &Authority) -> TestBroker {
     .await
 }
 
-/// Enqueues a job as a client with these files; returns the error if that fails.
+/// Enqueues a job as a client with these TLS options. Returns the error if enqueueing fails.
 async fn try_connect(broker: &Service, tls: Tls) -> Result<(), String> {
     let client = connect(broker, tls).await.map_err(|error| error.to_string())?;
     client.enqueue(NewJob::new("t")).await.map(drop).map_err(|error| error.to_string())
@@ -52,7 +52,7 @@ async fn a_certificate_that_names_nobody_does_not_get_in() {
     let broker = guarded(&authority).await;
     let nameless = authority.client_with("urn:nameless", |params| params.subject_alt_names.clear());
     let config = raw::config(&authority, Some("h2"), Some(&nameless));
-    // To the client, the handshake is complete before the broker has checked its certificate.
+    // For the client, the handshake may be complete before the broker has checked the client's certificate.
     if let Ok(mut stream) = raw::connect(broker.address(), config).await {
         raw::until_closed(&mut stream).await;
     }
@@ -87,8 +87,8 @@ async fn probes_need_no_certificate_and_everything_else_on_the_http_port_does() 
 async fn a_ticket_of_the_http_port_does_not_open_the_grpc_port() {
     let authority = Authority::new("own");
     let broker = guarded(&authority).await;
-    // Both connections share a TLS session store and a server name, so the second one offers the session ticket of the first
-    // one.
+    // Both connections use the same TLS session store and server name, so the second connection offers the session ticket of
+    // the first.
     let mut config = (*raw::config(&authority, Some("http/1.1"), None)).clone();
     let http = broker.http.trim_start_matches("http://");
     assert!(raw::get(http, "/healthz", config.clone().into()).await.starts_with("HTTP/1.1 200"));
@@ -130,7 +130,7 @@ async fn one_client_certificate_has_at_most_its_share_of_the_connections() {
     let open = connect(&broker, shop.clone()).await.expect("a connection");
     open.enqueue(NewJob::new("t")).await.expect("a job");
     let second = connect(&broker, shop).await.expect("a connection");
-    // Calls the generated stub, because the client library would repeat the refused call.
+    // Calls the generated stub, because the client library would repeat a refused call.
     let list = second.jobs().list_jobs(ListJobsRequest::default()).await;
     let refused = list.expect_err("a second connection");
     assert!(refused.message().contains("limits.principal_connections"), "{refused}");

@@ -1,4 +1,4 @@
-//! `howdah dev --tls` and `--auth token`: its output is all that a client needs.
+//! Tests `howdah dev --tls` and `--auth token`: the printed output is all that a client needs.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -15,7 +15,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use super::{Authority, Files};
 use crate::support::*;
 
-/// A client configuration with this ALPN and certificate. Connections with the same configuration resume each other's TLS sessions.
+/// Returns a TLS client configuration with this ALPN protocol and certificate. Connections with the same configuration resume
+/// each other's TLS sessions.
 pub fn config(authority: &Authority, alpn: Option<&str>, shows: Option<&Files>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.ca()).expect("PEM")).expect("a root");
@@ -41,7 +42,7 @@ pub async fn connect(address: &str, config: Arc<ClientConfig>) -> io::Result<Tls
     soon("a handshake", TlsConnector::from(config).connect(name, stream)).await
 }
 
-/// Sends `GET` over TLS; returns the whole response.
+/// Sends an HTTP `GET` request over TLS, and returns the whole response.
 pub async fn get(https: &str, path: &str, config: Arc<ClientConfig>) -> String {
     let mut stream = connect(https, config).await.expect("a handshake");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -51,10 +52,10 @@ pub async fn get(https: &str, path: &str, config: Arc<ClientConfig>) -> String {
     answer
 }
 
-/// Reads until the broker closes the connection; returns the data.
+/// Reads until the broker closes the connection, and returns the data.
 pub async fn until_closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A reset also ends the connection.
+    // A reset also closes the connection.
     let _ = soon("the end of the connection", stream.read_to_end(&mut bytes)).await;
     bytes
 }

@@ -1,4 +1,4 @@
-//! Reloading certificates while the broker runs.
+//! Tests reloading certificates while the broker runs.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{authority::replace, *};
 
-/// The preface of HTTP/2, with empty settings.
+/// The connection preface of HTTP/2, with an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 async fn serve(files: &Files, more: &[&str]) -> ServingProgram {
@@ -37,7 +37,7 @@ async fn metric(broker: &Service, authority: &Authority, shows: Option<&Files>, 
     line.trim().parse().expect("a number")
 }
 
-/// Changes files, sends SIGHUP, and waits until the counter has increased.
+/// Changes files, sends SIGHUP, and waits until the broker's metric `counter` has increased.
 async fn reload(
     broker: &ServingProgram,
     authority: &Authority,
@@ -54,7 +54,7 @@ async fn reload(
 const RELOADS: &str = "howdah_tls_reloads_total";
 const FAILURES: &str = "howdah_tls_reload_failures_total";
 
-/// The certificate that the broker shows.
+/// Returns the certificate that the broker presents to clients.
 async fn shown(broker: &Service, authority: &Authority) -> Vec<u8> {
     let stream = raw::connect(broker.address(), raw::config(authority, Some("h2"), None)).await.expect("a handshake");
     stream.get_ref().1.peer_certificates().expect("a certificate")[0].to_vec()
@@ -74,8 +74,8 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
             let builder = || Client::builder().endpoint(&address).tls(tls.clone()).connect_timeout(PATIENCE);
             let connect = async || builder().connect().await.expect("connect");
             let (kept, mut calls) = (connect().await, 0);
-            // Half of the tasks keep one connection, and half open one for each call. No call may fail, because none is
-            // repeated.
+            // Half of the tasks keep one connection, and half open a connection for each call. No call may fail,
+            // because the tasks do not repeat calls.
             while !stop.load(Relaxed) {
                 let client = if number % 2 == 0 { kept.clone() } else { connect().await };
                 client
@@ -123,7 +123,7 @@ async fn bad_files_are_counted_once_and_the_old_ones_serve() {
         reload(&broker, &authority, None, FAILURES, || replace(&files.cert, bad)).await;
         assert_eq!(shown(&broker, &authority).await, before);
     }
-    // A certificate that does not belong to the key.
+    // Copies a certificate that does not belong to the broker's key.
     let other = authority.broker("other");
     let copy = |from: &Path, to: &Path| replace(to, &fs::read_to_string(from).expect("a file"));
     reload(&broker, &authority, None, FAILURES, || copy(&other.cert, &files.cert)).await;
@@ -136,7 +136,7 @@ async fn bad_files_are_counted_once_and_the_old_ones_serve() {
     assert_ne!(shown(&broker, &authority).await, before);
 }
 
-/// Whether the broker answers a ping; false if the connection ends.
+/// Whether the broker answers an HTTP/2 ping; false if the connection ends.
 async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     if stream.write_all(b"\0\0\x08\x06\0\0\0\0\0howdah!!").await.is_err() {
         return false;

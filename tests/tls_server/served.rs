@@ -1,4 +1,4 @@
-//! Jobs over TLS, and the errors of clients without TLS or with wrong options.
+//! Tests jobs over TLS, and the errors of clients without TLS or with wrong options.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn a_job_goes_through_over_tls_for_clients_the_command_line_and_http() {
     broker.stop().await;
 }
 
-/// The error of a command that cannot connect.
+/// Runs a command that cannot connect, and returns its error.
 async fn refused(server: &str, more: &[&str]) -> String {
     let args = [&["types", "--server", server], more].concat();
     let (status, _, errors) = run(&args, b"").await;
@@ -56,7 +56,7 @@ async fn commands_name_the_address_that_they_cannot_reach_and_say_what_to_do() {
     let ca = other.ca().display().to_string();
     let untrusted = format!(
         "howdah: cannot reach {server}: the broker's certificate is not trusted: no authority that this client knows has \
-         signed it; name the file of its authority with --tls-ca or HOWDAH_TLS_CA"
+         signed it; give the file of its authority with --tls-ca or HOWDAH_TLS_CA"
     );
     assert_eq!(refused(&server, &[]).await, untrusted);
     assert_eq!(refused(&server, &["--tls-ca", &ca]).await, untrusted);

@@ -1,8 +1,8 @@
-//! Checks at the start of a broker with TLS.
+//! Tests the checks of TLS settings at the start of a broker.
 
 use super::*;
 
-/// Runs `howdah serve` with these flags, which must fail; returns its error.
+/// Runs `howdah serve` with these flags, which must fail, and returns its error.
 async fn refused(flags: &[&str]) -> String {
     let args = ["serve", "--database-url", "postgres://nobody@127.0.0.1:1/none", "--log", "off"];
     let (status, _, errors) = run(&[&args, flags].concat(), b"").await;

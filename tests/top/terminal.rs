@@ -1,4 +1,4 @@
-//! A pseudo-terminal for a program.
+//! A pseudo-terminal in which a test runs a program.
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ use tokio::{process::Child, sync::watch};
 
 use crate::support::*;
 
-/// `howdah` in a terminal of 80x24; killed when dropped.
+/// A `howdah` process in a terminal of 80x24 characters; killed when dropped.
 pub struct Terminal {
     pub child: Child,
     master: File,
@@ -44,7 +44,7 @@ impl Terminal {
         let shown: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (change, changed) = watch::channel(0);
         let (mut reader, into) = (master.try_clone().expect("a copy"), shown.clone());
-        // The thread ends when both ends of the terminal are closed.
+        // The reading thread ends when both ends of the terminal are closed.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(read @ 1..) = reader.read(&mut bytes) {
@@ -55,7 +55,7 @@ impl Terminal {
         Self { child, master, slave, before, shown, changed }
     }
 
-    /// Waits until this text is written, after the text of the previous call.
+    /// Waits until the program has written this text, after the text of the previous call.
     pub async fn shows(&mut self, words: &str) {
         let shown = self.shown.clone();
         let found = move |_: &usize| {
@@ -70,7 +70,7 @@ impl Terminal {
         self.master.write_all(keys.as_bytes()).expect("a key");
     }
 
-    /// Waits for the end of the program, which must restore the terminal.
+    /// Waits until the program has ended. The program must restore the terminal.
     pub async fn ended(mut self) -> std::process::ExitStatus {
         self.shows("\x1b[?1049l").await; // leaves the alternate screen
         let status = soon("the end", self.child.wait()).await.expect("wait");

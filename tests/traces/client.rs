@@ -1,4 +1,4 @@
-//! The spans and metrics of the Rust client, as documented in docs/operate/tracing.md.
+//! Tests the spans and metrics of the Rust client, as documented in docs/operate/tracing.md.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -149,7 +149,7 @@ async fn a_handler_that_fails_and_what_becomes_of_it_are_told_apart() {
         let process = span_of(id, "process mail");
         assert_eq!(process.status, error(text));
         assert!(has(process, ("error.type", class)), "{process:?}");
-        // The span of the nack has no error: the handler failed, but the outcome was stored.
+        // The span of the nack has no error, because the outcome was stored although the handler failed.
         assert_eq!(span_of(id, "nack mail").status, Status::Unset);
     }
     assert_eq!(span_of(&snoozed, "process mail").status, Status::Unset);
@@ -183,7 +183,7 @@ async fn an_enqueue_that_no_broker_answers_says_so() {
     let builder = Client::builder().endpoint("http://127.0.0.1:9").telemetry(telemetry);
     let client = builder.request_timeout(Duration::from_millis(100)).connect_lazy().expect("a client");
     let refused = client.enqueue(NewJob::new("mail")).await.expect_err("no broker listens");
-    // On a slow machine, the call times out before the connection is refused.
+    // On a slow machine, the call may time out before the connection is refused.
     let class = match refused.code() {
         Code::Unavailable => "UNAVAILABLE",
         Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
@@ -271,7 +271,7 @@ async fn what_goes_through_a_pipeline_has_the_spans_of_its_own_answer() {
     assert_eq!(sent.iter().map(|(count, _)| count).sum::<u64>(), 2);
 }
 
-/// A handler that runs until it is stopped.
+/// A handler that runs until the test stops it.
 struct Held {
     watched: Watched,
     worker: WorkerHandle,

@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that keeps all received spans.
+//! An OpenTelemetry collector for tests, which keeps all received spans.
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
@@ -26,7 +26,7 @@ pub struct Seen {
     pub name: String,
     pub kind: SpanKind,
     pub id: String,
-    /// Empty for a root span.
+    /// Id of the parent span; empty for a root span.
     pub parent: String,
     pub start: u64,
     pub end: u64,
@@ -36,7 +36,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The value of an attribute as text; empty if it is missing.
+    /// The value of a span's attribute as text; empty if the attribute is missing.
     pub fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
@@ -49,7 +49,7 @@ struct Received {
     headers: HashMap<String, String>,
 }
 
-/// A collector on a free port.
+/// An OpenTelemetry collector on a free port.
 pub struct Collector {
     pub endpoint: String,
     received: watch::Receiver<Received>,
@@ -101,28 +101,29 @@ impl Collector {
         }
     }
 
-    /// The spans of a trace ordered by time, once there are this many.
+    /// Waits until a trace has this many spans, and returns them ordered by time.
     pub async fn spans(&self, trace: &str, count: usize) -> Vec<Seen> {
         let mut received = self.received.clone();
         let spans =
             received.wait_for(|received| received.by_trace.get(trace).is_some_and(|spans| spans.len() >= count));
         let mut spans = soon("the spans", spans).await.expect("a collector").by_trace[trace].clone();
-        // A wait ends when its attempt starts.
+        // The span of a wait ends when the span of its attempt starts, so the end orders an empty wait before its
+        // attempt.
         spans.sort_by_key(|span| (span.start, span.end));
         spans
     }
 
-    /// The ids of all received traces.
+    /// Ids of all received traces.
     pub fn traces(&self) -> Vec<String> {
         self.received.borrow().by_trace.keys().cloned().collect()
     }
 
-    /// A resource attribute of the last export.
+    /// A resource attribute of the last export request; empty if missing.
     pub fn resource(&self, name: &str) -> String {
         self.received.borrow().resource.get(name).cloned().unwrap_or_default()
     }
 
-    /// A header of the last export.
+    /// A header of the last export request; empty if missing.
     pub fn header(&self, name: &str) -> String {
         self.received.borrow().headers.get(name).cloned().unwrap_or_default()
     }

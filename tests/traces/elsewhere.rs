@@ -1,4 +1,5 @@
-//! Attempts whose workers move to another broker: each broker exports a span of the attempt, in the trace of the job.
+//! Tests attempts whose workers move to another broker: each broker exports a span of the attempt, in the trace of the
+//! job.
 
 use super::{
     Trace,
@@ -7,7 +8,7 @@ use super::{
 };
 use crate::support::*;
 
-/// Number and outcome of each attempt span, of a job that waited once.
+/// Returns number and outcome of each attempt span of a job. The job must have waited once.
 fn attempts(spans: &[Seen]) -> Vec<(&str, &str)> {
     assert_eq!(named(spans, "wait mail").len(), 1, "it has waited once: {spans:?}");
     let attempts = named(spans, "attempt mail").into_iter();
@@ -50,7 +51,7 @@ async fn an_attempt_that_comes_back_has_a_span_for_each_time_in_a_trace_that_the
     for broker in [&b, &a] {
         let session_id = worker.welcome.session_id.clone();
         worker.vanish();
-        // The broker asks to retry while it is still releasing the jobs of the worker's session.
+        // While the broker is still releasing jobs of the worker's session, it asks the worker to try again.
         worker = loop {
             match broker.worker("mail").window(1).resumes(&session_id, &[&job]).answer().await {
                 Ok(worker) => break worker,
@@ -59,7 +60,7 @@ async fn an_attempt_that_comes_back_has_a_span_for_each_time_in_a_trace_that_the
         };
     }
     worker.ack(&job).await;
-    // The creation, the wait, and three spans of the attempt.
+    // The trace has five spans: the creation, the wait, and three spans of the attempt.
     let spans = collector.spans(&trace, 5).await;
     assert_eq!(attempts(&spans), [("1", "moved"), ("1", "moved"), ("1", "ack")]);
     assert!(named(&spans, "attempt mail").iter().all(|span| span.parent == creation), "{spans:?}");

@@ -1,4 +1,4 @@
-//! Traces from every way of enqueueing: the Rust client, plain gRPC, HTTP, SQL.
+//! Tests traces from every way of enqueueing: the Rust client, plain gRPC, HTTP, SQL.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use tonic::Request;
 use super::{Collector, Trace, named, names};
 use crate::{http_producer::curl, support::*};
 
-/// Spans of the clients in this process.
+/// Returns the spans of a trace that clients in this process have recorded.
 fn spans_of_clients(trace: &str) -> Vec<SpanData> {
     static SPANS: OnceLock<InMemorySpanExporter> = OnceLock::new();
     let spans = SPANS.get_or_init(|| {
@@ -26,7 +26,7 @@ fn spans_of_clients(trace: &str) -> Vec<SpanData> {
     spans.into_iter().filter(|span| span.span_context.trace_id().to_string() == trace).collect()
 }
 
-/// A context within a trace, as an instrumented program has it.
+/// Returns an OpenTelemetry context within a trace, as an instrumented program has it.
 pub fn context(trace: &Trace) -> Context {
     let (id, span) = (TraceId::from_hex(&trace.id).expect("an id"), SpanId::from_hex(&trace.span).expect("an id"));
     Context::new().with_remote_span_context(SpanContext::new(

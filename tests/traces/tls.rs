@@ -1,4 +1,4 @@
-//! A collector with TLS: spans are sent only to a collector whose certificate a trusted authority has signed.
+//! Tests a collector with TLS: brokers send spans only to a collector whose certificate a trusted authority has signed.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ async fn broker(collector: &Collector, ca: PathBuf) -> TestBroker {
     .await
 }
 
-/// Enqueues and settles a sampled job.
+/// Enqueues a sampled job and settles it.
 async fn work(broker: &TestBroker) -> Trace {
     let trace = Trace::new();
     broker.enqueue("mail").trace(&trace.sampled()).await;

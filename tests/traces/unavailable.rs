@@ -1,4 +1,4 @@
-//! A collector that is unavailable or does not respond: jobs continue, and spans are dropped and counted.
+//! Tests a collector that is unavailable or does not respond: jobs continue, and brokers drop spans and count them.
 
 use std::net::Ipv4Addr;
 
@@ -41,7 +41,7 @@ async fn without_its_collector_a_broker_works_and_counts_the_spans_it_drops() {
 
 #[tokio::test]
 async fn a_collector_that_never_answers_delays_neither_jobs_nor_the_end_of_the_broker() {
-    // A collector that accepts connections and never responds.
+    // The collector accepts connections and never responds.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
     let broker = broker(format!("http://{}", listener.local_addr().expect("address"))).await;
     work(&broker).await;

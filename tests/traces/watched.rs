@@ -1,4 +1,4 @@
-//! A client with its telemetry.
+//! A Rust client whose spans and metrics are recorded in memory.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Watched {
         Self { client, spans, metrics, meters }
     }
 
-    /// A worker of the type `mail`.
+    /// Starts a worker of the type `mail`.
     pub fn worker<F, T>(&self, handler: impl Fn(Job) -> F + Send + Sync + 'static) -> WorkerHandle
     where
         F: Future<Output = T> + Send + 'static,
@@ -47,12 +47,12 @@ impl Watched {
         self.client.worker().handle("mail", handler).build().start()
     }
 
-    /// The spans so far, ordered by their ends.
+    /// Returns the spans recorded so far, ordered by their ends.
     pub fn spans(&self) -> Vec<SpanData> {
         self.spans.get_finished_spans().expect("spans")
     }
 
-    /// The only span with this name.
+    /// Returns the only span with this name.
     pub fn span(&self, name: &str) -> SpanData {
         let found: Vec<SpanData> = self.spans().into_iter().filter(|span| span.name == name).collect();
         let names: Vec<_> = self.spans().iter().map(|span| span.name.clone()).collect();
@@ -60,7 +60,7 @@ impl Watched {
         found.into_iter().next().expect("one")
     }
 
-    /// Number of recorded values, or the value of a counter, by attributes.
+    /// Returns the value of a counter, or the number of recorded values of a histogram, for each set of attributes.
     pub fn metric(&self, name: &str) -> Vec<(u64, Attributes)> {
         self.meters.force_flush().expect("metrics");
         let all = self.metrics.get_finished_metrics().expect("metrics");
@@ -89,7 +89,7 @@ pub fn named<'a>(attributes: impl IntoIterator<Item = &'a KeyValue>) -> Attribut
     attributes.into_iter().map(|one| (one.key.to_string(), one.value.to_string())).collect()
 }
 
-/// These attributes together with the common ones.
+/// Returns these attributes together with the attributes that all metrics have.
 pub fn expected(broker: &TestBroker, kind: &str, operation: &str, more: &[(&str, &str)]) -> Attributes {
     let (host, port) = broker.address().rsplit_once(':').expect("an address");
     let all = [

@@ -1,11 +1,12 @@
-//! Actions: the page asks for confirmation with examples, then makes a call that is checked and audited.
+//! Tests actions of the operator page: the page asks for confirmation with examples, then makes a call that is checked
+//! and audited.
 
 use howdah_proto::v1::{JobState, ListAuditRequest, TaskTypeSettings};
 
 use super::client::{Browser, question};
 use crate::support::*;
 
-/// Creates dead jobs of a type with these errors.
+/// Creates dead jobs of a type, one for each of these errors.
 pub async fn dead_with(service: &Service, task_type: &str, errors: &[&str]) -> Vec<i64> {
     let mut worker = service.worker(task_type).window(1).await;
     let mut ids = Vec::new();
@@ -24,7 +25,7 @@ async fn dead(broker: &TestBroker, task_type: &str, count: usize) -> Vec<i64> {
     dead_with(broker, task_type, &vec!["no route to host 7"; count]).await
 }
 
-/// The latest audit entry: its method, its number of changes, its reason.
+/// Returns method, number of changes and reason of the latest audit entry.
 async fn last_change(broker: &TestBroker) -> (String, i64, String) {
     let answer = broker.access().list_audit(ListAuditRequest::default()).await.expect("the audit").into_inner();
     let entry = answer.entries.into_iter().next().expect("an entry");
@@ -101,14 +102,14 @@ async fn a_type_is_paused_and_resumed_and_keeps_its_other_settings() {
     let mut browser = Browser::at(&broker);
     let confirmation = question(&browser, &[("do", "pause-type"), ("type", "t"), ("back", "/type?name=t")]).await;
     let done = browser.confirm(&confirmation.has(&["Pause t?"]), "deploy").await;
-    browser.get(done.leads_to()).await.has(&["It was paused.", "Resume…"]);
+    browser.get(done.leads_to()).await.has(&["Done: paused.", "Resume…"]);
     assert_eq!(last_change(&broker).await, ("UpdateTaskType".into(), 1, "deploy".into()));
     let settings =
         || broker.count("SELECT count(*) FROM howdah.task_type WHERE paused AND history_days = 3 AND name = 't'");
     assert_eq!(settings().await, 1);
     let confirmation = question(&browser, &[("do", "resume-type"), ("type", "t"), ("back", "/type?name=t")]).await;
     browser.get(browser.clone().confirm(&confirmation, "").await.leads_to()).await.has(&[
-        "It was resumed.",
+        "Done: resumed.",
         "Pause…",
         "<dd>7</dd>",
     ]);

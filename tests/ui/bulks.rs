@@ -1,4 +1,4 @@
-//! Bulk operations: preview, progress and control.
+//! Tests bulk operations on the operator page: preview, progress and control.
 
 use howdah_proto::v1::{self, BulkOperation, BulkSpec, JobState};
 
@@ -16,7 +16,7 @@ pub async fn slow(service: &Service, task_type: &str) -> i64 {
     service.bulks().start_bulk(request).await.expect("a start").into_inner().bulk.expect("one").id
 }
 
-/// Waits for this state of the bulk operation, in SQL.
+/// Waits until the bulk operation is in this state, with a SQL query.
 async fn until_state(broker: &TestBroker, state: &str) {
     broker
         .until(
@@ -40,7 +40,7 @@ async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview()
         "StartBulk",
         "<dt>State</dt><dd>dead</dd>",
         "<dt>Last error</dt><dd>no host #</dd>",
-        "<dt>Jobs in a second</dt><dd>as many as other work leaves room for</dd>",
+        "<dt>Jobs in a second</dt><dd>no limit, but other work goes first</dd>",
     ]);
     assert_eq!(confirmation.body.matches("<th scope=\"row\">").count(), 3);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 0, "a confirmation page must change nothing");
@@ -48,7 +48,7 @@ async fn dead_jobs_with_an_error_are_retried_in_the_background_after_a_preview()
     assert_eq!(done.leads_to(), "/ui/bulks?done=bulk-retry&n=1");
     until_state(&broker, "completed").await;
     browser.get(done.leads_to()).await.has(&[
-        "It was started.",
+        "Done: started.",
         "completed",
         "retry dead jobs",
         "no host #",
@@ -75,10 +75,10 @@ async fn a_bulk_operation_is_paused_resumed_and_cancelled_from_the_list() {
     let id = slow(&broker, "t").await.to_string();
     browser.get("/ui/bulks").await.has(&["running", "of 600", "at most 1 a second", "Pause…", "Cancel…"]);
     for (action, title, message, offered) in [
-        ("pause-bulk", "Pause the bulk operation", "It was paused.", "Resume…"),
-        ("resume-bulk", "Resume the bulk operation", "It was resumed.", "Pause…"),
-        ("pause-bulk", "Pause the bulk operation", "It was paused.", "Resume…"),
-        ("cancel-bulk", "Cancel the bulk operation", "It was cancelled.", "cancelled"),
+        ("pause-bulk", "Pause the bulk operation", "Done: paused.", "Resume…"),
+        ("resume-bulk", "Resume the bulk operation", "Done: resumed.", "Pause…"),
+        ("pause-bulk", "Pause the bulk operation", "Done: paused.", "Resume…"),
+        ("cancel-bulk", "Cancel the bulk operation", "Done: cancelled.", "cancelled"),
     ] {
         let confirmation = question(&browser, &[("do", action), ("bulk", &id), ("back", "/bulks")]).await;
         let confirmation = confirmation.has(&[title, "t: cancel jobs, at most 1 a second"]);
@@ -111,7 +111,7 @@ async fn what_a_bulk_operation_has_cancelled_is_put_back_from_the_list_after_a_p
     assert_eq!(broker.count("SELECT count(*) FROM howdah.bulk").await, 1, "a confirmation page must change nothing");
     let done = browser.confirm(&confirmation, "a mistake").await;
     broker.until("the end", "SELECT count(*) = 2 FROM howdah.bulk WHERE state = 'completed'").await;
-    browser.get(done.leads_to()).await.has(&["It was started.", "undo jobs of bulk operation 1", "a mistake"]);
+    browser.get(done.leads_to()).await.has(&["Done: started.", "undo jobs of bulk operation 1", "a mistake"]);
     for id in ids {
         assert_eq!(broker.state(id).await, JobState::Ready);
     }
@@ -137,13 +137,13 @@ async fn jobs_are_moved_and_get_fields_after_a_preview() {
         "Bulk move 3 jobs of t to u?",
         "cannot be undone",
         "There is no task type u yet: it will be created.",
-        "It takes less than a second.",
+        "Expected duration: less than a second.",
         "<dt>New task type</dt><dd>u</dd>",
         "<dt>State</dt><dd>any state that the operation changes</dd>",
     ]);
     let done = browser.confirm(&confirmation, "a slow host").await;
     until_state(&broker, "completed").await;
-    browser.get(done.leads_to()).await.has(&["It was started.", "move jobs to u", "a slow host"]).has_no(&["Undo…"]);
+    browser.get(done.leads_to()).await.has(&["Done: started.", "move jobs to u", "a slow host"]).has_no(&["Undo…"]);
     super::views::until_shown(&browser, "/ui/types", "name=u").await;
     let pairs =
         [("do", "bulk-set"), ("type", "u"), ("attempts", "9"), ("delay", "2h"), ("add", "x, y"), ("rate", "1000")];

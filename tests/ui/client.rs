@@ -1,4 +1,4 @@
-//! A browser without scripts, which keeps cookies and sends the origin of its forms.
+//! A browser for tests, without scripts, which keeps cookies and sends the origin of its forms.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::{
 #[derive(Clone)]
 pub struct Browser {
     http: String,
-    /// Host name in the address bar.
+    /// Host name that the browser sends, as from the address bar.
     pub host: String,
     pub cookies: BTreeMap<String, String>,
-    /// Additional headers of each request.
+    /// Additional headers that the browser sends with each request.
     pub headers: Vec<(String, String)>,
 }
 
-/// The response to a request.
+/// A page: the response to a request of the browser.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub status: u16,
@@ -35,7 +35,7 @@ impl Page {
         Self { status, headers, body: body.to_owned() }
     }
 
-    /// The first header with this name, or an empty text.
+    /// Returns the first header with this name, or an empty text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
@@ -57,19 +57,19 @@ impl Page {
         self
     }
 
-    /// Target of the redirect.
+    /// Target of the redirect that the page must be.
     pub fn leads_to(&self) -> &str {
         assert_eq!(self.status, 303, "{self:?}");
         self.header("location")
     }
 
-    /// Path of the list's next page.
+    /// Returns the path of the list's next page; `None` on the last page.
     pub fn next_page(&self) -> Option<String> {
         let link = self.body.split("rel=\"next\" href=\"").nth(1)?.split('"').next()?;
         Some(link.replace("&#38;", "&").replace("&amp;", "&"))
     }
 
-    /// Names and values of the hidden fields of its forms.
+    /// Returns names and values of the hidden fields of the page's forms.
     pub fn hidden(&self) -> Vec<(String, String)> {
         let part = |text: &str, name: &str| {
             let rest = text.split_once(&format!(" {name}=\""))?.1;
@@ -90,7 +90,7 @@ impl Browser {
         Self::new(broker)
     }
 
-    /// A browser that is logged in with this token.
+    /// Returns a browser that is logged in with this token.
     pub async fn logged_in(broker: &TestBroker, token: &str) -> Self {
         let mut browser = Self::at(broker);
         let page = browser.post("/ui/login", &[("token", token)]).await;
@@ -98,7 +98,7 @@ impl Browser {
         browser
     }
 
-    /// This browser with its cookies at another broker.
+    /// Returns this browser with its cookies, connected to another broker.
     pub fn moved_to(&self, broker: &TestBroker) -> Self {
         Self { http: broker.http.clone(), ..self.clone() }
     }
@@ -128,12 +128,12 @@ impl Browser {
         eventually(&format!("{texts:?} on {path}"), has_all).await;
     }
 
-    /// Submits a form of the page.
+    /// Submits a form with the headers that a browser sends for a form of the operator page.
     pub async fn post(&mut self, path: &str, form: &[(&str, &str)]) -> Page {
         self.post_from(path, form, &[("Origin", "http://localhost"), ("Sec-Fetch-Site", "same-origin")]).await
     }
 
-    /// Submits a form with other headers.
+    /// Submits a form with these headers about its origin.
     pub async fn post_from(&mut self, path: &str, form: &[(&str, &str)], headers: &[(&str, &str)]) -> Page {
         let body = encoded(form);
         let mut request = self.head("POST", path);
@@ -154,10 +154,10 @@ impl Browser {
         page
     }
 
-    /// Submits the form of a confirmation, with a reason.
+    /// Submits the form of a confirmation page, with a reason.
     pub async fn confirm(&mut self, question: &Page, reason: &str) -> Page {
         let mut form: Vec<_> = question.hidden();
-        // The last form switches between light and dark.
+        // Drops the last hidden field, which belongs to the form that switches between light and dark.
         form.pop();
         form.push(("reason".into(), reason.into()));
         let form: Vec<_> = form.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -165,7 +165,7 @@ impl Browser {
     }
 }
 
-/// The confirmation page of an action.
+/// Opens the confirmation page of an action.
 pub async fn question(browser: &Browser, pairs: &[(&str, &str)]) -> Page {
     browser.get(&format!("/ui/confirm?{}", encoded(pairs))).await
 }

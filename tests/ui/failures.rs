@@ -1,4 +1,4 @@
-//! Failures: groups of jobs with the same error, and actions on a whole group.
+//! Tests failures on the operator page: groups of jobs with the same error, and actions on a whole group.
 
 use howdah_proto::v1::JobState;
 

@@ -1,4 +1,4 @@
-//! The page refuses requests from other origins, and oversized or malformed ones.
+//! Tests that the operator page refuses requests from other origins, and oversized or malformed requests.
 
 use howdah_proto::v1::JobState;
 
@@ -35,7 +35,7 @@ async fn characters_that_turn_text_around_are_written_out() {
     let page = Browser::at(&broker).get(&format!("/ui/job?id={id}")).await;
     page.has(&["a\\u{202e}b", "x\\u{2066}", "<time datetime=", "<span class=\"state scheduled\">"])
         .has_no(&["\u{202e}", "\u{2066}"]);
-    // In the search field, the key is not escaped, so that the form sends the same key again.
+    // The search field shows the key unescaped, so that the form sends the same key again.
     let page = Browser::at(&broker).get("/ui/jobs?type=t&key=a%E2%80%AEb").await;
     page.has(&["name=\"key\" value=\"a\u{202e}b\"", "<time datetime="]);
 }

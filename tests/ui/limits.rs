@@ -1,4 +1,4 @@
-//! Limits: the types with limits, and the limit keys of a type.
+//! Tests limits on the operator page: the types with limits, and the limit keys of a type.
 
 use howdah_proto::v1::{JobState, Rate, TaskTypeSettings};
 
@@ -21,7 +21,7 @@ async fn types_with_limits_are_listed_and_the_limit_keys_of_one_that_wait() {
     shown.has(&["1,000 running, 1 running per key, 5 starts per second per key"]).has_no(&["free"]);
     browser.get("/ui/limits?type=t").await.has(&["No limit key of this type has waiting jobs or is paused"]);
     broker.enqueue_all((0..3).map(|_| new_job("t", "").limit_key("ann <1>"))).await;
-    // A job of the key is admitted when a broker has checked the limit.
+    // Wait until a broker has checked the limit and made a waiting job of the limit key ready.
     until_shown(&browser, "/ui/limits?type=t", "<td class=\"n\">2</td><td class=\"n\">1</td>").await;
     browser.get("/ui/limits?type=t").await.has(&["ann &#60;1&#62;", "Pause…"]).has_no(&["ann <1>"]);
     assert_eq!(browser.get("/ui/limits?type=a%20b").await.status, 400);
@@ -40,12 +40,12 @@ async fn a_limit_key_is_paused_and_resumed_from_the_list() {
         question(&browser, &form("pause-key")).await.has(&["Pause the limit key", "of t?", "PauseLimitKey"]);
     let done = browser.confirm(&confirmation, "").await;
     assert_eq!(done.leads_to(), "/ui/limits?type=t&done=pause-key&n=1");
-    browser.get(done.leads_to()).await.has(&["It was paused.", "paused</span>", "Resume…"]);
+    browser.get(done.leads_to()).await.has(&["Done: paused.", "paused</span>", "Resume…"]);
     let id = broker.enqueue(new_job("t", "").limit_key("ann & co")).await;
     broker.until_state(id, JobState::Waiting).await;
     let confirmation = question(&browser, &form("resume-key")).await.has(&["Resume the limit key", "ResumeLimitKey"]);
     let done = browser.confirm(&confirmation, "").await;
-    browser.get(done.leads_to()).await.has(&["It was resumed.", "Pause…"]).has_no(&["paused</span>"]);
+    browser.get(done.leads_to()).await.has(&["Done: resumed.", "Pause…"]).has_no(&["paused</span>"]);
     let mut worker = broker.worker("t").window(1).await;
     for _ in 0..3 {
         let job = worker.next().await;

@@ -1,4 +1,4 @@
-//! Live figures in the page.
+//! Tests live figures in the operator page.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -7,7 +7,7 @@ use tokio::{
 
 use crate::{access::fixture::Guarded, support::*};
 
-/// A stream of figures and the data received so far.
+/// A stream of live figures, and the data received so far.
 struct Live {
     stream: TcpStream,
     text: String,
@@ -21,7 +21,7 @@ impl Live {
         Self { stream, text: String::new() }
     }
 
-    /// Reads until this text arrives; false at the end of the stream.
+    /// Reads until this text arrives. Returns false at the end of the stream.
     async fn until(&mut self, text: &str) -> bool {
         while !self.text.contains(text) {
             let mut bytes = [0; 4_096];

@@ -1,4 +1,4 @@
-//! A read-only page shows everything, offers no actions and refuses all changes.
+//! Tests that a read-only operator page shows everything, offers no actions and refuses all changes.
 
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, schedule::Plan};
 use howdah_server::config::PageMode;
@@ -6,8 +6,7 @@ use howdah_server::config::PageMode;
 use super::{actions::dead_with, client::Browser};
 use crate::support::*;
 
-/// Every action of the page, on the data of `everything`. A unit test of the page (in server/src/page) checks that none is missing
-/// here.
+/// Every action of the page, on the data of `everything`. A unit test in server/src/page checks that this list is complete.
 const ACTIONS: [&[(&str, &str)]; 22] = [
     &[("do", "retry"), ("type", "t")],
     &[("do", "cancel"), ("type", "t")],
@@ -33,7 +32,7 @@ const ACTIONS: [&[(&str, &str)]; 22] = [
     &[("do", "undo-bulk"), ("bulk", "1")],
 ];
 
-/// Creates data for every view. Returns a dead job.
+/// Creates data for every view of the page. Returns a dead job.
 async fn everything(broker: &TestBroker) -> i64 {
     broker.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     let dead = dead_with(broker, "t", &["no route to host"]).await[0];
@@ -92,7 +91,7 @@ async fn a_page_that_is_read_only_refuses_every_change_itself() {
     let id = everything(&broker).await;
     let reading = broker.another_with(|config| config.page = PageMode::ReadOnly).await;
     let mut browser = Browser::at(&reading);
-    // Excludes entries of earlier bulk operations that still run.
+    // Leaves out audit entries of earlier bulk operations that still run.
     let audited = "SELECT count(*) FROM howdah.audit WHERE reason NOT LIKE 'bulk operation %'";
     let before = broker.count(audited).await;
     for action in ACTIONS {

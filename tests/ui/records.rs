@@ -1,4 +1,4 @@
-//! Pages of other records: audit, tokens, brokers, storage.
+//! Tests views of other records on the operator page: audit, tokens, brokers, storage.
 
 use super::client::Browser;
 use crate::{access::fixture::Guarded, support::*};
@@ -88,8 +88,8 @@ async fn the_storage_is_shown_with_its_brokers_its_tables_and_who_holds_a_snapsh
     let session = broker.database.connect().await;
     let hold = "SET application_name = '<holder>'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
     session.batch_execute(hold).await.expect(hold);
-    // The page shows the session with the oldest snapshot, which may be a running statement for a moment; waits until it shows
-    // all texts at once.
+    // Waits until the page shows all texts at once, because the session with the oldest snapshot may briefly be a running
+    // statement.
     browser.until_has("/ui/storage", &["&#60;holder&#62;", "a session", "idle in transaction"]).await;
 }
 

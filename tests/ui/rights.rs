@@ -1,4 +1,5 @@
-//! The page hides data that the caller may not read, and neither offers nor performs actions that it may not do.
+//! Tests that the operator page hides data that the caller may not read. It neither offers nor performs actions that
+//! the caller may not do.
 
 use howdah_proto::v1::JobState;
 
@@ -8,7 +9,7 @@ use crate::{access::fixture::Guarded, support::*};
 #[tokio::test]
 async fn a_foreign_job_or_type_is_byte_for_byte_like_one_that_does_not_exist() {
     let guarded = Guarded::start().await;
-    // Skips ids, so that the job's id appears in no other number on the page.
+    // Skips ids, so that the job's id is part of no other number on the page.
     guarded.broker.database.skip_ids(7_000_000).await;
     let id = guarded.admin.enqueue("secret").await;
     let token = guarded.token("ann", &["read:mail.*", "operate:mail.*", "payload:mail.*"]).await;

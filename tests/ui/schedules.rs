@@ -1,11 +1,11 @@
-//! Schedules: planned times and actions.
+//! Tests schedules on the operator page: planned times and actions.
 
 use howdah_proto::v1::{self, Cron, JobState, OverlapPolicy, schedule::Plan};
 
 use super::client::{Browser, encoded, question};
 use crate::{access::fixture::Guarded, support::*};
 
-/// A schedule at 02:30 on workdays.
+/// Creates a schedule that fires at 02:30 on workdays.
 async fn nightly(service: &Service, name: &str, task_type: &str) {
     let cron = Cron { expression: "30 2 * * MON-FRI".into(), time_zone: "Europe/Berlin".into() };
     let schedule = Some(v1::Schedule {
@@ -30,7 +30,13 @@ async fn schedules_are_listed_in_words_and_one_is_shown_with_its_next_five_times
     list.has(&["/ui/schedule?name=reports", "report.build", "At 02:30, on Monday", "Europe/Berlin", "in "])
         .has_no(&["paused", "fails"]);
     let one = browser.get("/ui/schedule?name=reports").await;
-    let one = one.has(&["30 2 * * MON-FRI", "skip the time", "0 jobs enqueued, 0 times skipped", "Run now…", "Pause…"]);
+    let one = one.has(&[
+        "30 2 * * MON-FRI",
+        "skip the planned time",
+        "0 jobs enqueued, 0 times skipped",
+        "Run now…",
+        "Pause…",
+    ]);
     assert_eq!(one.body.matches("<li class=\"plain\">").count(), 5, "{}", one.body);
     let failed = "UPDATE howdah.schedule SET last_error = 'the payload is <b>too large</b>' WHERE name = 'reports'";
     broker.sql(failed).await;
@@ -58,7 +64,7 @@ async fn a_schedule_is_run_now_once_however_often_the_form_is_sent() {
     let id = broker.count("SELECT last_job_id FROM howdah.schedule").await;
     assert_eq!(broker.state(id).await, JobState::Ready);
     browser.get(done.leads_to()).await.has(&[
-        "It was run.",
+        "Done: run.",
         "1 job enqueued, 0 times skipped",
         &format!("/ui/job?id={id}\""),
     ]);
@@ -70,8 +76,8 @@ async fn a_schedule_is_paused_and_resumed() {
     let mut browser = Browser::at(&broker);
     nightly(&broker, "reports", "report.build").await;
     for (action, message, offered, list, paused) in [
-        ("pause-schedule", "It was paused.", "Resume…", "paused</span>", 1),
-        ("resume-schedule", "It was resumed.", "Pause…", "At 02:30", 0),
+        ("pause-schedule", "Done: paused.", "Resume…", "paused</span>", 1),
+        ("resume-schedule", "Done: resumed.", "Pause…", "At 02:30", 0),
     ] {
         let confirmation =
             question(&browser, &[("do", action), ("name", "reports"), ("back", "/schedule?name=reports")]).await;

@@ -1,4 +1,4 @@
-//! The page shows user input as text in every view.
+//! Tests that the operator page shows user input as text in every view.
 
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, schedule::Plan};
 
@@ -9,16 +9,16 @@ use super::{
 use crate::{access::fixture::Guarded, support::*};
 
 const SCRIPT: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;{{7*7}}";
-/// A script that is short enough for a tag.
+/// A script in HTML that is short enough for a tag of a job.
 const TAG: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
-/// A script of characters that are valid in the name of a principal.
+/// A script in HTML with only characters that are valid in the name of a principal.
 const PRINCIPAL: &str = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>";
 
 /// Unescaped markup that must not appear in a page.
 const BAD: [&str; 5] = ["<script>", "<img", "onerror=alert(1)>", "\"'>", "javascript:"];
 
-/// Puts a script into all user input: jobs, a worker, a bulk operation, a schedule, a pause, a broker, a principal. Returns a dead
-/// job, a succeeded job and the worker.
+/// Puts scripts into all user input: jobs, a worker, a bulk operation, a schedule, a pause, a broker, a principal. Returns a
+/// dead job, a succeeded job and the worker.
 async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker) {
     let admin = &guarded.admin;
     admin.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
@@ -61,7 +61,8 @@ async fn scripts_in_everything_that_others_write_are_shown_as_text() {
     let (dead, done, _worker) = scripts(&guarded, &mut browser).await;
     super::views::until_shown(&browser, "/ui/types", "name=t").await;
     let [script, tag] = [SCRIPT, TAG].map(|text| encoded(&[("x", text)]).split_off(2));
-    // Each view with the number of scripts shown, besides the names of the broker and the principal.
+    // Views of the page, each with the number of scripts that it shows, besides the names of the broker and the
+    // principal.
     let paths = [
         ("/ui/".to_owned(), 0),
         (format!("/ui/?done={script}&n={script}"), 0),

@@ -1,4 +1,4 @@
-//! The page finds jobs by their contents, and reports what does not exist.
+//! Tests that the operator page finds jobs by their contents, and reports jobs that do not exist.
 
 use super::{
     client::{Browser, question},

@@ -1,4 +1,5 @@
-//! A login turns a token into an opaque cookie, which is valid at every broker and ends with the token.
+//! Tests logins to the operator page: a login turns a token into an opaque cookie, which is valid at every broker and
+//! ends with the token.
 
 use howdah_proto::v1::{RevokeTokensRequest, revoke_tokens_request::Selection};
 

@@ -1,4 +1,4 @@
-//! A page over several databases.
+//! Tests an operator page over several stores.
 
 use howdah_cli::postgres::StopMode;
 use howdah_proto::v1::DrainStoreRequest;
@@ -13,7 +13,7 @@ use crate::{
     support::*,
 };
 
-/// The beginning of a store's table row.
+/// Returns the beginning of a store's table row, in HTML.
 fn row(name: &str, number: u32) -> String {
     format!("<th scope=\"row\">{name}</th><td class=\"n\">{number}</td>")
 }
@@ -41,7 +41,7 @@ async fn each_store_is_shown_with_its_number_its_state_and_its_jobs() {
     assert!(worker.ack(&job).status().await == howdah_proto::v1::SettleStatus::Ok);
     eventually("no job left", async || !browser.get("/ui/storage").await.body.contains(">draining<")).await;
     browser.get("/ui/storage").await.has(&[&format!("{mail}<td>closed")]);
-    // The worker is listed once, in the store that has its type.
+    // The page lists the worker once, in the store that has its type.
     let workers = browser.get("/ui/workers").await.has(&["jobs of store mail"]).has_no(&["jobs of store shop"]);
     assert_eq!(workers.body.matches("0 of 1").count(), 1, "{workers:?}");
 }

@@ -1,11 +1,11 @@
-//! Views of the page.
+//! Tests the views of the operator page.
 
 use howdah_proto::v1::{JobState, TaskTypeSettings};
 
 use super::{client::Browser, progress};
 use crate::support::*;
 
-/// Waits until the page shows this text, as its figures lag behind.
+/// Waits until the page shows this text, because the page's figures lag behind.
 pub async fn until_shown(browser: &Browser, path: &str, text: &str) {
     browser.until_has(path, &[text]).await;
 }
@@ -18,7 +18,7 @@ async fn the_overview_and_the_list_of_types_show_how_many_jobs_there_are_of_each
     broker.enqueue_all(["mail.send", "mail.send", "mail.send"]).await;
     broker.enqueue("other").delay(HOUR).await;
     broker.set("quiet", TaskTypeSettings { paused: true, ..Default::default() }).await;
-    // Waits for the type that was created last: figures with this type include all jobs.
+    // Waits until the page lists the type that was created last, because its figures then include all jobs.
     until_shown(&browser, "/ui/", ">quiet</a>").await;
     browser.get("/ui/").await.has(&[
         "<b data-live=\"ready\">3</b>",
@@ -27,7 +27,7 @@ async fn the_overview_and_the_list_of_types_show_how_many_jobs_there_are_of_each
         "Paused",
         ">quiet</a>",
     ]);
-    // Compares only the tables, because the numbers above them change with time.
+    // Compares only the tables of the page, because the numbers above the tables change with time.
     let overview = browser.get("/ui/").await;
     let at =
         overview.body.split("Busiest types <span class=\"counted\">as of ").nth(1).expect("when they were counted");

@@ -1,4 +1,4 @@
-//! Workers, events and explanations of waiting jobs.
+//! Tests workers, events and explanations of waiting jobs on the operator page.
 
 use howdah_proto::v1::TaskTypeSettings;
 
@@ -35,8 +35,8 @@ async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     browser.get("/ui/statistics").await.has(&["Nothing happened in this time"]);
-    // Disables background sums and samples: the test sums up once at the end, because a minute may begin in between, and sets the
-    // backlog itself.
+    // Stops background statistics and backlog samples. The test aggregates once at the end, because a minute may begin in
+    // between, and sets the backlog itself.
     broker.sql("UPDATE howdah.statistics_sum SET summed = 'infinity'; UPDATE howdah.backlog_sample SET sampled = 'infinity'").await;
     let mut worker = broker.worker("mail.send").window(10).await;
     broker.enqueue("mail.send").await;
@@ -90,9 +90,9 @@ async fn a_job_says_why_it_does_not_run_and_where_it_stands() {
     let second = broker.enqueue("t").await;
     let after = broker.enqueue("t").after(&[first]).await;
     let path = |id: i64| format!("/ui/job?id={id}");
-    browser.get(&path(second)).await.has(&["Why it does not run", "No worker", "1 job goes before it."]);
-    browser.get(&path(first)).await.has(&["It is next in its queue."]);
-    browser.get(&path(after)).await.has(&["Why it does not run", &format!("job?id={first}\">{first}</a>")]);
+    browser.get(&path(second)).await.has(&["Why the job does not run", "No worker", "1 job goes before this one."]);
+    browser.get(&path(first)).await.has(&["The job is next in its queue."]);
+    browser.get(&path(after)).await.has(&["Why the job does not run", &format!("job?id={first}\">{first}</a>")]);
     broker.set("t", TaskTypeSettings { paused: true, ..Default::default() }).await;
     until_shown(&browser, &path(first), "paused").await;
     let paused = browser.get(&path(first)).await;
@@ -101,9 +101,9 @@ async fn a_job_says_why_it_does_not_run_and_where_it_stands() {
     broker.set("t", TaskTypeSettings::default()).await;
     let mut worker = broker.worker("t").window(1).await;
     let job = worker.next().await;
-    browser.get(&path(job.id)).await.has(&["Where it runs"]);
+    browser.get(&path(job.id)).await.has(&["Where the job runs"]);
     worker.ack(&job).await;
-    browser.get(&path(job.id)).await.has_no(&["Where it runs", "Why it does not run"]);
+    browser.get(&path(job.id)).await.has_no(&["Where the job runs", "Why the job does not run"]);
 }
 
 #[tokio::test]

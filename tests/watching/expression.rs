@@ -1,4 +1,5 @@
-//! Parses metrics and labels of a Prometheus expression. It supports what the rules and panels here use, not the whole language.
+//! Parses metrics and labels of a Prometheus expression. It supports the syntax that the rules and panels of this repository
+//! use, not the whole language.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +10,13 @@ pub struct Selected {
     pub labels: BTreeSet<String>,
 }
 
-/// All Howdah metrics in an expression.
+/// Returns all Howdah metrics in an expression.
 pub fn metrics(expression: &str) -> Vec<Selected> {
     let mut found = Vec::new();
     for (start, word) in words(expression).filter(|(_, word)| word.starts_with("howdah_")) {
         let rest = &expression[start + word.len()..];
         let selector = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
-        // A comma within a value would be parsed as a separator; no rule has one.
+        // A comma within a label's value would be parsed as a separator, but no rule has one.
         let names = selector.split(',').filter_map(|matcher| matcher.split(['=', '!']).next());
         let labels = names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
         found.push(Selected { metric: word.to_owned(), labels });
@@ -23,7 +24,7 @@ pub fn metrics(expression: &str) -> Vec<Selected> {
     found
 }
 
-/// The labels by which the expression groups or matches.
+/// Returns the labels by which the expression groups or matches.
 pub fn groupings(expression: &str) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     for (start, word) in words(expression).filter(|(_, word)| ["by", "on", "without", "ignoring"].contains(word)) {
@@ -35,7 +36,7 @@ pub fn groupings(expression: &str) -> BTreeSet<String> {
     labels
 }
 
-/// The identifiers and their positions.
+/// Returns the identifiers in an expression, with their positions.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let begins = move |at: usize| !text[..at].ends_with(letter);

@@ -14,7 +14,7 @@ use crate::support::*;
 /// Labels that Prometheus adds to every series.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
-/// The alerts, each with its file.
+/// Returns the alerts, each with the name of its file.
 fn alerts() -> Vec<(String, Value)> {
     let mut alerts = Vec::new();
     for entry in fs::read_dir(root().join("deploy/prometheus")).expect("rules") {
@@ -32,7 +32,7 @@ fn alerts() -> Vec<(String, Value)> {
     alerts
 }
 
-/// The expressions of the dashboard's panels and variables, each with a name.
+/// Returns the expressions of the dashboard's panels and variables, each with a name.
 fn panels() -> Vec<(String, String)> {
     let text = fs::read_to_string(root().join("deploy/grafana/howdah.json")).expect("a dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
@@ -53,7 +53,7 @@ fn panels() -> Vec<(String, String)> {
 
 type Names = BTreeMap<String, BTreeSet<String>>;
 
-/// The names of samples, with their labels.
+/// Returns the names of the samples in a `/metrics` response, with their labels.
 fn served(metrics: &str) -> Names {
     let mut served = Names::new();
     for line in metrics.lines().filter(|line| line.starts_with("howdah_")) {
@@ -65,7 +65,8 @@ fn served(metrics: &str) -> Names {
     served
 }
 
-/// Counters of refusals, which a broker serves from the first refusal on, taken from the generated reference.
+/// Returns the counters of refusals, from the generated reference. A broker serves such a counter from the first
+/// refusal on.
 fn served_later() -> Names {
     let page = fs::read_to_string(root().join("docs/reference/metrics.md")).expect("the reference");
     let mut later = Names::new();
@@ -87,7 +88,7 @@ async fn every_metric_and_label_of_the_alerts_and_the_dashboard_is_served_by_a_b
     };
     worker.ack(&job).await;
     broker.pull("mail").await;
-    // Waits until the metrics have all values that a broker reads every 15 s, and the worker's task type.
+    // Waits until the metrics have all values that a broker reads every 15 s, and also the worker's task type.
     eventually("all figures", async || {
         let metrics = broker.metrics().await;
         let read = ["workers{", "table_bytes{", "dead_rows{", "settled_total{", "last_pull_timestamp_seconds{"];

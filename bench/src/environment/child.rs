@@ -22,14 +22,14 @@ const START: Duration = Duration::from_secs(600);
 /// Time after SIGTERM at which a process that still runs is killed.
 const STOP: Duration = Duration::from_secs(20);
 
-/// Builds the command that runs a `howdah` program with the given arguments. Without a given program it is the running one. The
-/// started process must end when this process is killed.
+/// Builds the command that runs a `howdah` program with the given arguments. Without a given program it runs the current
+/// executable. The started process must end when this process is killed.
 pub struct Launcher(Box<MakeCommand>);
 
 type MakeCommand = dyn Fn(Option<&Path>, &[String]) -> Command + Send + Sync;
 
 impl Launcher {
-    /// Wraps a function that builds the command.
+    /// Creates a launcher from a function that builds the command.
     pub fn new(command: impl Fn(Option<&Path>, &[String]) -> Command + Send + Sync + 'static) -> Self {
         Self(Box::new(command))
     }
@@ -59,7 +59,7 @@ impl Child {
         env: &[(&str, &str)],
     ) -> Result<Self> {
         let mut command = tokio::process::Command::from((launcher.0)(program, args));
-        // Environment variables meant for other brokers must not affect the measurement.
+        // Remove `HOWDAH_*` variables, which are meant for other brokers and would affect the measurement.
         for (name, _) in std::env::vars_os() {
             let is_setting = name.to_str().is_some_and(|name| name.starts_with("HOWDAH_"));
             if is_setting && name != "HOWDAH_PG_BIN" && name != "HOWDAH_NO_FETCH" {

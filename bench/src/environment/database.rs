@@ -28,12 +28,10 @@ impl Database {
         Self::connect(&self.url).await
     }
 
-    /// URL of the database.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Name of the database.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -82,7 +80,7 @@ impl Database {
         self.number(sql, &[]).await
     }
 
-    /// Process ids of sessions and background processes.
+    /// Process ids of Postgres's sessions and background processes.
     pub(crate) async fn pids(&self) -> Result<Vec<u32>> {
         let rows = self.client.query("SELECT pid FROM pg_stat_activity", &[]).await;
         let rows = rows.map_err(Error::postgres("pg_stat_activity"))?;

@@ -1,4 +1,4 @@
-//! Memory and processor time from `/proc`; unknown on systems without it.
+//! Reads memory and processor time from `/proc`. On systems without `/proc` the values are unknown.
 
 use std::{fs, time::Instant};
 
@@ -7,10 +7,9 @@ use super::Environment;
 /// Ticks per second in `/proc/PID/stat`: `USER_HZ`, which is always 100 for programs on Linux.
 const TICKS: f64 = 100.0;
 
-/// Resource counters of an environment at one time.
+/// Resource counters of the benchmark, the brokers and Postgres at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    /// Time of the reading.
     pub(crate) at: Instant,
     /// Processor seconds of this process, of the brokers and of Postgres.
     pub(crate) cpu: [Option<f64>; 3],
@@ -42,7 +41,7 @@ impl Mark {
         Self { at: Instant::now(), cpu, resident: environment.resident(), wal, switches }
     }
 
-    /// Adds the difference between two readings to the counters, and takes over the resident bytes of the later one.
+    /// Adds the difference between two readings to the counters, and replaces the resident bytes by the later reading.
     pub(crate) fn add(&mut self, between: &[Self; 2]) {
         let [before, after] = between;
         for (total, (before, after)) in self.cpu.iter_mut().zip(before.cpu.into_iter().zip(after.cpu)) {
@@ -63,7 +62,7 @@ impl Environment {
     }
 }
 
-/// Sums over processes; `None` if the list is empty or a value is unknown.
+/// Sums a value over processes; `None` if the list is empty or one value is unknown.
 fn sum<T: std::iter::Sum>(pids: &[u32], read: impl Fn(u32) -> Option<T>) -> Option<T> {
     if pids.is_empty() {
         return None;
@@ -74,7 +73,7 @@ fn sum<T: std::iter::Sum>(pids: &[u32], read: impl Fn(u32) -> Option<T>) -> Opti
 /// Processor seconds of a process with all its threads.
 fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The process name, in parentheses, may contain any character.
+    // The process name may contain spaces and parentheses, so skip to the last `)`.
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().ok());
     Some(ticks.sum::<Option<u64>>()? as f64 / TICKS)

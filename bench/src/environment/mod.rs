@@ -1,4 +1,4 @@
-//! The environment of a benchmark: a Postgres, broker processes, and their measurement.
+//! The environment of a benchmark: a Postgres, broker processes, and their resource counters.
 
 mod child; // a `howdah` process that this one started
 mod database; // statements and counters of Postgres
@@ -22,28 +22,27 @@ use crate::error::{Error, Result};
 /// Brokers on a database, for one workload.
 #[derive(Debug)]
 pub(crate) struct Environment {
-    /// Database of the brokers. `None` with `--server` and without `--database-url`.
+    /// Database of the brokers. `None` if `--server` is given without `--database-url`.
     pub(crate) database: Option<Database>,
     /// gRPC addresses.
     pub(crate) brokers: Vec<String>,
     /// Client settings for these brokers.
     client: ClientBuilder,
     children: Vec<Child>,
-    /// Whether the database is dropped at the end.
     is_private: bool,
     /// Whether Postgres runs on this machine, so that its processes can be measured.
     is_local: bool,
 }
 
 impl Environment {
-    /// The database. Fails if it is unknown.
+    /// Returns the database. Fails if `--server` was given without `--database-url`.
     pub(crate) fn database(&self) -> Result<&Database> {
         self.database
             .as_ref()
             .ok_or_else(|| Error::Usage("this workload queries the database: set --database-url".into()))
     }
 
-    /// Connects to the n-th broker, modulo their number.
+    /// Connects to broker `number`, modulo the number of brokers.
     pub(crate) async fn client(&self, number: usize) -> Result<Client> {
         let broker = self.brokers[number % self.brokers.len()].as_str();
         Ok(self.client.clone().endpoint(broker).connect().await?)
@@ -54,7 +53,7 @@ impl Environment {
         self.children.iter().filter_map(Child::pid)
     }
 
-    /// Whether the database is private, so that its tables may be truncated.
+    /// Whether only this benchmark uses the database, so that its tables may be truncated.
     pub(crate) fn is_private(&self) -> bool {
         self.is_private
     }

@@ -19,8 +19,8 @@ use tokio_postgres::config::Host;
 use super::Database;
 use crate::error::{Error, Result};
 
-/// Advisory lock for which connections wait after their warm-up. Without it, the first connections would run the measured
-/// script while others still warm up.
+/// Advisory lock that connections wait for after their warm-up. Without it, the first connections would run the measured script
+/// while others still warm up.
 const GATE: i64 = 5_278_114_973_911;
 /// Maximum warm-up time: each connection may have to read the definitions of thousands of tables.
 const WARM: Duration = Duration::from_secs(300);
@@ -31,7 +31,6 @@ const POLL: Duration = Duration::from_millis(20);
 const SECONDS: &str = "1000000";
 const THREADS: &str = "2";
 
-/// A script for `pgbench`.
 #[derive(Debug)]
 pub(crate) struct Script<'a> {
     /// `application_name` of its sessions.
@@ -39,11 +38,11 @@ pub(crate) struct Script<'a> {
     /// SQL that first warms up the connection while `:cold` is 1, then requests the lock `:gate`.
     pub(crate) text: &'a str,
     pub(crate) connections: usize,
-    /// Variables besides `gate`, `cold` and `clients`.
+    /// Variables of the script besides `gate`, `cold` and `clients`.
     pub(crate) variables: &'a [(&'a str, String)],
 }
 
-/// A `pgbench` process, killed when dropped. It is stopped by a signal until [`Self::go`].
+/// A `pgbench` process, killed when dropped. It stays stopped by `SIGSTOP` until [`Self::go`].
 #[derive(Debug)]
 pub(crate) struct Pgbench {
     process: Child,
@@ -54,7 +53,7 @@ pub(crate) struct Pgbench {
 }
 
 impl Pgbench {
-    /// Starts `pgbench` and waits until all its connections are warm.
+    /// Starts `pgbench`, waits until all its connections have finished their warm-up, and stops it.
     pub(crate) async fn start(database: &Database, script: Script<'_>) -> Result<Self> {
         let program = find(database).await?;
         let directory = tempfile::Builder::new().prefix("howdah-bench-").tempdir().map_err(failed)?;
@@ -62,7 +61,7 @@ impl Pgbench {
         fs::write(&file, script.text).map_err(failed)?;
         let log = fs::File::create(log).map_err(failed)?;
         let gate = database.another_connection().await?;
-        gate.execute(&format!("SELECT pg_advisory_lock({GATE})"), "cannot lock the gate of pgbench").await?;
+        gate.execute(&format!("SELECT pg_advisory_lock({GATE})"), "cannot take the advisory lock of pgbench").await?;
         let mut command = Command::new(program);
         connect_to(&mut command, database.url(), script.name)?;
         let (clients, mut variables) = (script.connections.to_string(), script.variables.to_vec());
@@ -70,7 +69,7 @@ impl Pgbench {
         command.args(["-n", "-M", "prepared", "-c", &clients, "-j", THREADS, "-T", SECONDS]);
         command.args(variables.iter().flat_map(|(name, value)| ["-D".to_owned(), format!("{name}={value}")]));
         command.arg("-f").arg(&file);
-        // A separate process group: if this process is killed while pgbench is stopped, the system ends it.
+        // A separate process group: if this process is killed while pgbench is stopped, the kernel ends pgbench.
         command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let process = command.spawn().map_err(failed)?;
         let mut this = Self { process, directory, name: script.name, database: database.another_connection().await? };
@@ -88,13 +87,13 @@ impl Pgbench {
         self.signal(Signal::CONT)
     }
 
-    /// Stops `pgbench` by a signal, and waits until all its sessions have been idle for 300 ms. On a busy machine a session may
-    /// not yet have read a statement that was sent to it.
+    /// Stops `pgbench` by `SIGSTOP`, and waits until all its sessions have been idle for 300 ms. On a busy machine a session
+    /// may be idle because it has not yet read its next statement.
     pub(crate) async fn park(&mut self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let busy = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 \
                     AND (state <> 'idle' OR state_change > clock_timestamp() - interval '300 ms')";
-        self.until("the running statements did not end", PARK, busy, 0).await
+        self.until("the statements of pgbench did not end", PARK, busy, 0).await
     }
 
     /// Kills the `pgbench` process.
@@ -102,7 +101,7 @@ impl Pgbench {
         let _ = self.process.kill().await;
     }
 
-    /// Waits until the query returns `count`. The query gets the `application_name` of the sessions.
+    /// Waits until the query returns `count`. Parameter `$1` of the query is the `application_name` of the sessions.
     async fn until(&mut self, problem: &str, most: Duration, query: &str, count: i64) -> Result<()> {
         let deadline = Instant::now() + most;
         while self.database.number(query, &[&self.name]).await? != count {
@@ -114,7 +113,7 @@ impl Pgbench {
             }
             sleep(POLL).await;
         }
-        // If one connection fails, pgbench continues with the others.
+        // If a connection fails, pgbench continues with the other connections, so search its output for an abort.
         let output = self.output();
         if output.contains("aborted") { Err(self.error("one of the connections failed")) } else { Ok(()) }
     }

@@ -1,4 +1,5 @@
-//! The setting of a whole run: a private Postgres with a fresh database per workload, or an existing Postgres and existing brokers.
+//! The databases and brokers of a whole run: a private Postgres with a fresh database per workload, or an existing Postgres and
+//! existing brokers.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 pub(crate) struct SettingOptions {
     /// Addresses of existing brokers.
     pub(crate) servers: Vec<String>,
-    /// Client settings for the brokers.
+    /// Settings for client connections to the brokers.
     pub(crate) client: ClientBuilder,
     /// URL of an existing Postgres.
     pub(crate) database_url: Option<String>,
@@ -31,7 +32,7 @@ pub(crate) struct Setting {
     options: SettingOptions,
     /// The `howdah dev` process that runs the private Postgres. Its broker is not used.
     dev: Option<Child>,
-    /// URL of a database that exists for the whole run. `None` with `--server` and without `--database-url`.
+    /// URL of a database that exists for the whole run. `None` if `--server` is given without `--database-url`.
     url: Option<String>,
     databases: u32,
 }
@@ -55,7 +56,6 @@ impl Setting {
         self.options.servers.len()
     }
 
-    /// URL of a database that exists for the whole run. `None` with `--server` and without `--database-url`.
     pub(crate) fn database_url(&self) -> Option<&str> {
         self.url.as_deref()
     }
@@ -89,7 +89,7 @@ impl Setting {
     }
 
     /// Returns the URL of the database for a workload: a new database on a private Postgres, or else the existing database.
-    /// `None` with `--server` and without `--database-url`.
+    /// `None` if `--server` is given without `--database-url`.
     async fn database(&mut self) -> Result<Option<String>> {
         let Some(url) = self.url.as_deref().filter(|_| self.dev.is_some()) else { return Ok(self.url.clone()) };
         let name = format!("bench_{}", self.databases + 1);
@@ -126,7 +126,7 @@ impl Setting {
         for set in &self.options.set {
             args.extend(["--set".to_owned(), set.clone()]);
         }
-        // Pass the URL by the environment and not as a flag, because other users can see flags, and the URL may contain a
+        // Pass the URL in the environment and not as a flag, because other users can see flags, and the URL may contain a
         // password.
         let env = [("HOWDAH_DATABASE_URL", url)];
         Child::start(&self.options.launcher, self.options.program.as_deref(), &args, &env).await
@@ -145,7 +145,7 @@ async fn private(launcher: &Launcher, max_connections: Option<u32>) -> Result<(C
     Ok((child, url))
 }
 
-/// URL of another database on the same Postgres.
+/// Returns the URL of another database on the same Postgres.
 fn on_database(url: &str, name: &str) -> Result<String> {
     let (environment, options) =
         url.split_once('?').map_or((url, None), |(environment, options)| (environment, Some(options)));

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// Maximum number of requests that wait to be sent on a producer's stream.
 const QUEUED: usize = 8;
 
-/// Creates jobs of several types in turn.
+/// Creates the jobs of one producer, cycling through several task types.
 #[derive(Debug)]
 pub(super) struct Maker {
     types: Arc<[String]>,
@@ -26,7 +26,7 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    /// Creates a maker. Each producer starts with a different type.
+    /// Creates a job maker for one producer. Each producer starts with a different task type.
     pub(super) fn new(plan: &Plan, producer: usize) -> Self {
         Self { types: plan.types.clone(), next: producer * 37, tenants: plan.tenants, payload: plan.payload }
     }
@@ -54,7 +54,7 @@ impl Maker {
     }
 }
 
-/// Enqueues until cancelled or until `jobs` jobs are enqueued, then waits for the answers.
+/// Enqueues until cancelled or until `jobs` jobs are enqueued, then waits for the broker's answers.
 pub(super) async fn produce(
     tally: Arc<Tally>,
     client: Client,

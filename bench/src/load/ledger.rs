@@ -31,7 +31,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Whether all numbers are 0.
+    /// Whether no job was lost, duplicated or unexpected.
     pub(crate) fn none(self) -> bool {
         self == Self::default()
     }
@@ -56,7 +56,7 @@ impl Ledger {
         enqueued.count() - before
     }
 
-    /// Records jobs that a worker received, each with whether its payload is intact.
+    /// Records jobs that a worker received. The flag of each job tells whether its payload is intact.
     pub(crate) fn delivered(&self, jobs: impl Iterator<Item = (i64, bool)>) {
         let mut delivered = self.delivered.lock();
         for (id, is_whole) in jobs {
@@ -66,7 +66,7 @@ impl Ledger {
         }
     }
 
-    /// Records outcomes that the broker confirmed. Returns the number of new ones.
+    /// Records settled jobs that the broker confirmed. Returns the number of new ones.
     pub(crate) fn settled(&self, ids: impl Iterator<Item = i64>) -> u64 {
         let mut settled = self.settled.lock();
         let before = settled.count();
@@ -76,7 +76,7 @@ impl Ledger {
         settled.count() - before
     }
 
-    /// Counts the errors. `waiting` is the number of enqueued jobs that are still in the queue, and so are not lost.
+    /// Counts lost, duplicated and unexpected jobs. The `waiting` jobs are still in the queue, and so are not lost.
     pub(crate) fn faults(&self, waiting: u64) -> Faults {
         let (enqueued, delivered, settled) = (self.enqueued.lock(), self.delivered.lock(), self.settled.lock());
         let open = enqueued.missing_in(&settled);
@@ -93,7 +93,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// Jobs 1 to 3, each enqueued, delivered and settled once.
+    /// Returns a ledger of jobs 1 to 3, each enqueued, delivered and settled once.
     fn balanced() -> Ledger {
         let ledger = Ledger::default();
         ledger.enqueued(1..=3);

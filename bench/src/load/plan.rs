@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use howdah_client::proto::{Subscribe, Window};
 
-/// Implementation of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum WorkerKind {
     /// A hand-written stream, the cheapest possible worker
@@ -33,7 +32,7 @@ pub(crate) enum Demand {
     },
 }
 
-/// The plan of a trial.
+/// Task types, sizes and numbers of connections of a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Task types, used in turn.
@@ -50,7 +49,6 @@ pub(crate) struct Plan {
     pub(crate) window: usize,
     /// Maximum number of unsettled jobs in a closed loop.
     pub(crate) in_flight: usize,
-    /// Implementation of the workers.
     pub(crate) kind: WorkerKind,
     /// Run time of each job's handler. Used only with [`WorkerKind::Rust`].
     pub(crate) handler: Duration,
@@ -59,12 +57,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Task type of the n-th worker.
+    /// Task type that worker number `worker` subscribes to.
     pub(crate) fn task_type(&self, worker: usize) -> String {
         self.types[worker % self.types.len()].clone()
     }
 
-    /// First message of the n-th worker.
+    /// First message that worker number `worker` sends on its stream.
     pub(crate) fn subscribe(&self, worker: usize) -> Subscribe {
         let window = Window { task_type: self.task_type(worker), jobs: self.window as i32, bytes: 0 };
         Subscribe {

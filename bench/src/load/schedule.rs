@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Due times at a fixed rate: the n-th job is due at n / rate.
+/// Due times of jobs at a fixed rate: the n-th job is due at n / rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     per_second: f64,
@@ -10,7 +10,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Jobs for `seconds` at a rate.
+    /// Creates a schedule of the jobs that are due within `seconds`.
     pub(crate) fn new(per_second: f64, seconds: f64) -> Self {
         Self { per_second, jobs: (per_second * seconds).floor() as u64 }
     }
@@ -25,7 +25,7 @@ impl Schedule {
         (number as f64 * 1e9 / self.per_second) as u64
     }
 
-    /// Numbers of the jobs from `next` on that are due at `now`.
+    /// Returns the numbers of the jobs that are due at `now`, starting with job `next`.
     pub(crate) fn due_by(&self, now: u64, next: u64) -> Range<u64> {
         // The floating-point division may be off by one job, so correct it.
         let mut end = (now as f64 * self.per_second / 1e9) as u64;
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_stall_is_charged_to_every_job_that_it_delayed() {
         let schedule = Schedule::new(1_000.0, 1.0);
-        // The sender checks every millisecond, except for a stall of 100 milliseconds.
+        // Simulates a sender that checks for due jobs every millisecond, except for a stall of 100 milliseconds.
         let times = (0..200).chain(300..=1_000).map(|ms| ms * MS);
         let (mut next, mut delays) = (0, Vec::new());
         for now in times {

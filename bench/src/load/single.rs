@@ -11,11 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::{closed::Maker, plan::Plan, stamp, tally::Tally};
 use crate::error::Result;
 
-/// Way in which a caller enqueues.
 pub(super) enum Caller {
-    /// One call per job.
+    /// Sends one unary call per job.
     Alone(Client),
-    /// Over a stream shared by all callers.
+    /// Sends jobs over a stream shared by all callers.
     Sharing(Producer),
 }
 

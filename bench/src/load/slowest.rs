@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Number of jobs to keep.
+/// Number of slowest jobs that are kept per trial.
 const KEPT: usize = 100;
 
 /// A slow job. Times are from the system clock.
@@ -28,7 +28,7 @@ pub(super) struct Slowest {
     zero: SystemTime,
     /// Latency, id and due time of each kept job; the fastest is at the top of the heap.
     jobs: BinaryHeap<Reverse<(u64, i64, u64)>>,
-    /// Time from a job's due time until its enqueue call was answered, by the due time.
+    /// Maps the due time of a job to the time until its enqueue call was answered.
     answers: HashMap<u64, u64>,
 }
 
@@ -49,7 +49,6 @@ impl Slowest {
         }
     }
 
-    /// Returns the jobs, slowest first.
     pub(super) fn into_jobs(self) -> Vec<Slow> {
         let Self { zero, jobs, answers } = self;
         let jobs = jobs.into_sorted_vec().into_iter();

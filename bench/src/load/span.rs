@@ -1,8 +1,8 @@
-//! Result of a measurement.
+//! The result of a measurement: rate, samples and resource counters.
 
 use crate::environment::Mark;
 
-/// Progress of a measurement at one time.
+/// Number of settled jobs and resident memory at one time of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Seconds since the start of the measurement.
@@ -20,9 +20,8 @@ pub(crate) struct Span {
     pub(crate) jobs: u64,
     /// Duration in seconds.
     pub(crate) seconds: f64,
-    /// Samples taken during the measurement.
     pub(crate) samples: Vec<Sample>,
-    /// Resource counters at the start and at the end.
+    /// Resource counters at the start and at the end of the measurement.
     pub(crate) marks: [Mark; 2],
 }
 

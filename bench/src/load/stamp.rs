@@ -2,7 +2,7 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-/// Size of a stamp, and of the smallest payload.
+/// Size in bytes of a stamp (the due time in a payload), and of the smallest payload.
 pub(crate) const STAMP_BYTES: usize = 8;
 /// Stamp of a job that was enqueued before the trial's clock started. The job counts as due at the start of the measurement.
 pub(crate) const WAITING: u64 = u64::MAX;
@@ -19,7 +19,8 @@ pub(crate) fn payload(due: u64, bytes: usize) -> Bytes {
 /// Reads the due time; `None` for a payload that the benchmark did not create.
 pub(crate) fn due(payload: &[u8], bytes: usize) -> Option<u64> {
     let (stamp, filler) = payload.split_first_chunk::<STAMP_BYTES>()?;
-    // Check only the first and the last byte: checking all bytes of a large payload would cost more than the job.
+    // Check only the first and the last filler byte: checking all bytes of a large payload would cost more than the
+    // job.
     let is_ours = payload.len() == bytes && filler.first().is_none_or(|&b| b == FILLER);
     (is_ours && filler.last().is_none_or(|&b| b == FILLER)).then(|| u64::from_le_bytes(*stamp))
 }

@@ -24,12 +24,11 @@ use crate::error::{Error, Result};
 /// Latencies in microseconds, to three significant digits.
 pub(crate) type Micros = Histogram<u64>;
 
-/// Maximum recorded latency: ten minutes.
+/// Maximum recorded latency in microseconds: ten minutes.
 const LONGEST: u64 = 600_000_000;
 /// Time without a settled job after which a trial stops waiting for the missing jobs.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// Shared state of a trial.
 #[derive(Debug)]
 pub(crate) struct Tally {
     clock: Instant,
@@ -50,10 +49,10 @@ pub(crate) struct Tally {
     /// Time at which the last job was settled, in nanoseconds of the trial's clock.
     settled_at: AtomicU64,
     progress: Notify,
-    /// Permits for jobs to enqueue in a closed loop.
+    /// Permits to enqueue further jobs in a closed loop.
     pub(super) room: Semaphore,
     failure: Mutex<Option<Error>>,
-    /// Cancelled by the first failure of a task.
+    /// Cancelled when the first task of the trial fails.
     pub(super) failed: CancellationToken,
 }
 
@@ -81,12 +80,12 @@ impl Tally {
         })
     }
 
-    /// Time of the trial's clock, in nanoseconds.
+    /// Nanoseconds since the start of the trial.
     pub(super) fn now(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Starts to record latencies. Jobs due earlier are the warm-up.
+    /// Starts to record latencies. Jobs due earlier belong to the warm-up and are not recorded.
     pub(super) fn count_from_now(&self) {
         self.from.store(self.now(), Relaxed);
     }
@@ -101,7 +100,6 @@ impl Tally {
         self.enqueued_ids(jobs.iter().map(|job| job.id));
     }
 
-    /// Records ids of jobs that the broker stored.
     pub(super) fn enqueued_ids(&self, ids: impl Iterator<Item = i64>) {
         let new = self.ledger.enqueued(ids);
         self.enqueued.fetch_add(new, Relaxed);
@@ -127,21 +125,21 @@ impl Tally {
         }
     }
 
-    /// Records ids of jobs that were stored by SQL and not by a producer.
+    /// Records ids of jobs that were stored by SQL and not by a producer, so that they count as expected.
     pub(super) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
         self.ledger.enqueued(ids);
     }
 
-    /// Records the jobs of a message to a worker. Their handlers start now.
+    /// Records the jobs of a message that a worker received. Their handlers start now.
     pub(super) fn entered(&self, jobs: &[LeasedJob]) {
         self.entered_each(jobs.iter().map(|job| (job.id, job.payload.as_ref())));
     }
 
-    /// Records jobs whose handlers start now, given ids and payloads.
+    /// Records jobs whose handlers start now, given as pairs of id and payload.
     pub(super) fn entered_each<'a>(&self, jobs: impl Iterator<Item = (i64, &'a [u8])>) {
         let now = self.now();
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
-        // Jobs of one request share a stamp: record equal stamps together.
+        // Jobs of one request have the same due time, so record the latencies of equal due times together.
         let (mut run, mut runs) = ((0, 0), Vec::new());
         let mut slowest = self.slowest.lock();
         self.ledger.delivered(jobs.map(|(id, payload)| {
@@ -165,23 +163,22 @@ impl Tally {
         }
     }
 
-    /// Starts to keep the slowest jobs.
+    /// From now on, keeps the slowest jobs of the trial.
     pub(super) fn keep_slowest(&self) {
         *self.slowest.lock() = Some(Slowest::new(self.clock.elapsed()));
     }
 
-    /// Takes the kept jobs, slowest first.
+    /// Removes and returns the kept slowest jobs, slowest first.
     pub(super) fn take_slowest(&self) -> Vec<Slow> {
         self.slowest.lock().take().map(Slowest::into_jobs).unwrap_or_default()
     }
 
-    /// Records the broker's answer to outcomes.
+    /// Records the jobs that the broker confirmed as settled.
     pub(super) fn settled(&self, results: &[SettleResult]) {
         let good = results.iter().filter(|result| result.status() == SettleStatus::Ok);
         self.settled_ids(good.map(|result| result.id));
     }
 
-    /// Records jobs whose outcome the broker confirmed.
     pub(super) fn settled_ids(&self, ids: impl Iterator<Item = i64>) {
         let new = self.ledger.settled(ids);
         self.settled.fetch_add(new, Relaxed);
@@ -195,7 +192,7 @@ impl Tally {
         self.settled.load(Relaxed)
     }
 
-    /// Number of jobs whose enqueue was answered.
+    /// Number of jobs whose enqueue call was answered.
     pub(super) fn enqueued_count(&self) -> u64 {
         self.enqueued.load(Relaxed)
     }
@@ -214,7 +211,7 @@ impl Tally {
         }
     }
 
-    /// Records the failure of a task, and ends all other tasks.
+    /// Records the first failure of a task, and cancels all other tasks.
     pub(super) fn fail(&self, error: Error) {
         self.failure.lock().get_or_insert(error);
         self.failed.cancel();
@@ -225,7 +222,6 @@ impl Tally {
         self.failure.lock().take()
     }
 
-    /// Counts the errors; see [`Ledger::faults`].
     pub(super) fn faults(&self, waiting: u64) -> Faults {
         self.ledger.faults(waiting)
     }
@@ -235,12 +231,12 @@ impl Tally {
         take(&self.latencies)
     }
 
-    /// Returns the delays in the benchmark since the last call of this function, and clears them.
+    /// Returns the delays that the benchmark itself caused since the last call of this function, and clears them.
     pub(super) fn take_delays(&self) -> Micros {
         take(&self.delays)
     }
 
-    /// Returns the answer times since the last call of this function, and clears them.
+    /// Returns the answer times of enqueue calls since the last call of this function, and clears them.
     pub(super) fn take_answers(&self) -> Micros {
         take(&self.answers)
     }

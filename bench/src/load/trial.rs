@@ -47,7 +47,7 @@ const CONNECTING: usize = 100;
 /// Maximum time for workers to settle the jobs they hold.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Start of a measurement.
+/// Time and number of settled jobs at the start of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
     at: Instant,
@@ -57,7 +57,6 @@ pub(crate) struct Began {
 /// Workers and producers in an environment; aborted when dropped.
 #[derive(Debug)]
 pub(crate) struct Trial<'a> {
-    /// Environment with the brokers.
     pub(crate) environment: &'a Environment,
     plan: Plan,
     tally: Arc<Tally>,
@@ -83,7 +82,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Returns the n-th connection to a broker, opened on first use.
+    /// Returns connection `number` to a broker, opened on first use.
     async fn client(&mut self, broker: usize, number: usize) -> Result<Client> {
         let key = (broker % self.environment.brokers.len(), number);
         if let Some(client) = self.clients.get(&key) {
@@ -125,7 +124,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Enqueues jobs before any worker connects.
+    /// Enqueues this many jobs before any worker connects.
     pub(crate) async fn preload(&mut self, jobs: u64, bar: &Bar) -> Result<()> {
         self.tally.room.add_permits(jobs as usize);
         self.spawn_closed(2, jobs, Some(WAITING)).await?;
@@ -138,7 +137,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Records ids of jobs that were stored by SQL and not by a producer.
+    /// Records ids of jobs that were stored by SQL and not by a producer, so that they count as expected.
     pub(crate) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
         self.tally.expect(ids);
     }
@@ -176,7 +175,7 @@ impl<'a> Trial<'a> {
         spawn(&mut self.producers, tally, produce);
     }
 
-    /// Starts to enqueue jobs at a fixed rate for this time, with one job per call. Returns their number.
+    /// Starts to enqueue jobs at a fixed rate for `seconds`, with one job per call. Returns their number.
     pub(crate) async fn call_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
         let schedule = Schedule::new(per_second, seconds);
         let mut clients = Vec::new();
@@ -200,7 +199,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Waits for this time without a measurement, while caches fill and statements are planned.
+    /// Waits while caches fill and statements are planned, without measuring.
     pub(crate) async fn warm_up(&self, time: Duration) -> Result<()> {
         self.unless_failed(sleep(time)).await
     }
@@ -221,7 +220,7 @@ impl<'a> Trial<'a> {
         Began { at: Instant::now(), settled: self.tally.settled_count() }
     }
 
-    /// Measures until this many more jobs are settled.
+    /// Measures until this many jobs have been settled since `began`.
     pub(crate) async fn measure_until(&self, began: Began, jobs: u64, bar: &Bar) -> Result<Span> {
         let done = self.tally.until_settled(began.settled + jobs);
         let mut span = self.observe(1.0, done, bar, |sample| sample.settled as f64).await?;
@@ -230,7 +229,7 @@ impl<'a> Trial<'a> {
         Ok(span)
     }
 
-    /// Takes samples until `done` completes.
+    /// Measures until `done` completes, with samples of progress and memory.
     async fn observe(
         &self,
         expected_seconds: f64,
@@ -284,7 +283,8 @@ impl<'a> Trial<'a> {
         self.tally.failure().map_or(Ok(()), Err)
     }
 
-    /// Counts the errors. `waiting` is the number of enqueued jobs that may still be in the queue.
+    /// Counts lost, duplicated and unexpected jobs. `waiting` is the number of enqueued jobs that may still be in the
+    /// queue.
     pub(crate) fn faults(&self, waiting: u64) -> Faults {
         self.tally.faults(waiting)
     }
@@ -294,27 +294,27 @@ impl<'a> Trial<'a> {
         self.tally.take_latencies()
     }
 
-    /// Starts to keep the slowest jobs.
+    /// From now on, keeps the slowest jobs of the trial.
     pub(crate) fn keep_slowest(&self) {
         self.tally.keep_slowest();
     }
 
-    /// Takes the kept jobs, slowest first.
+    /// Removes and returns the kept slowest jobs, slowest first.
     pub(crate) fn take_slowest(&self) -> Vec<Slow> {
         self.tally.take_slowest()
     }
 
-    /// Returns the answer times since the last call of this function, and clears them.
+    /// Returns the answer times of enqueue calls since the last call of this function, and clears them.
     pub(crate) fn take_answers(&self) -> Micros {
         self.tally.take_answers()
     }
 
-    /// Returns the delays in the benchmark since the last call of this function, and clears them.
+    /// Returns the delays that the benchmark itself caused since the last call of this function, and clears them.
     pub(crate) fn take_delays(&self) -> Micros {
         self.tally.take_delays()
     }
 
-    /// Number of jobs whose enqueue was answered.
+    /// Number of jobs whose enqueue call was answered.
     pub(crate) fn stored(&self) -> u64 {
         self.tally.enqueued_count()
     }

@@ -19,10 +19,10 @@ use crate::error::{Error, Result};
 
 /// Maximum number of concurrent calls. Further jobs wait until a call ends; their latency includes this wait.
 const CALLS: usize = 4_096;
-/// Minimum sleep of the sender.
+/// Minimum sleep of the thread that sends due times.
 const NAP: Duration = Duration::from_micros(100);
 
-/// Enqueues jobs by the schedule, on these connections in turn.
+/// Enqueues jobs at the due times of the schedule, on the given connections in turn.
 pub(super) async fn produce(tally: Arc<Tally>, clients: Vec<Client>, plan: Plan, schedule: Schedule) -> Result<()> {
     let (due, mut dues) = mpsc::unbounded_channel();
     let pace = {

@@ -19,10 +19,11 @@ use crate::error::{Error, Result};
 
 /// Maximum size of a message that the worker accepts.
 pub(super) const MESSAGE_BYTES: usize = 16 << 20;
-/// Capacity of the queue of messages to the broker. The window keeps their number below this, so the queue is never full.
+/// Capacity of the queue of messages to the broker. The worker's window keeps the number of messages below this, so the queue
+/// is never full.
 const QUEUED: usize = 64;
 
-/// Runs until cancelled. Then drains: takes no more jobs, and ends when all its jobs are settled.
+/// Runs the worker until cancelled. Then drains: takes no more jobs, and ends when all its jobs are settled.
 pub(super) async fn work(
     tally: Arc<Tally>,
     client: Client,

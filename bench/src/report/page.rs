@@ -52,7 +52,7 @@ pub(crate) fn page(rows: &[Row]) -> Result<String> {
     Ok(page)
 }
 
-/// Legend with the colours of the cases.
+/// Renders a legend with the colours of the cases.
 fn legend(cases: &[&Row]) -> String {
     let entries = cases.iter().enumerate().map(|(number, row)| {
         format!("<b style=\"color: {}\">&#9473;</b> {}", plot::css_colour(number), escaped(&row.name()))

@@ -12,9 +12,9 @@ use super::row::{Row, megabytes};
 use crate::error::{Error, Result};
 
 const SIZE: (u32, u32) = (760, 380);
-/// Colour of grid lines. The style sheet of the page contains it too.
+/// Colour of grid lines. The style sheet of the page repeats this colour.
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
-/// Medium colours, which contrast with white and with black.
+/// Colours of medium brightness, which contrast with white and with black.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x3b, 0x82, 0xf6),
     RGBColor(0xe1, 0x6a, 0x1f),
@@ -23,27 +23,26 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xc9, 0x8a, 0x0b),
     RGBColor(0xd8, 0x3a, 0x52),
 ];
-/// Maximum number of points of a line over time.
+/// Maximum number of points in the plot of a value over time.
 const POINTS: usize = 60;
-/// End of the axis of percentiles: with 5 nines, the last percentile is 99.999.
+/// Number of nines at the end of the percentile axis: with 5 nines, the last percentile is 99.999.
 const NINES: f64 = 5.0;
 
-/// A plot with its title.
 #[derive(Debug)]
 pub(super) struct Figure {
     pub(super) title: &'static str,
     pub(super) svg: String,
 }
 
-/// Points of a case, with its colour.
+/// Points of one case in a plot, with the colour of the case.
 type Line = (RGBColor, Vec<(f64, f64)>);
 
-/// Colour of the n-th case in all plots of a workload.
+/// Colour of case `number` in all plots of a workload.
 fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]
 }
 
-/// Colour of the n-th case for a style sheet.
+/// Colour of case `number` in CSS syntax.
 pub(super) fn css_colour(number: usize) -> String {
     let RGBColor(red, green, blue) = colour(number);
     format!("#{red:02x}{green:02x}{blue:02x}")
@@ -52,7 +51,7 @@ pub(super) fn css_colour(number: usize) -> String {
 /// Plots settled jobs per second over time.
 pub(super) fn throughput(rows: &[&Row]) -> Result<Option<Figure>> {
     let lines = lines(rows, |row| {
-        // Enough points to show changes within seconds, and few enough not to show single batches.
+        // Thin the samples: enough points to show changes within seconds, and few enough not to show single batches.
         let every = row.samples.len().div_ceil(POINTS).max(1);
         let samples: Vec<_> = row.samples.iter().step_by(every).collect();
         let pairs = samples.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds);
@@ -74,7 +73,7 @@ pub(super) fn memory(rows: &[&Row]) -> Result<Option<Figure>> {
     figure("Resident memory of the brokers, in MB; below, seconds", &lines, over_time)
 }
 
-/// Plots the latencies by percentile. Each unit to the right leaves a tenth of the jobs.
+/// Plots the latencies by percentile. The axis is logarithmic: each unit to the right leaves a tenth of the jobs.
 pub(super) fn percentiles(rows: &[&Row]) -> Result<Option<Figure>> {
     const STEPS: u32 = 100;
     let lines = lines(rows, |row| {
@@ -115,7 +114,7 @@ fn lines(rows: &[&Row], points: impl Fn(&Row) -> Vec<(f64, f64)>) -> Vec<Line> {
     lines.filter(|(_, points)| points.len() > 1).collect()
 }
 
-/// Draws a plot; `None` without data.
+/// Draws a plot; `None` if no line has points.
 fn figure(
     title: &'static str,
     lines: &[Line],

@@ -8,7 +8,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Steps from the start to the end of a bar. Positions are seconds or jobs, and fractions of a second must move the bar.
+/// Resolution of a progress bar. Positions are seconds or jobs, and fractions of a second must move the bar.
 const STEPS: f64 = 1_000.0;
 
 /// A progress bar for one step of the run, removed when dropped.
@@ -19,7 +19,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Creates a bar that ends at `whole`.
+    /// Creates a progress bar that is full at position `whole`.
     pub(crate) fn new(message: impl Into<Cow<'static, str>>, whole: f64) -> Self {
         let bar = if stderr().is_terminal() { ProgressBar::new(STEPS as u64) } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{msg:32} {wide_bar} {percent:>3} %  {elapsed}");

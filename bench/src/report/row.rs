@@ -40,7 +40,7 @@ impl Row {
         }
     }
 
-    /// Creates a row from a measurement.
+    /// Creates a row from the result of a measurement.
     pub(crate) fn from_span(workload: &'static str, case: impl Into<String>, span: Span) -> Self {
         let mut row = Self::new(workload, case, span.jobs as f64 / span.seconds.max(1e-9));
         row.fact("jobs", span.jobs);
@@ -71,25 +71,26 @@ impl Row {
         self.facts.insert(name.to_owned(), value.into());
     }
 
-    /// Ratio of the rate to the mean of the yardsticks before and after.
+    /// Ratio of the measured rate to the mean of the yardstick rates before and after the workload.
     pub(crate) fn of_yardstick(&self) -> Option<f64> {
         let [before, after] = self.yardstick?;
         let mean = f64::midpoint(before, after);
         (mean > 0.0).then(|| self.jobs_per_s / mean)
     }
 
-    /// A percentile of the latencies, in milliseconds.
+    /// Returns a percentile of the latencies, in milliseconds; `None` without latencies.
     pub(crate) fn percentile_ms(&self, percentile: f64) -> Option<f64> {
         let latencies = self.latencies.as_ref().filter(|latencies| !latencies.is_empty())?;
         Some(latencies.value_at_percentile(percentile) as f64 / 1e3)
     }
 
-    /// Display name: workload and case.
+    /// Name of the row for display: workload and case.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.workload, self.case).trim_end().to_owned()
     }
 
-    /// Row as a JSON object. All rows have the same fields, some of them null; the other figures follow.
+    /// Converts the row to a JSON object. All rows have the same fields, some of them null, followed by the row's other
+    /// figures.
     pub(crate) fn json(&self) -> Value {
         let percentile = |p| self.percentile_ms(p).map(|ms| rounded(ms, 3));
         let mut object = json!({
@@ -115,12 +116,11 @@ impl Row {
     }
 }
 
-/// Converts to megabytes (a million bytes).
 pub(super) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Rounds to this many decimal places.
+/// Rounds to `digits` decimal places.
 pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
     let scale = 10_f64.powi(digits);
     (value * scale).round() / scale

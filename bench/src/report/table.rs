@@ -50,7 +50,7 @@ fn cells(row: &Row) -> [String; 10] {
     ]
 }
 
-/// Renders the figures of a row that have no column, on one line.
+/// Renders on one line the figures of a row that have no column in the table.
 pub(crate) fn detail(row: &Row) -> String {
     let facts = row.facts.iter().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name} {text}"),

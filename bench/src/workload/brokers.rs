@@ -12,7 +12,7 @@ use crate::{
 };
 
 const SECONDS: u64 = 60;
-/// Maximum number of brokers.
+/// Maximum number of brokers that are measured together.
 pub(super) const MOST: usize = 3;
 /// Interval at which sessions that wait for locks are counted.
 const POLL: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Counts of sessions that wait for a lock.
+/// Number of polls, and sum of the sessions that each poll found waiting for a lock.
 #[derive(Debug, Default)]
 struct Waits {
     polls: u64,
@@ -51,7 +51,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// Counts until dropped. Returns only after an error.
+    /// Polls for sessions that wait for a lock. Runs until dropped, and returns only after an error.
     async fn count(&mut self, database: Option<Database>) -> crate::Error {
         let Some(database) = database else { return std::future::pending().await };
         let mut tick = interval(POLL);

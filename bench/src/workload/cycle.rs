@@ -1,4 +1,4 @@
-//! Producers and workers together, in a closed loop.
+//! Measures producers and workers together, in a closed loop.
 
 use super::{Bench, steady::Steady};
 use crate::{error::Result, report::Row};
@@ -9,7 +9,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     Ok(vec![measure(bench, "cycle", bench.args.time(SECONDS)).await?])
 }
 
-/// Measures the cycle for workloads that are compared with it.
+/// Measures the cycle workload; other workloads also run it, as their baseline.
 pub(super) async fn measure(bench: &mut Bench, workload: &'static str, time: std::time::Duration) -> Result<Row> {
     let environment = bench.environment().await?;
     let case = if workload == "cycle" { String::new() } else { "cycle alone".to_owned() };

@@ -12,8 +12,8 @@ use crate::{
 const WORKERS: [usize; 3] = [0, 100, 10_000];
 /// Number of task types, shared by all workers.
 const TYPES: usize = 100;
-/// Pause between connecting and measuring. Idle sessions of Postgres report their counters after ten seconds, so that the cost
-/// of connecting does not fall into the measurement.
+/// Pause between connecting and measuring. Idle sessions of Postgres report their counters after ten seconds, so a shorter
+/// pause would add the cost of connecting to the measurement.
 const HUSH: Duration = Duration::from_secs(12);
 const SECONDS: u64 = 60;
 

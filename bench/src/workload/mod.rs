@@ -73,7 +73,7 @@ impl Workload {
         Ok(())
     }
 
-    /// `max_connections` that the workload needs of Postgres, if more than the default.
+    /// `max_connections` that Postgres needs for the workload, if more than the default.
     pub(crate) fn max_connections(self) -> Option<u32> {
         (self == Self::Tenants).then_some(tenants::MAX_CONNECTIONS)
     }
@@ -100,7 +100,7 @@ impl Workload {
 pub(crate) struct Bench {
     pub(crate) args: Args,
     pub(crate) setting: Setting,
-    /// Part of the names of task types, so that the names differ between runs on the same database.
+    /// Part of task type names, taken from the clock, so that the names differ between runs on the same database.
     tag: u64,
     plans: u32,
 }

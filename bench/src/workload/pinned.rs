@@ -10,7 +10,7 @@ use crate::{
 /// Jobs per round.
 const JOBS: u64 = 1_000_000;
 const ROUNDS: u32 = 3;
-/// Seconds of the cycle without a snapshot.
+/// Seconds of the measurement without a held snapshot.
 const SECONDS: u64 = 20;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -39,7 +39,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     trial.finish().await?;
     trial.dismiss().await?;
     if let Some(last) = rows.last_mut() {
-        // Jobs of all rounds are counted together, so only the last row shows the errors.
+        // Errors are counted over all rounds together, so only the last row shows them.
         last.faults = trial.faults(0);
     }
     drop(trial);

@@ -93,14 +93,13 @@ async fn commits(counter: Option<&Database>, environment: &Environment) -> Resul
     }
 }
 
-/// Adds percentiles as figures.
+/// Adds latency percentiles to a row.
 fn percentiles(row: &mut Row, prefix: &str, micros: &Micros) {
     for (name, percentile) in [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)] {
         row.fact(&format!("{prefix}_{name}_ms"), rounded(micros.value_at_percentile(percentile) as f64 / 1e3, 3));
     }
 }
 
-/// CSV file of the slowest jobs.
 struct Slowest {
     file: File,
     path: PathBuf,
@@ -139,7 +138,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::Output { operation: format!("cannot write {}", path.display()), error }
 }
 
-/// Start of the transaction that stored the job; `None` if its history is not kept.
+/// Returns when the transaction that stored the job began; `None` if the job has no history row.
 async fn began(database: &Database, id: i64) -> Result<Option<SystemTime>> {
     let sql = "SELECT coalesce((SELECT (extract(epoch FROM created) * 1000000)::bigint FROM howdah.history WHERE id = $1), 0)";
     let micros = database.number(sql, &[&id]).await?;

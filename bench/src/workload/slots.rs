@@ -11,7 +11,7 @@ use crate::{
 };
 
 const SLOTS: [usize; 3] = [16, 64, 256];
-/// Jobs per slot, enough for some seconds.
+/// Jobs per handler, enough for some seconds.
 const JOBS_PER_SLOT: u64 = 1_500;
 const HANDLER: Duration = Duration::from_millis(1);
 
@@ -35,7 +35,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let mut row = Row::from_span("slots", case, span);
         row.latencies = Some(trial.take_latencies());
         describe(&mut row, &plan, &environment);
-        // Mean time from one job of a handler to the handler's next job.
+        // Mean time from a handler's start of one job to its start of the next job.
         row.fact("ms_per_job_of_a_handler", rounded(slots as f64 * 1e3 / rate.max(1e-9), 3));
         row.faults = trial.faults(0);
         drop(trial);

@@ -12,7 +12,7 @@ use crate::{
 /// Warm-up before the measurement, while connections open, statements are planned and caches fill.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// One case of a workload.
+/// Parameters of one case of a workload.
 #[derive(Debug)]
 pub(super) struct Steady {
     pub(super) workload: &'static str,
@@ -32,7 +32,7 @@ impl Steady {
         Ok(row)
     }
 
-    /// Runs the case in a trial that continues afterwards with its workers and counts.
+    /// Runs the case in an existing trial, which keeps its workers and counts afterwards.
     pub(super) async fn run_in(self, trial: &mut Trial<'_>) -> Result<Row> {
         let bar = Bar::new(format!("{} {}", self.workload, self.case), self.time.as_secs_f64());
         trial.connect_workers().await?;
@@ -55,7 +55,7 @@ impl Steady {
     }
 }
 
-/// Adds figures of the plan and the environment.
+/// Adds figures that describe the plan and the environment to a row.
 pub(super) fn describe(row: &mut Row, plan: &Plan, environment: &Environment) {
     row.fact("payload", plan.payload);
     row.fact("workers", plan.workers);

@@ -39,7 +39,6 @@ pub(super) struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Returns the given flags.
     pub(super) fn flags(&self) -> impl Iterator<Item = Flag> {
         self.stores.iter().filter_map(|pair| flag("store", Some(pair)))
     }
@@ -54,7 +53,7 @@ pub(super) type DatabaseArgs = SettingFlags<0>;
 /// Flags of the common settings of a broker.
 pub(super) type BrokerArgs = SettingFlags<1>;
 
-/// Settings of each group, with the placeholder of the value. The placeholder is empty for a switch.
+/// Setting keys of each flag group, with the value name that the help shows. A switch has an empty value name.
 const FLAGS: [&[(&str, &str)]; 3] = [
     &[("database_url", "URL"), ("listen_database_url", "URL")],
     &[
@@ -93,7 +92,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
 
 /// Addition to the help of a flag with a secret.
 const SECRET: &str =
-    "Flags are visible to other users of this machine: prefer the variable, or its variant with the suffix _FILE";
+    "Other users of this machine can see flags: set the variable instead, or its variant with the suffix _FILE";
 
 fn flag_of(setting: &Setting, value_name: &'static str) -> Arg {
     let default = setting.default_value().map(|default| format!(" [default: {default}]")).unwrap_or_default();
@@ -126,7 +125,8 @@ impl<const OF: usize> clap::FromArgMatches for SettingFlags<OF> {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         for (key, value_name) in FLAGS[OF] {
-            // Ignores values of variables: a clients' global flag of the same id may have one, such as HOWDAH_TLS_CLIENT_CERT.
+            // Ignores values from environment variables: a global client flag with the same id may have one, such as
+            // HOWDAH_TLS_CLIENT_CERT.
             let given = matches.value_source(key) == Some(ValueSource::CommandLine);
             let value = match *value_name {
                 _ if !given => None,
@@ -140,14 +140,14 @@ impl<const OF: usize> clap::FromArgMatches for SettingFlags<OF> {
 }
 
 impl<const OF: usize> SettingFlags<OF> {
-    /// Returns the given flags.
     pub(super) fn flags(&self) -> Vec<Flag> {
         self.0.clone()
     }
 }
 
 impl ConfigArgs {
-    /// Loads the settings from these flags, `flags`, the environment, the file and the defaults.
+    /// Loads the settings from the configuration flags, the extra `flags`, environment variables, the configuration file and
+    /// the defaults.
     pub(super) fn load(&self, global: &Global, flags: Vec<Flag>) -> Result<Settings, Failure> {
         let generic = self.set.iter().map(|(key, value)| Flag {
             flag: format!("--set {key}"),
@@ -161,13 +161,13 @@ impl ConfigArgs {
     }
 }
 
-/// Returns `value` as the flag of a configuration key. `None` without a value.
+/// Returns the flag that sets a configuration key to `value`; `None` without a value.
 pub(super) fn flag(key: &str, value: Option<&String>) -> Option<Flag> {
     let flag = format!("--{}", key.replace('_', "-"));
     value.map(|value| Flag { flag, key: key.into(), value: value.clone() })
 }
 
-/// Returns the settings if they name exactly one database.
+/// Returns the settings, or an error unless they name exactly one database.
 pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
     let settings = with_databases(settings)?;
     match &settings.broker.stores[..] {
@@ -183,7 +183,7 @@ pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
     }
 }
 
-/// Returns the settings if they name at least one database.
+/// Returns the settings, or an error if they name no database.
 pub(super) fn with_databases(settings: Settings) -> Result<Settings, Failure> {
     if settings.broker.database_url.is_empty() && settings.broker.stores.is_empty() {
         return Err(Failure::usage(

@@ -1,4 +1,5 @@
-//! Files that `howdah dev` generates for the broker and for clients, beside its data or temporary.
+//! Files that `howdah dev` generates for the broker and its clients, in a directory beside its data directory or in a temporary
+//! one.
 
 use std::{
     fs::{self, OpenOptions},
@@ -17,8 +18,8 @@ pub(super) struct DevFiles {
 }
 
 impl DevFiles {
-    /// Opens the directory `DATA_DIR-NAME`, and creates it if needed. Without a data directory it is temporary. All users can
-    /// list the directory: the file mode protects secret files.
+    /// Creates the directory `DATA_DIR-NAME` if needed, or a temporary directory if there is no data directory. All users can
+    /// list the directory; secret files are protected by their own file mode.
     pub(super) fn beside(data_dir: Option<&Path>, name: &str) -> io::Result<Self> {
         let own = if let Some(data_dir) = data_dir {
             let mut directory = data_dir.as_os_str().to_owned();
@@ -37,7 +38,7 @@ impl DevFiles {
         self.directory.join(name)
     }
 
-    /// Creates a file, and replaces an existing one, so that the file has this mode from the beginning.
+    /// Removes an existing file and creates a new one, so that the file has this mode before it has content.
     pub(super) fn write(&self, name: &str, text: &str, mode: u32) -> io::Result<()> {
         let path = self.path(name);
         match fs::remove_file(&path) {

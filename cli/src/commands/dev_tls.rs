@@ -18,7 +18,7 @@ use super::{dev_files::DevFiles, failure::Failure};
 
 /// Validity of the certificates in days.
 const DAYS: i64 = 397;
-/// Certificates that expire sooner are regenerated at the start.
+/// Remaining validity below which `howdah dev` regenerates its certificates at the start.
 const RENEW_BEFORE: Duration = Duration::from_hours(30 * 24);
 
 /// Generated certificates.

@@ -51,7 +51,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             output.line(table(&answer.groups, Timestamp::now()))?;
         }
         if answer.partial {
-            note("counted only some of the jobs that wait for their next attempt: at most 1,000, among the 10,000 scheduled jobs that run soonest");
+            note(
+                "the counts are incomplete: they include at most 1,000 jobs that wait for their next attempt, among the \
+                 10,000 scheduled jobs that run soonest",
+            );
         }
         output.flush()
     })
@@ -78,7 +81,7 @@ fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
                 ago(&group.first_failure_time),
                 ago(&group.last_failure_time),
                 group.example_job_id.to_string(),
-                // Not shortened, because users copy it into --error.
+                // The error text is not shortened, because users copy it into `--error`.
                 escaped(&group.error_group).into_owned(),
             ],
             &group.store,

@@ -56,7 +56,7 @@ pub(super) fn describe(explained: &ExplainJobResponse) -> String {
     }
     if let Some(position) = explained.position {
         let more = if position.has_more { "more than " } else { "" };
-        lines.push(format!("position: {more}{} before it", position.jobs_before));
+        lines.push(format!("jobs before this one: {more}{}", position.jobs_before));
     }
     if let Some(left) = text::duration(explained.expected_in.as_ref()) {
         let rate = match explained.settled_per_minute {
@@ -68,7 +68,7 @@ pub(super) fn describe(explained: &ExplainJobResponse) -> String {
     lines.join("\n")
 }
 
-/// Command that removes the reason, if there is one.
+/// Returns a command that removes the reason why the job does not run, or that helps to find its cause.
 fn command(explained: &ExplainJobResponse, reason: &JobReason) -> Option<String> {
     let (id, task_type) = (explained.id, &explained.task_type);
     let related = |state: JobState| reason.jobs.iter().find(|job| job.state() == state).map(|job| job.id);

@@ -56,12 +56,12 @@ impl Failure {
         Self { code: NO_PERMISSION, message: Some(message), field: None }
     }
 
-    /// Interruption by the signal with this exit code.
+    /// Interruption by a signal. `code` is the exit code for that signal.
     pub(super) fn interrupted(code: u8, message: Option<String>) -> Self {
         Self { code, message, field: None }
     }
 
-    /// Success after the reader of the output has closed it.
+    /// Clean end (exit code 0) because the reader of stdout has closed it.
     pub(super) fn output_closed() -> Self {
         Self { code: 0, message: None, field: None }
     }
@@ -88,7 +88,7 @@ impl Failure {
     /// Prints the message and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         if let Some(message) = &self.message {
-            // If stderr is closed, the error cannot be reported.
+            // Errors are ignored: if stderr is closed, there is no other place to report them.
             let line = format!("howdah: {}\n", escaped(message));
             let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         }
@@ -124,19 +124,19 @@ impl From<StoreError> for Failure {
         match error {
             error if error.is_permanent() => Self::usage(error.to_string()),
             StoreError::NotSent(_) | StoreError::Unknown(_) => {
-                Self::unavailable(format!("{error}; is it running, and is the database URL right?"))
+                Self::unavailable(format!("{error}; is Postgres running, and is the database URL right?"))
             }
             other => Self::failed(other.to_string()),
         }
     }
 }
 
-/// Returns a hint for an error of the client that concerns TLS.
+/// Returns a hint for a TLS error of the client; `None` for other errors.
 fn tls_hint(message: &str) -> Option<&'static str> {
     const HINTS: [(&str, &str); 5] = [
-        ("the broker's certificate is not trusted", "name the file of its authority with --tls-ca or HOWDAH_TLS_CA"),
-        ("the broker asks for a client certificate", "show one with --tls-cert and --tls-key"),
-        ("the broker refused the client certificate", "show another one with --tls-cert and --tls-key"),
+        ("the broker's certificate is not trusted", "give the file of its authority with --tls-ca or HOWDAH_TLS_CA"),
+        ("the broker asks for a client certificate", "give one with --tls-cert and --tls-key"),
+        ("the broker refused the client certificate", "give another one with --tls-cert and --tls-key"),
         ("this port needs TLS", "set the address with --server or HOWDAH_SERVER"),
         ("this port does not speak", "set the address with --server or HOWDAH_SERVER"),
     ];

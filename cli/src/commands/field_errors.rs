@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command, parser::ValueSource};
 
-/// Fields whose flag has another id. If two fields match, the longer one is listed first.
+/// Request fields whose command-line flag has a different id, as pairs of field path and flag id.
 const OTHERS: [(&str, &str); 23] = [
     ("max_jobs_per_second", "rate"),
     ("undo_bulk_id", "undone"),
@@ -51,7 +51,7 @@ pub(super) fn with_flag_names(message: &str, field: &str, command: &Command, mat
         (matches.value_source(&id) == Some(ValueSource::CommandLine)).then_some((arg, id))
     });
     let Some((arg, id)) = given else {
-        // The request has a single job, so the index would confuse the user.
+        // A request without `--request` and `--lines` has one job, so the index `jobs[0]` would only confuse the user.
         let is_one = !has(matches, "request") && !has(matches, "lines");
         return if is_one { message.replacen("jobs[0].", "", 1) } else { message.to_owned() };
     };
@@ -95,7 +95,7 @@ fn without_indices(field: &str) -> String {
     path + rest
 }
 
-/// Possible ids of the flag of a field, most likely first.
+/// Returns the ids of the flags that may have set a field, most likely first.
 fn candidates(path: &str) -> Vec<String> {
     let ends = || path.match_indices('.').map(|(at, _)| &path[at + 1..]);
     let all = || std::iter::once(path).chain(ends());
@@ -104,14 +104,14 @@ fn candidates(path: &str) -> Vec<String> {
     all().map(str::to_owned).chain(others).collect()
 }
 
-/// Returns the value as the user typed it. For a list, returns the element with the index of the field.
+/// Returns the flag value as the user typed it. For a repeatable flag, returns the value at the index in `field`.
 fn typed(matches: &ArgMatches, id: &str, field: &str) -> Option<String> {
     let index = field.strip_suffix(']').and_then(|field| field.rsplit_once('[')).and_then(|(_, at)| at.parse().ok());
     let mut values = matches.try_get_raw(id).ok()??;
     values.nth(index.unwrap_or_default()).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Replaces a duration in ` is 8640000000s; 1ms to 30 days is allowed` by the value that the user typed.
+/// In an error such as ` is 8640000000s; 1ms to 30 days is allowed`, replaces the duration by the value that the user typed.
 fn as_typed(problem: &str, typed: &str) -> String {
     let is_span = |value: &str| {
         let number = value.trim_end_matches(|c: char| c.is_alphabetic());

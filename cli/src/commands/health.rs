@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 fn client() -> Result<Client, reqwest::Error> {
-    // The certificate names the broker, not this machine's loopback.
+    // The certificate is not verified, because it names the broker's host and the request goes to the loopback address.
     Client::builder().no_proxy().redirect(Policy::none()).timeout(ANSWER).danger_accept_invalid_certs(true).build()
 }
 
@@ -78,9 +78,9 @@ fn client() -> Result<Client, reqwest::Error> {
 async fn request(client: &Client, url: &str) -> Result<String, String> {
     let response = client.get(url).send().await.map_err(|error| match error {
         error if error.is_timeout() => {
-            format!("no answer at {url} within {ANSWER:?}: the broker waits for its database, or it hangs")
+            format!("no answer at {url} within {ANSWER:?}: the broker waits for its database, or hangs")
         }
-        error => format!("no broker answers at {url}: {error}; is it running?"),
+        error => format!("no broker answers at {url}: {error}; is the broker running?"),
     })?;
     let status = response.status();
     let text = response.text().await.unwrap_or_default();

@@ -42,7 +42,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), text::state(job.state))];
     if !job.original_task_type.is_empty() {
-        lines.push(field("was", format_args!("{}; this is its fallback", escaped(&job.original_task_type))));
+        lines
+            .push(field("was", format_args!("{}; the current type is its fallback", escaped(&job.original_task_type))));
     }
     lines.push(field("attempts", format_args!("{} of {}", job.attempt, job.max_attempts)));
     lines.push(field("priority", job.priority));

@@ -14,7 +14,7 @@ pub(super) struct JobFlags {
     given: Vec<(String, String)>,
 }
 
-/// Options of a single job. The other options refer to jobs of the same request.
+/// Options that apply to one job alone. Options that refer to other jobs of the same request have no flags.
 fn options() -> impl Iterator<Item = &'static JobOption> {
     OPTIONS.iter().filter(|option| !option.is_of_request())
 }
@@ -22,7 +22,7 @@ fn options() -> impl Iterator<Item = &'static JobOption> {
 /// Returns the flag of an option: `key-policy` for `key_policy`, `retry-max-delay` for `retry_policy.max_delay`.
 pub(super) fn flag_name(option: &str) -> String {
     match option {
-        // Each of these flags adds one element, so its name is singular.
+        // A flag for a list adds one element, so its name is singular.
         "headers" => "header".to_owned(),
         "next_stages" => "next-stage".to_owned(),
         "tags" => "tag".to_owned(),
@@ -115,7 +115,7 @@ impl JobFlags {
         self.given.is_empty()
     }
 
-    /// Creates a job of this type with the given options.
+    /// Creates a job of the given task type with the options of the flags.
     pub(super) fn job(&self, task_type: &str) -> Result<NewJob, Failure> {
         let mut given = self.given.clone();
         let has = |name: &str| self.given.iter().any(|(given, _)| given == name);

@@ -54,7 +54,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Order other than the default.
+/// Order of the listed jobs, other than the default.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Sort {
     /// Most attempts first
@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         };
         let mut listed = 0_u64;
         while left > 0 {
-            // Pages with payloads must fit into a message.
+            // A page with payloads must fit into one gRPC message, so it has fewer jobs.
             let most = if args.payload && args.sort.is_none() { 100 } else { 1_000 };
             request.page_size = left.min(most) as i32;
             let page = client.list_jobs(request.clone()).await?;
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 break;
             }
             if left == 0 {
-                note(format_args!("only {}: use --limit or --all to list more", first(listed)));
+                note(format_args!("listed only {}: use --limit or --all to list more", first(listed)));
             }
         }
         if listed == 0 {
@@ -113,19 +113,19 @@ fn first(jobs: u64) -> String {
     if jobs == 1 { "the first job".into() } else { format!("the first {jobs} jobs") }
 }
 
-/// Tells on stderr if a list ordered by attempts is incomplete.
+/// Prints a note on stderr if a list ordered by attempts is incomplete.
 fn note_look(args: &Args, page: &ListJobsResponse) {
     let listed = page.jobs.len() as u64;
     if page.has_more {
         // A page may be smaller than requested, because its jobs are large, or some have changed their state since the scan.
         let is_full = listed == args.limit.min(1_000);
-        let more = if is_full { "--limit lists up to 1,000" } else { "there are more" };
-        note(format_args!("only {}: {more}", first(listed)));
+        let more = if is_full { "--limit allows up to 1,000" } else { "there are more" };
+        note(format_args!("listed only {}: {more}", first(listed)));
     }
     if page.partial {
         let scanned_count = text::grouped(page.scanned_count);
         note(format_args!(
-            "scanned only {scanned_count} jobs: others may have as many attempts; all dead jobs were scanned"
+            "scanned all dead jobs, but only {scanned_count} other jobs: jobs that were not scanned may have as many attempts"
         ));
     }
 }

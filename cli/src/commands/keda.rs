@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let listener = listener.map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         let mut output = Output::new();
-        // Continue even if a supervisor has closed stdout.
+        // Ignores write errors: the scaler continues even if a supervisor has closed stdout.
         let _ = output.line(format_args!("ready keda={address}")).and_then(|()| output.flush());
         Ok(keda::serve(Scaler::new(client, every, stop.clone()), listener, tls, stop).await?)
     })

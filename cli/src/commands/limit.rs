@@ -67,7 +67,7 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Pause { task_type, key, duration } => {
             task_type::must_exist(&client, &*task_type).await?;
             client.pause_limit_key(&task_type, &key, duration).await?;
-            // Ignores an error of the list: the caller may be allowed to pause the key, but not to list keys.
+            // Ignores errors of `ListLimitKeys`: the caller may be allowed to pause the key, but not to list keys.
             let request = ListLimitKeysRequest { task_type: task_type.clone(), page_size: 1_000, ..Default::default() };
             if let Ok(page) = client.task_types().list_limit_keys(request).await.map(tonic::Response::into_inner) {
                 let listed = page.limit_keys.iter().find(|listed| listed.limit_key == key);
@@ -82,13 +82,13 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Reports a pause with the numbers of affected jobs, because the key may be mistyped.
+/// Formats the report of a pause. It names the numbers of affected jobs, so that the user notices a mistyped limit key.
 fn paused(task_type: &str, name: &str, key: Option<&LimitKey>, is_all: bool) -> String {
     let jobs = match key.map(|key| (key.waiting_count, key.running_count)) {
         Some((0, 0)) => ": no job has this key now".into(),
         Some((waiting, running)) => format!(": {waiting} waiting, {running} running"),
         None if is_all => ": no job has this key now".into(),
-        // The key is on a later page of the list, so the numbers of its jobs are unknown.
+        // The limit key is on a later page of the list, so the numbers of its jobs are unknown.
         None => String::new(),
     };
     format!("limit key {name:?} of {} is paused{jobs}", escaped(task_type))

@@ -63,7 +63,7 @@ pub(super) const UNSET: [super::type_set::Unset; 6] = [
     ("key-rate", |s| s.key_rate = None),
 ];
 
-/// All limits as flag name and value. The value is `None` if the limit is unset.
+/// Returns all limits of a task type as pairs of flag name and value. The value of an unset limit is `None`.
 pub(super) fn limits_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
     let count = |number: u32| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
     let rate = |rate: Option<Rate>| rate.map(|rate| rate.per_second.to_string());

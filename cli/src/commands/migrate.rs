@@ -53,7 +53,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Results for a store.
+/// Result of the migration of one store.
 struct Done {
     name: String,
     schema: String,
@@ -86,14 +86,15 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         output.flush()?;
         if lacks_roles {
             return Err(Failure::usage(
-                "not all roles exist, and this login may not create them; see the log and docs/reference/sql.md",
+                "some roles are missing, and this database user may not create them: create them as in docs/reference/sql.md; \
+                 the log names them",
             ));
         }
         Ok(())
     })
 }
 
-/// Returns the configuration with the given number for its only store.
+/// Returns the configuration with migrations enabled, and with the value of `--store-number` for its only store.
 fn configured(args: &Args, mut config: Config) -> Config {
     config.migrate = true;
     if let Some(number) = args.store_number {
@@ -160,11 +161,11 @@ fn print(output: &mut Output, done: &Done, says_number: bool) -> Result<(), Fail
         output.line(format_args!("{left}; howdah doctor shows how to revoke them"))?;
     }
     if let Some(release) = &report.newer {
-        output.line(format_args!("the functions are from the newer release {release}; left unchanged"))?;
+        output.line(format_args!("the functions are from the newer release {release} and were left unchanged"))?;
     }
     output.line(format_args!("schema {schema} is up to date, its tables at version {}", report.version))?;
     for name in roles {
-        output.line(format_args!("role {name} has its rights in {schema}"))?;
+        output.line(format_args!("role {name} has the required rights in schema {schema}"))?;
     }
     if let Some(identity) = identity {
         output.line(format_args!("the identity of the database is now {identity}"))?;

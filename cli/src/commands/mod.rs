@@ -175,7 +175,7 @@ enum TypeCommand {
     Move(type_move::Args),
 }
 
-/// Commands that do not connect to a broker, so that they do not use `--server`.
+/// Commands that do not connect to a broker and therefore do not use `--server`.
 const WITHOUT_SERVER: &[&str] = &["dev", "serve", "migrate", "config", "doctor", "health", "completions", "archive"];
 
 /// Global flags of commands that connect to a broker: id and name.
@@ -189,15 +189,16 @@ const OF_CLIENTS: [(&str, &str); 5] = [
 
 /// Builds the command line. The help of each command shows only the flags that the command uses.
 fn command() -> clap::Command {
-    // A hidden flag replaces the global flag. The command accepts and ignores it, for scripts that pass it to all commands.
+    // A hidden flag replaces each unused global flag. The command accepts and ignores it, for scripts that pass the same flags
+    // to all commands.
     let hide = |command: clap::Command| {
         let flags: Vec<_> = command.get_arguments().map(|arg| arg.get_id().clone()).collect();
-        // `serve` and `dev` have another flag --tls-cert.
+        // `serve` and `dev` define their own flag --tls-cert, which stays visible.
         let hidden = OF_CLIENTS.into_iter().filter(|(id, _)| !flags.iter().any(|flag| flag == id));
         let arg = |(id, long)| Arg::new(id).long(long).value_name("VALUE").help("Not used").hide(true);
         command.args(hidden.map(arg).collect::<Vec<_>>())
     };
-    // Subcommands of these commands, such as `archive list`, do not connect to a broker either.
+    // Subcommands of the commands in `WITHOUT_SERVER`, such as `archive list`, do not connect to a broker either.
     let hide_all = |command: clap::Command| hide(command).mut_subcommands(hide);
     let all = values::take_negative(reason::add_to(Cli::command()));
     WITHOUT_SERVER.iter().fold(all, |command, name| command.mut_subcommand(name, hide_all))

@@ -24,7 +24,6 @@ impl Output {
         Self(BufWriter::new(io::stdout()))
     }
 
-    /// Writes a line.
     pub(super) fn line(&mut self, line: impl Display) -> Result<(), Failure> {
         writeln!(self.0, "{line}").map_err(failed)
     }
@@ -35,12 +34,12 @@ impl Output {
         self.line(line)
     }
 
-    /// Writes the message with this name as JSON on a line.
+    /// Writes a protocol message as JSON on a line. `name` is its message type.
     pub(super) fn message(&mut self, name: &str, message: &impl prost::Message) -> Result<(), Failure> {
         self.line(mapped(name, message)?)
     }
 
-    /// Writes messages with this name as JSON, one per line.
+    /// Writes protocol messages of the type `name` as JSON, one per line.
     pub(super) fn messages(&mut self, name: &str, messages: &[impl prost::Message]) -> Result<(), Failure> {
         messages.iter().try_for_each(|message| self.message(name, message))
     }
@@ -50,7 +49,7 @@ impl Output {
         self.line(with_texts(job)?)
     }
 
-    /// Writes the result of an enqueue as JSON on a line, with the number of the input line if there is one.
+    /// Writes the result of an enqueue as JSON on a line. `line` is the number of the input line, if the job came from one.
     pub(super) fn enqueued(&mut self, job: &Enqueued, line: Option<u64>) -> Result<(), Failure> {
         let outcome = format!("ENQUEUE_OUTCOME_{}", job.outcome.name().to_uppercase());
         let outcome = EnqueueOutcome::from_str_name(&outcome).unwrap_or_default().into();
@@ -66,18 +65,17 @@ impl Output {
         self.0.write_all(bytes).map_err(failed)
     }
 
-    /// Flushes the buffer.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.0.flush().map_err(failed)
     }
 }
 
-/// Converts a message to JSON, as the answers of the HTTP port.
+/// Converts a protocol message to JSON, in the same format as the broker's HTTP port.
 fn mapped(name: &str, message: &impl prost::Message) -> Result<Value, Failure> {
     howdah_proto::json::write(name, message).map_err(|error| Failure::failed(error.to_string()))
 }
 
-/// Converts a job to JSON. Adds payload, result and checkpoint as text if they are text.
+/// Converts a job to JSON. Adds payload, result and checkpoint as strings if they are valid text.
 fn with_texts(job: &Job) -> Result<Value, Failure> {
     let mut json = mapped("Job", job)?;
     let texts = [("payload_text", &job.payload), ("result_text", &job.result), ("checkpoint_text", &job.checkpoint)];

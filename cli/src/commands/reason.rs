@@ -37,7 +37,7 @@ const CHANGING: [&str; 29] = [
     "top",
 ];
 
-/// Adds `--reason` to these commands.
+/// Adds `--reason` to each command in `CHANGING`.
 pub(super) fn add_to(command: Command) -> Command {
     within(command, "")
 }
@@ -54,7 +54,7 @@ fn within(command: Command, outer: &str) -> Command {
     })
 }
 
-/// Returns the given reason.
+/// Returns the value of `--reason`.
 pub(super) fn given(matches: &ArgMatches) -> Option<String> {
     let mut at = matches;
     while let Some((_, inner)) = at.subcommand() {

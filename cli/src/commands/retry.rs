@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             let answer = client.retry_jobs(request).await?;
             if !answer.revived_ids.is_empty() {
                 let ids = answer.revived_ids.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
-                note(format_args!("cancelled jobs that wait for retried ones again: {ids}"));
+                note(format_args!("these cancelled jobs wait for the retried jobs again: {ids}"));
             }
             Ok(Answer { done: answer.retried_ids, key_held: answer.key_held_ids, next: answer.next_page_token })
         };

@@ -72,12 +72,12 @@ impl RetryArgs {
     }
 }
 
-/// Returns the kind as a value of the flag; `None` if it is unset.
+/// Returns the policy kind as a value of `--retry-kind`; `None` if the kind is unset.
 fn kind_word(policy: &RetryPolicy) -> Option<&'static str> {
     KINDS.iter().find(|(_, kind)| *kind == policy.kind()).map(|(word, _)| *word)
 }
 
-/// All fields of a policy as flag name and value. The value is `None` if the field is unset.
+/// Returns all fields of a retry policy as pairs of flag name and value. The value of an unset field is `None`.
 pub(super) fn retry_list(policy: Option<&RetryPolicy>) -> Vec<(&'static str, Option<String>)> {
     let none = RetryPolicy::default();
     let policy = policy.unwrap_or(&none);

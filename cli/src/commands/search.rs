@@ -90,7 +90,7 @@ impl Args {
         match self.id {
             Some(id) => format!("job {id} does not exist, or its history has been dropped"),
             None if self.key.is_some() || self.tag.is_some() => "no such jobs".into(),
-            None => format!("no such jobs: {scanned}, which is every job in this state and time range"),
+            None => format!("no such jobs: {scanned}, all jobs in this state and time range"),
         }
     }
 
@@ -104,7 +104,7 @@ impl Args {
             .or(self.path.clone().map(Query::PayloadPath));
         let looks = self.id.is_none() && self.key.is_none() && self.tag.is_none();
         let day_ago = || now.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(now);
-        // All pages use the time range of the first page. A range that grows with new jobs might never end.
+        // All pages use the time range of the first page. With a range up to now, new jobs could make the search endless.
         let time = |time: Timestamp| std::time::SystemTime::from(time).into();
         SearchJobsRequest {
             query,
@@ -144,7 +144,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             }
             let scanned = format!("{scanned} of about {}", rounded(page.estimated_count));
             if left == 0 {
-                note(format_args!("only the first {}: {scanned}; --limit or --all finds more", jobs(found)));
+                note(format_args!(
+                    "found only the first {}: {scanned}; use --limit or --all to find more",
+                    jobs(found)
+                ));
             } else {
                 note(scanned);
             }
@@ -195,7 +198,7 @@ fn jobs(count: u64) -> String {
     if count == 1 { "job".into() } else { format!("{count} jobs") }
 }
 
-/// Formats an estimate: `4 M`, `4.2 M`.
+/// Formats an estimated number of jobs. Numbers from one million on are in millions, such as `4.2 M`.
 fn rounded(number: i64) -> String {
     let millions = number as f64 / 1e6;
     match number {

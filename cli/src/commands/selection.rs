@@ -29,15 +29,15 @@ pub(super) struct Selection {
     error_group: Option<String>,
 }
 
-/// Operation of a command on jobs, for its messages.
+/// Words for a command's operation on jobs, used in messages and JSON.
 pub(super) struct Operation {
-    /// Participle, as in "was not retried". Also the field name in JSON.
+    /// Past participle of the operation, as in "was not retried". Also the field name in JSON.
     pub(super) done: &'static str,
     /// Reason why the broker did not change a job.
     pub(super) otherwise: &'static str,
 }
 
-/// Answer to one call.
+/// Answer to one call that changes selected jobs.
 pub(super) struct Answer {
     /// Ids of changed jobs.
     pub(super) done: Vec<i64>,
@@ -48,7 +48,8 @@ pub(super) struct Answer {
 }
 
 impl Selection {
-    /// Repeats `call` until all jobs are processed, and prints their ids. Fails if a job was not changed.
+    /// Repeats `call` until all selected jobs are processed, and prints the ids of changed jobs. Fails if a job was not
+    /// changed.
     pub(super) async fn apply(
         &self,
         client: &Client,
@@ -76,7 +77,7 @@ impl Selection {
                 }
                 missed += answer.key_held.len() + print_unchanged(&filter, &answer, json, operation, &mut output)?;
                 output.flush()?;
-                // The second condition prevents an endless loop if a broker repeats a token.
+                // The loop also ends if a broker repeats a page token, because it would otherwise be endless.
                 if answer.next.is_empty() || answer.next == token {
                     break;
                 }
@@ -114,7 +115,7 @@ impl Selection {
     }
 }
 
-/// Prints the ids of jobs that were not changed. Returns their number.
+/// Prints the ids of jobs that were not changed, and returns their number.
 fn print_unchanged(
     filter: &JobFilter,
     answer: &Answer,

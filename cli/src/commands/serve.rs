@@ -85,7 +85,7 @@ fn reload_on_hangup(tls: Option<Arc<Tls>>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves until a signal arrives. Prints the ready line, followed by the lines of `more`.
+/// Serves until a signal arrives. When the broker is ready, prints the ready line and the lines that `more` returns.
 pub(super) async fn serve(
     config: Config,
     listeners: Listeners,
@@ -103,12 +103,12 @@ pub(super) async fn serve(
         began.cancel();
         let mut output = Output::new();
         let line = format!("ready grpc={} http={}{databases}", ready.grpc, ready.http);
-        // Errors are ignored, because a supervisor may have closed stdout.
+        // Write errors are ignored, because a supervisor may have closed stdout.
         let mut lines = std::iter::once(line).chain(more(ready));
         let _ = lines.try_for_each(|line| output.line(line)).and_then(|()| output.flush());
     };
     let stop = &signals.stages[0];
-    // Before the broker serves, a signal ends it without a drain, because Postgres may take long to answer.
+    // Until the broker is ready, a signal ends the process without a drain, because Postgres may take long to answer.
     let stopped_early = async {
         stop.cancelled().await;
         if began.is_cancelled() {

@@ -57,8 +57,8 @@ enum Period {
     Day,
 }
 
-/// Tolerance when the age of --since is compared with a bound, because the age has grown since the flag was parsed. With it,
-/// `--since 2h` is within 2 hours.
+/// Tolerance when the age of `--since` is compared with a bound. The age grows after the flag is parsed, but `--since 2h` must
+/// still count as 2 hours.
 const SLACK: Duration = Duration::from_secs(60);
 
 impl From<Period> for StatsPeriod {
@@ -72,7 +72,7 @@ impl From<Period> for StatsPeriod {
 }
 
 impl Period {
-    /// Returns a note if the requested time exceeds the retention of these periods.
+    /// Returns a note if statistics with this period length are kept for less than `age`.
     fn retention_note(self, age: Duration) -> Option<&'static str> {
         let kept = match self {
             Self::Minute => job::StatsPeriod::Minute,
@@ -80,8 +80,10 @@ impl Period {
             Self::Day => job::StatsPeriod::Day,
         };
         (age > kept.kept() + SLACK).then_some(match self {
-            Self::Minute => "minutes are kept for 2 hours: older periods are not shown; --by hour shows more",
-            Self::Hour | Self::Day => "hours and days are kept for 90 days: older periods are not shown",
+            Self::Minute => {
+                "statistics by minute are kept for 2 hours, so older ones are not shown; --by hour shows more"
+            }
+            Self::Hour | Self::Day => "statistics by hour and day are kept for 90 days, so older ones are not shown",
         })
     }
 
@@ -116,7 +118,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if args.json {
             output.messages("Stats", &answer.stats)?;
         } else if answer.stats.is_empty() {
-            note("no events in this time");
+            note("no events in this time range");
         } else {
             output.line(table(&answer.stats, args.task_type.is_some()))?;
         }

@@ -5,9 +5,9 @@ use std::fmt;
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
-    /// For text.
+    /// Left-aligned, for text.
     Left,
-    /// For numbers.
+    /// Right-aligned, for numbers.
     Right,
 }
 
@@ -19,7 +19,7 @@ const STORE: &str = "STORE";
 pub(super) struct Table<const COLUMNS: usize> {
     columns: [(&'static str, Align); COLUMNS],
     rows: Vec<[String; COLUMNS]>,
-    /// Store of each row. If all are empty, because the broker serves one store, the table has no column for stores.
+    /// Name of the store of each row. If all names are empty, because the broker serves one store, the column is omitted.
     stores: Vec<String>,
     heading: bool,
 }
@@ -40,7 +40,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         self.stores.push(store.to_owned());
     }
 
-    /// Omits the heading, for a further page.
+    /// Omits the heading, for a table that continues an earlier one.
     pub(super) fn without_heading(mut self) -> Self {
         self.heading = false;
         self

@@ -1,5 +1,5 @@
-//! Formats times, durations, sizes, payloads and foreign texts: texts of producers and workers, such as keys and errors.
-//! Control characters of foreign texts are escaped.
+//! Formats times, durations, sizes, payloads and texts from producers and workers, such as keys and errors. Control characters
+//! of such texts are escaped.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -11,22 +11,22 @@ use howdah_server::{
     logging::{escaped, escaped_but},
 };
 
-/// Maximum characters of a foreign text in a table cell.
+/// Maximum characters that a table cell shows of a text from a producer or worker.
 const SUMMARY_CHARS: usize = 60;
 /// Maximum bytes of a payload that are shown in hex.
 const HEX_BYTES: usize = 256;
 
-/// Name of a job state. `unknown` for a state of a newer broker.
+/// Returns the name of a job state, or `unknown` for a state that only newer brokers know.
 pub(super) fn state(state: i32) -> &'static str {
     JobState::from_proto(state).map_or("unknown", JobState::name)
 }
 
-/// Formats `2026-11-21T22:46:01.120Z`.
+/// Formats a time in UTC with milliseconds, such as `2026-11-21T22:46:01.120Z`.
 pub(super) fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-/// Converts a time of the protocol. Returns `None` if it is unset or invalid.
+/// Converts a timestamp of the protocol. Returns `None` if it is unset or invalid.
 pub(super) fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
 }
@@ -36,7 +36,7 @@ pub(super) fn duration(duration: Option<&prost_types::Duration>) -> Option<Durat
     duration.and_then(|duration| Duration::try_from(*duration).ok())
 }
 
-/// Formats `3m 12s ago`, or `in 5m` for a time in the future.
+/// Formats a time relative to `now`, such as `3m 12s ago` or `in 5m`.
 pub(super) fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = now.duration_since(time);
     let length = short(distance.unsigned_abs());
@@ -53,12 +53,12 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// Formats `1 job`, `2 jobs`.
+/// Formats a number of jobs, such as `1 job` or `2 jobs`.
 pub(super) fn jobs(count: i64) -> String {
     if count == 1 { "1 job".into() } else { format!("{count} jobs") }
 }
 
-/// Formats `1 job was`, `2 jobs were`.
+/// Formats a number of jobs with its verb, such as `1 job was` or `2 jobs were`.
 pub(super) fn jobs_were(count: usize) -> String {
     if count == 1 { "1 job was".into() } else { format!("{count} jobs were") }
 }
@@ -68,7 +68,7 @@ pub(super) fn as_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// Formats a foreign text for a table cell: one line, cut at 60 characters.
+/// Formats a text from a producer or worker for a table cell: one line, cut at 60 characters.
 pub(super) fn summary(text: &str) -> String {
     let line = text.trim_end().replace('\n', " ");
     let short: String = line.chars().take(SUMMARY_CHARS + 1).collect();
@@ -95,7 +95,7 @@ pub(super) fn payload_block(bytes: &[u8]) -> String {
     }
 }
 
-/// Formats a foreign text as a block of lines. Escapes all control characters except line breaks and tabs.
+/// Formats a text from a producer or worker as a block of lines. Escapes all control characters except line breaks and tabs.
 pub(super) fn block(text: &str) -> String {
     let text: Cow<'_, str> = escaped_but(text.trim_end_matches('\n'), &['\n', '\t']);
     text.into_owned()

@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if last.phase() == MovePhase::Done {
             return Ok(());
         }
-        Err(Failure::failed(format!("the move is paused; `{}` continues it", again(args))))
+        Err(Failure::failed(format!("the move was interrupted; run `{}` to continue it", again(args))))
     })
 }
 
@@ -75,7 +75,7 @@ fn again(args: &Args) -> String {
 
 /// Handles a progress stream that ended before the move: prints the command that continues the move, and returns the failure.
 fn stopped(args: &Args, status: tonic::Status) -> Failure {
-    note(format!("the move is paused; `{}` continues it", again(args)));
+    note(format!("the move was interrupted; run `{}` to continue it", again(args)));
     howdah_client::Error::from(status).into()
 }
 
@@ -86,7 +86,10 @@ fn jobs(count: i64) -> String {
 fn words(task_type: &str, at: &MoveTypeResponse) -> String {
     let mut words = match at.phase() {
         MovePhase::Unspecified | MovePhase::Pausing => {
-            format!("{task_type} is paused in {} and {}: waiting until all brokers know it", at.from_store, at.to_store)
+            format!(
+                "{task_type} is paused in {} and {}: waiting until all brokers know that",
+                at.from_store, at.to_store
+            )
         }
         MovePhase::Moving => format!("{} moved to {}", jobs(at.moved_count), at.to_store),
         MovePhase::Following => format!(
@@ -107,7 +110,7 @@ fn words(task_type: &str, at: &MoveTypeResponse) -> String {
             let ids: Vec<String> = at.staying_ids.iter().map(i64::to_string).collect();
             let more = if at.staying_count > at.staying_ids.len() as i64 { ", …" } else { "" };
             words = format!(
-                "{words}\nstaying in {}, because they have ties to other jobs: {}: {}{more}",
+                "{words}\nnot moved from {}, because of dependencies, limits or stages: {}: {}{more}",
                 at.from_store,
                 jobs(at.staying_count),
                 ids.join(", ")
@@ -115,7 +118,7 @@ fn words(task_type: &str, at: &MoveTypeResponse) -> String {
         }
         if at.staying_schedule_count > 0 {
             words = format!(
-                "{words}\nschedules that stay in {}, because {} has schedules with their names: {}",
+                "{words}\nschedules that stay in {}, because {} already has schedules with their names: {}",
                 at.from_store, at.to_store, at.staying_schedule_count
             );
         }
@@ -136,8 +139,8 @@ mod tests {
         (at.staying_count, at.staying_ids, at.moved_schedule_count) = (12, vec![3, 7], 2);
         assert_eq!(
             words("t", &at),
-            "t is now in mail: 1 job moved, 2 schedules moved\nstaying in shop, because they have ties to other jobs: 12 jobs: 3, 7, \
-             …"
+            "t is now in mail: 1 job moved, 2 schedules moved\nnot moved from shop, because of dependencies, limits or \
+             stages: 12 jobs: 3, 7, …"
         );
     }
 }

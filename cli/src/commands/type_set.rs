@@ -67,7 +67,7 @@ pub(super) struct Args {
     /// Move jobs that are out of attempts or failed for good to this task type
     #[arg(long, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     fallback: Option<String>,
-    /// Remove the fallback, so that such jobs are dead
+    /// Remove the fallback, so that jobs that are out of attempts or failed for good are dead
     #[arg(long, conflicts_with = "fallback")]
     no_fallback: bool,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         return Err(Failure::usage("nothing to set: give a setting, --unset or --reset; --help lists the settings"));
     }
     global.with_client(async |client| {
-        // The call replaces all settings, so the current ones are read first.
+        // `update_task_type` replaces all settings, so the current ones are read first.
         let before = if args.reset { None } else { client.get_task_type(&args.task_type).await? };
         let settings = args.changed(before.and_then(|task_type| task_type.settings).unwrap_or_default());
         let stored = client.update_task_type(&args.task_type, settings).await?;
@@ -165,12 +165,12 @@ fn unset_words() -> Vec<&'static str> {
     UNSET.iter().chain(&limit_args::UNSET).map(|(word, _)| *word).collect()
 }
 
-/// Returns the history mode as a value of the flag; `None` if it is unset.
+/// Returns the history mode as a value of `--history`; `None` if the mode is unset.
 fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
     HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
 }
 
-/// All settings as flag name and value. The value is `None` if the setting is unset.
+/// Returns all settings of a task type as pairs of flag name and value. The value of an unset setting is `None`.
 pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
     let time =
         |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(howdah_server::config::duration_text);
@@ -191,7 +191,7 @@ pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, O
     list
 }
 
-/// Formats all settings that are set: `max-attempts 3, retry-initial-delay 30s`.
+/// Formats the settings that are set, such as `max-attempts 3, retry-initial-delay 30s`.
 pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
     let all = settings.map(settings_list).unwrap_or_default();
     let words = all.into_iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value?)));

@@ -76,7 +76,8 @@ async fn print_storage(args: &Args, client: &Client, output: &mut Output) -> Res
         Some(health) if args.json => output.message("StorageHealth", &health),
         Some(health) => output.line(storage::block(&health)),
         None if args.storage => Err(Failure::failed(
-            "the broker did not report its storage: its role may not read Postgres's figures, or its release is too old",
+            "the broker did not report its storage: its database role may not read Postgres's statistics, or its release is \
+             too old",
         )),
         None => Ok(()),
     }

@@ -13,14 +13,15 @@ const LAST_SECOND: i64 = 253_402_300_799;
 /// Parses the id of a job or of a bulk operation.
 pub(super) fn id(given: &str) -> Result<i64, String> {
     let id = given.parse::<i64>().ok().filter(|id| *id > 0);
-    id.ok_or_else(|| "an id is a number, from 1 on".into())
+    id.ok_or_else(|| "an id must be a number, 1 or more".into())
 }
 
 /// Parses a duration, such as `2h 30m`.
 pub(super) fn duration(given: &str) -> Result<Duration, String> {
     humantime::parse_duration(given).map_err(|_| {
         let is_negative = given.trim_start().starts_with('-');
-        if is_negative { "a duration is not negative" } else { "write a duration, such as 90s, 5m or 2h 30m" }.into()
+        if is_negative { "a duration must not be negative" } else { "write a duration, such as 90s, 5m or 2h 30m" }
+            .into()
     })
 }
 
@@ -48,7 +49,7 @@ fn possible(time: Result<Timestamp, jiff::Error>) -> Result<Timestamp, String> {
     time.ok().filter(|time| (0..=LAST_SECOND).contains(&time.as_second())).ok_or_else(|| YEARS.into())
 }
 
-/// Lets flags with numbers, times and durations accept values such as `-7`. Then the parser of the value reports the error.
+/// Lets flags for numbers, times and durations accept values such as `-7`, so that the value parser reports the error.
 /// Otherwise clap would report an unknown flag.
 pub(super) fn take_negative(command: Command) -> Command {
     let is_one_of =
@@ -67,7 +68,7 @@ pub(super) fn take_negative(command: Command) -> Command {
             let parser = arg.get_value_parser();
             let (is_number, is_other) = (is_one_of(parser, &numbers), is_one_of(parser, &others));
             match arg.is_positional() {
-                // Other flags may follow a positional argument, so only numbers are accepted.
+                // Positional arguments accept a dash only before a number, because the next word may also be a flag.
                 true if is_number => arg.allow_negative_numbers(true),
                 false if is_number || is_other => arg.allow_hyphen_values(true),
                 _ => arg,
@@ -86,7 +87,7 @@ mod tests {
         for wrong in ["", "soon", "7", "7 fortnights"] {
             assert!(duration(wrong).unwrap_err().contains("90s, 5m or 2h 30m"), "{wrong}");
         }
-        assert_eq!(duration("-7s").unwrap_err(), "a duration is not negative");
+        assert_eq!(duration("-7s").unwrap_err(), "a duration must not be negative");
     }
 
     #[test]
@@ -105,7 +106,7 @@ mod tests {
     fn an_id_is_a_number_from_1_on() {
         assert_eq!(id("17"), Ok(17));
         for wrong in ["foo", "0", "-7", "1.5", "9223372036854775808"] {
-            assert_eq!(id(wrong).unwrap_err(), "an id is a number, from 1 on", "{wrong}");
+            assert_eq!(id(wrong).unwrap_err(), "an id must be a number, 1 or more", "{wrong}");
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Last error of a job that did not succeed, escaped.
+/// Returns the last error of a job that did not succeed, with control characters escaped.
 fn last_error(job: &Job) -> Option<String> {
     let last = job.failures.last().filter(|_| job.state() != JobState::Succeeded)?;
     Some(escaped(&last.error).to_string())

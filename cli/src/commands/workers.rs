@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             output.messages("Worker", &workers)?;
         } else if workers.is_empty() {
             let (none, name) = match &args.task_type {
-                Some(name) => (format!("no worker takes {}", escaped(name)), name.as_str()),
+                Some(name) => (format!("no connected worker takes jobs of type {}", escaped(name)), name.as_str()),
                 None => ("no workers are connected".into(), "TYPE"),
             };
             note(format_args!("{none}: start one with `howdah work {name} --exec COMMAND`"));
@@ -112,7 +112,7 @@ fn client(worker: &Worker) -> String {
 
 pub(super) fn state_name(worker: &Worker) -> String {
     match worker.state() {
-        // The broker is of a later release and has a state that this program does not know.
+        // A broker of a later release may send a state that this program does not know.
         WorkerState::Unspecified => "?".into(),
         state => state.as_str_name().trim_start_matches("WORKER_STATE_").to_lowercase(),
     }

@@ -54,7 +54,7 @@ fn without_variables(usage: &str, command: &Command, words: &[String]) -> String
     usage
 }
 
-/// Describes an invalid number, instead of "invalid digit found in string" and Rust ranges.
+/// Replaces clap's message for an invalid number, such as "invalid digit found in string", by a description of the problem.
 fn number(error: Error) -> Error {
     let source = std::error::Error::source(&error);
     let Some(source) = source.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
@@ -77,7 +77,7 @@ fn number(error: Error) -> Error {
     Error::raw(ErrorKind::ValueValidation, message)
 }
 
-/// Converts `0 is not in 1..=1000` to `use 1 to 1000`.
+/// Converts a number parser's error such as `0 is not in 1..=1000` to `use 1 to 1000`.
 fn range(problem: &str) -> Option<String> {
     let (_, range) = problem.split_once(" is not in ")?;
     let (low, high) = range.split_once("..")?;
@@ -93,7 +93,7 @@ fn tip(error: &Error, command: &Command, words: &[String]) -> Option<StyledStr> 
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
-    // The error contains only the dash and the first letter.
+    // clap's error contains only the dash and the first letter of the value.
     let at = words.iter().position(|word| word.starts_with(unknown.as_str()))?;
     let flag = words.get(at.checked_sub(1)?)?;
     let takes_one = command.get_arguments().any(|arg| {
@@ -119,10 +119,10 @@ mod tests {
         for (line, word) in [
             ("howdah stats --since -7d", "without a minus"),
             ("howdah audit --since -7", "without a minus"),
-            ("howdah search --id -7", "an id is a number, from 1 on"),
-            ("howdah job -7", "an id is a number, from 1 on"),
-            ("howdah enqueue t x --delay -7s", "a duration is not negative"),
-            ("howdah workers --stuck-after -7s", "a duration is not negative"),
+            ("howdah search --id -7", "an id must be a number, 1 or more"),
+            ("howdah job -7", "an id must be a number, 1 or more"),
+            ("howdah enqueue t x --delay -7s", "a duration must not be negative"),
+            ("howdah workers --stuck-after -7s", "a duration must not be negative"),
             ("howdah type set t --key-max-running -7", "use 1 to 1000000"),
             ("howdah jobs t --limit -7", "it is negative"),
         ] {
@@ -166,7 +166,7 @@ mod tests {
             ("howdah stats --limit 0", "'--limit <N>': use 1 to 1000"),
             ("howdah jobs t --limit 0", "'--limit <N>': use 1 or more"),
             ("howdah enqueue t x --priority high", "'--priority <N>': it is not a whole number"),
-            ("howdah enqueue t x --after foo", "an id is a number, from 1 on"),
+            ("howdah enqueue t x --after foo", "an id must be a number, 1 or more"),
             ("howdah type set t --rate foo", "invalid value 'foo' for '--rate <NUMBER>': it is not a number"),
         ] {
             assert!(error_text(line).contains(word), "{line}: {}", error_text(line));

@@ -38,7 +38,7 @@ impl Backlog {
         let places = match pace {
             Some(pace) => {
                 let to_start = ready / drain.as_secs_f64() + pace.enqueued_per_second;
-                // At most one slot per job.
+                // Caps the result at one slot per job.
                 (to_start * pace.run_seconds).min(ready + running.max(pace.enqueued_per_second * pace.run_seconds))
             }
             None => ready + running,
@@ -73,7 +73,7 @@ mod tests {
         assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE * 10), 2.0));
         // Three additional jobs are enqueued each second.
         assert!(is(backlog(600, 0).places(pace(2.0, 3.0), MINUTE), 26.0));
-        // A trickle of jobs keeps the slots that it needs.
+        // A job that arrives every 10 s and runs for 2 s occupies 0.2 slots.
         assert!(is(backlog(0, 0).places(pace(2.0, 0.1), MINUTE), 0.2));
     }
 

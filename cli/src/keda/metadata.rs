@@ -1,4 +1,5 @@
-//! Parses the trigger of a `ScaledObject`. Any user of the cluster may write one, so errors name the field and say what to do.
+//! Parses the trigger of a `ScaledObject`. Any user of the Kubernetes cluster may write a trigger, so errors name the field and
+//! say what to do.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,7 +14,7 @@ const DRAIN_SECONDS: u32 = 60;
 /// Maximum number of characters of a value that an error shows.
 const SHOWN: usize = 60;
 
-/// Fields that KEDA itself uses, and passes on with the others.
+/// Metadata fields that KEDA itself uses, and also passes on to the scaler.
 const OF_KEDA: [&str; 8] =
     ["scalerAddress", "metricType", "enableTLS", "unsafeSsl", "caCert", "tlsCertFile", "tlsClientCert", "tlsClientKey"];
 const TASK_TYPE: &str = "taskType";

@@ -28,11 +28,11 @@ use super::{
 const METRIC: &str = "howdah-jobs";
 /// Maximum number of concurrent streams.
 const STREAMS: usize = 1_000;
-/// Period for rates and run times, and the longer period for run times if no attempt ended in the first one.
+/// Period for rates and mean run times. If no attempt ended in it, mean run times come from the longer period `LONG`.
 const RECENT: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_hours(24);
 
-/// The external scaler.
+/// External scaler for KEDA, which answers how many replicas of a worker are needed.
 #[derive(Clone, Debug)]
 pub struct Scaler {
     client: Client,
@@ -66,7 +66,7 @@ impl Scaler {
         Ok(try_join_all(each).await?.iter().sum())
     }
 
-    /// Job counts of a type, as last counted.
+    /// Job counts of a task type, from the broker's last count.
     async fn backlog(&self, task_type: &str) -> Result<Backlog, Error> {
         let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
         let found = self.client.task_type_page(request).await?.task_types.pop();
@@ -86,7 +86,7 @@ impl Scaler {
         Ok(run_seconds.map(|run_seconds| Pace { run_seconds, enqueued_per_second }))
     }
 
-    /// Statistics of the last `time`, with the number of seconds that they cover.
+    /// Statistics of the last `time`, and the number of seconds for which they are complete.
     async fn stats(&self, task_type: &str, period: StatsPeriod, time: Duration) -> Result<(Vec<Stats>, f64), Error> {
         let since = std::time::SystemTime::now() - time;
         let request = GetStatsRequest {
@@ -109,7 +109,7 @@ fn backlog(found: &TaskType) -> Backlog {
     let settings = found.settings.as_ref();
     let is_paused = settings.is_some_and(|settings| settings.paused);
     Backlog {
-        // No ready jobs for a paused type: workers get no jobs of it, so more replicas would not help.
+        // A paused type counts as having no ready jobs: workers get none of its jobs, so more replicas would not help.
         ready: if is_paused { 0 } else { count(counts.ready) + u64::from(is_due) },
         running: count(counts.leased),
         max_running: settings.map(|settings| settings.max_running).filter(|most| *most > 0),
@@ -149,8 +149,8 @@ impl ExternalScaler for Scaler {
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let trigger = trigger(request.get_ref())?;
         let room = self.streams.clone().try_acquire_owned();
-        let room =
-            room.map_err(|_| Status::resource_exhausted(format!("the limit of {STREAMS} streams is reached")))?;
+        let room = room
+            .map_err(|_| Status::resource_exhausted(format!("{STREAMS} streams are open already; try again later")))?;
         let (sender, receiver) = mpsc::channel(1);
         tokio::spawn(self.clone().send_changes(trigger, sender, room));
         Ok(Response::new(ReceiverStream::new(receiver)))
@@ -168,7 +168,7 @@ impl ExternalScaler for Scaler {
     async fn get_metrics(&self, request: Request<GetMetricsRequest>) -> Result<Response<GetMetricsResponse>, Status> {
         let request = request.into_inner();
         if request.metric_name != METRIC {
-            return Err(Status::invalid_argument(format!("metricName: is unknown; GetMetricSpec names {METRIC}")));
+            return Err(Status::invalid_argument(format!("metricName: is unknown; use {METRIC}")));
         }
         let trigger = trigger(&request.scaled_object_ref.unwrap_or_default())?;
         let places = self.places(&trigger).await.map_err(refused)?;

@@ -1,4 +1,4 @@
-//! The port for KEDA.
+//! Serves the external scaler for KEDA on its own port.
 
 use std::{net::SocketAddr, time::Duration};
 

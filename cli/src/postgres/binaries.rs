@@ -28,7 +28,6 @@ impl Binaries {
         Places { fetched, ..Places::of_this_machine(explicit) }.search(None)
     }
 
-    /// The bin directory.
     pub fn bin_dir(&self) -> &Path {
         &self.bin_dir
     }
@@ -63,7 +62,8 @@ impl Binaries {
         let (bin_dir, postgres) = (real_path(bin_dir)?, real_path(&bin_dir.join("postgres"))?);
         let real = postgres.parent().filter(|dir| dir.join("initdb").is_file()).unwrap_or(&bin_dir);
         let version = answer_of(Command::new(real.join("postgres")).arg("--version"))?;
-        let major = major_of(&version).ok_or_else(|| format!("`postgres --version` said {version:?}"))?;
+        let major =
+            major_of(&version).ok_or_else(|| format!("`postgres --version` printed no version: {version:?}"))?;
         Ok(Self { bin_dir: real.to_owned(), major })
     }
 }
@@ -100,7 +100,7 @@ impl Places {
         }
     }
 
-    /// Returns the first Postgres that is new enough. If there are several, prefers the version that created an existing data
+    /// Returns the first Postgres that is new enough. Prefers the major version `made_by`, which created an existing data
     /// directory.
     pub(super) fn search(&self, made_by: Option<u32>) -> Result<Binaries, DevError> {
         if let Some((bin_dir, from)) = &self.named {
@@ -158,7 +158,7 @@ fn by_version(dir: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, bin)| bin).collect()
 }
 
-/// Parses the 15 of `postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)`; also accepts `18beta1`.
+/// Parses the major version, such as 15 from `postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)`; also accepts `18beta1`.
 pub(super) fn major_of(version: &str) -> Option<u32> {
     let (_, number) = version.split_once("(PostgreSQL) ")?;
     let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;

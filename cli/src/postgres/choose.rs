@@ -18,8 +18,8 @@ pub(super) async fn choose(places: Places, fetcher: &Fetcher, made_by: Option<u3
     }
 }
 
-/// The version to download, as text; `None` if a download does not help. The download has the pinned version, so it does not
-/// help with data that another major version created.
+/// Describes the missing version, such as `15 or later`; `None` if a download does not help. A download has a pinned version,
+/// so it does not help with data that another major version created.
 fn missing(found: &Result<Binaries, DevError>, made_by: Option<u32>) -> Option<String> {
     match (found, made_by) {
         (Ok(found), Some(MAJOR)) if found.major() != MAJOR => Some(MAJOR.to_string()),

@@ -68,10 +68,10 @@ impl Default for ClusterConfig {
     }
 }
 
-/// A private Postgres. It ends when this is dropped, and when this process ends, even by `kill -9`.
+/// A private Postgres. It ends when this value is dropped or this process ends, on Linux even by `kill -9`.
 ///
-/// At the end, a persistent cluster is shut down cleanly. A temporary one is stopped immediately and removed; if this process was
-/// killed, the next start removes it.
+/// At the end, a persistent cluster is shut down cleanly. A temporary cluster is stopped immediately and removed; if this
+/// process was killed, the next start removes it.
 #[derive(Debug)]
 pub struct Cluster {
     postmaster: Postmaster, // dropped, and so stopped, before its directories
@@ -146,7 +146,7 @@ impl Cluster {
             if timeout(limit, self.postmaster.exited()).await.is_ok() {
                 return;
             }
-            tracing::warn!(pid = self.pid(), ?signal, "PostgreSQL does not stop");
+            tracing::warn!(pid = self.pid(), ?signal, "PostgreSQL has not stopped in time after this signal");
         }
     }
 
@@ -162,7 +162,7 @@ impl Cluster {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             match self.is_ready(deadline, from).await {
-                // Retries: the children of a killed postmaster use the data directory until their statements end.
+                // Starts Postgres again: the children of a killed postmaster use the data directory until their statements end.
                 Err(DevError::Exited { tail, .. }) if tail.contains("is still in use") && Instant::now() < deadline => {
                     sleep(Duration::from_millis(100)).await;
                     (self.postmaster, from) = spawn(&self.launch).await?;
@@ -200,13 +200,13 @@ impl Cluster {
     }
 }
 
-/// Major version that created the existing data.
+/// Major version of Postgres that created the existing data; `None` without data.
 fn made_by(config: &ClusterConfig) -> Result<Option<u32>, DevError> {
     let version = config.data_dir.as_deref().map(init::made_by).transpose()?.flatten();
     Ok(version.and_then(|version| version.parse().ok()))
 }
 
-/// Starts the server on a blocking thread, because it may have to wait for an orphan of a killed howdah.
+/// Starts the server on a blocking thread, because it may have to wait for a server that a killed howdah left running.
 async fn spawn(launch: &Arc<Launch>) -> Result<(Postmaster, u64), DevError> {
     let launch = Arc::clone(launch);
     blocking(move || launch.spawn()).await

@@ -120,7 +120,7 @@ pub(super) fn sweep(base: &Path, prefix: &str) {
     }
 }
 
-/// Parses the pid in `123-Xy12ab`.
+/// Parses the pid from the rest of a directory name, such as 123 from `123-Xy12ab`.
 fn pid_of(rest: &str) -> Option<Pid> {
     rest.split_once('-').and_then(|(pid, _)| parse_pid(pid))
 }

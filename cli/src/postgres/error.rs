@@ -71,7 +71,7 @@ pub enum DevError {
         /// User id of the owner.
         owner: u32,
     },
-    /// The data directory contains other files.
+    /// The data directory contains other files, and no cluster.
     #[error(
         "{} contains other files and no PostgreSQL cluster: choose a new or an empty directory",
         path.display()
@@ -130,14 +130,14 @@ pub enum DevError {
     /// Postgres was not ready in time.
     #[error("PostgreSQL was not ready within {seconds} seconds, see {}: {tail}", log.display())]
     TimedOut {
-        /// The time limit.
+        /// Time limit of the start, in seconds.
         seconds: u64,
         /// Path of the Postgres server log.
         log: PathBuf,
         /// Last lines of the Postgres server log.
         tail: String,
     },
-    /// The program that should act as guard started a cluster instead.
+    /// The program `ClusterConfig::howdah_binary` does not know the hidden command, and started a cluster instead of Postgres.
     #[error(
         "this program does not know the command internal-postgres: set \
          ClusterConfig::howdah_binary to one that does"

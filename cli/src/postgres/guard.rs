@@ -11,7 +11,7 @@ use super::postmaster::StopMode;
 /// The hidden command: `howdah internal-postgres <parent pid> <fast|immediate> -- <program> <arguments…>`.
 pub const GUARD_COMMAND: &str = "internal-postgres";
 
-/// Environment variable of a guard process. It detects a program that starts a cluster instead of acting as the guard, which would
+/// Environment variable that marks a guard process. A marked process that starts a cluster fails, because it would otherwise
 /// start itself recursively without end.
 const MARK: &str = "HOWDAH_INTERNAL_POSTGRES";
 
@@ -48,7 +48,8 @@ pub fn guard_main(expected_parent: u32, on_parent_death: StopMode, program: &OsS
     // On other systems an orphan runs until the next start stops it or removes its directory.
     #[cfg(not(target_os = "linux"))]
     let _ = on_parent_death;
-    // If the parent died before the death signal was requested, no signal comes: then the parent process id differs.
+    // A parent that died before the request for the death signal sends no signal. A changed parent process id reveals this
+    // case.
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     if parent.and_then(|pid| u32::try_from(pid).ok()) != Some(expected_parent) {
         return io::Error::other("the process that started PostgreSQL has ended");
@@ -57,20 +58,21 @@ pub fn guard_main(expected_parent: u32, on_parent_death: StopMode, program: &OsS
     io::Error::new(error.kind(), format!("cannot run {}: {error}", Path::new(program).display()))
 }
 
-/// The program with the hidden command; by default the running one.
+/// Path of the program that knows the hidden command; by default the running program.
 pub(super) fn program(howdah_binary: Option<&Path>) -> Result<PathBuf, DevError> {
     if env::var_os(MARK).is_some() {
         return Err(DevError::NotAGuard);
     }
     match howdah_binary {
         Some(path) => std::path::absolute(path).map_err(DevError::io("find", path)),
-        // This path works even if the program file was replaced, or if the other user cannot reach its directory.
+        // /proc/self/exe works even if the program file was replaced, or if the user that Postgres runs as cannot reach its
+        // directory.
         None if cfg!(target_os = "linux") => Ok("/proc/self/exe".into()),
         None => env::current_exe().map_err(DevError::io("find", Path::new("the running program"))),
     }
 }
 
-/// The hidden command that runs `program` until this process ends.
+/// Returns the hidden command that runs `program` and stops it when this process ends.
 pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, args: &[OsString]) -> Command {
     let mut command = Command::new(guard);
     command
@@ -81,8 +83,8 @@ pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, a
     command
 }
 
-/// A command that runs a program (the running one by default) until this process ends; the program is then told to stop. Spawn it
-/// on a thread that lives as long as this process, because Linux ties the signal to the thread.
+/// Returns a command that runs `program`, by default the running one, and stops it when this process ends. Spawn the command on
+/// a thread that lives as long as this process, because Linux ties the signal to the thread.
 pub(crate) fn tied(program: Option<&Path>, args: &[String]) -> Command {
     let ourselves = env::current_exe().unwrap_or_else(|_| "howdah".into());
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();

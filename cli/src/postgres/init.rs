@@ -19,7 +19,7 @@ pub(super) fn made_by(data_dir: &Path) -> Result<Option<String>, DevError> {
     }
 }
 
-/// Fails if the binaries are of another major version than the data, which Postgres would refuse.
+/// Fails if another major version of Postgres created the data, because Postgres would refuse to start.
 pub(super) fn check_version(data_dir: &Path, made_by: String, binaries: &Binaries) -> Result<(), DevError> {
     if made_by == binaries.major().to_string() {
         return Ok(());
@@ -54,10 +54,10 @@ pub(super) fn create(data_dir: &Path, binaries: &Binaries, user: Option<&User>, 
 
 fn publish(partial: OwnDir, data_dir: &Path) -> Result<(), DevError> {
     match partial.rename(data_dir) {
-        // Another howdah created the cluster first. The lock decides who uses it.
+        // Another howdah process has created the cluster first. The lock on the data directory decides which process uses it.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && made_by(data_dir)?.is_some() => Ok(()),
         Err(error) => {
-            Err(DevError::io("move the new cluster to (for a mount point, use a directory in it)", data_dir)(error))
+            Err(DevError::io("move the new cluster (for a mount point, use a directory in it) to", data_dir)(error))
         }
         Ok(()) => Ok(()),
     }

@@ -28,7 +28,7 @@ pub(super) struct Launch {
     guard: PathBuf,
     arguments: Vec<OsString>,
     log: PathBuf,
-    // Fields drop in this order, so that the directory stays locked until its contents are removed.
+    // Fields drop in this order, so that the data directory stays locked until `_scratch`, which may contain it, is removed.
     sockets: OwnDir,
     _scratch: Option<OwnDir>,
     _lock: DirLock,
@@ -102,8 +102,8 @@ impl Launch {
         DevError::TimedOut { seconds, log: self.log.clone(), tail: serverlog::tail(&self.log, from) }
     }
 
-    /// Removes lock files of sockets. After a kill, their pids may belong to other processes. The directory is private, so this is
-    /// safe.
+    /// Removes lock files of Unix sockets, because a pid in them may now belong to another process. Safe because the directory
+    /// is private.
     fn clear_sockets(&self) {
         for entry in fs::read_dir(self.socket_dir()).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
@@ -158,8 +158,8 @@ fn socket_dir(user: Option<&User>) -> Result<OwnDir, DevError> {
     Ok(sockets)
 }
 
-/// Removes environment variables of clients that would affect the server. Also removes credentials, because SQL can run
-/// programs that read the server's environment.
+/// Removes environment variables for Postgres clients that would affect the server. Also removes credentials, because SQL can
+/// start programs that read the environment of the server.
 fn clear_environment(command: &mut Command) {
     let of_clients = ["PGDATA", "PGPORT", "PGDATESTYLE", "PGCLIENTENCODING", "PGTZ"];
     for name in of_clients.into_iter().chain(secrets::names()) {

@@ -16,7 +16,7 @@ const ORPHAN_DEADLINE: Duration = Duration::from_mins(1);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PidFile {
     pub(super) pid: Pid,
-    /// Directory of its socket; `None` while the server starts.
+    /// Directory of the Unix socket; `None` while the server starts.
     pub(super) socket_dir: Option<PathBuf>,
 }
 
@@ -39,8 +39,8 @@ impl PidFile {
 
 /// Makes `data_dir`, whose lock is held, available for a new postmaster. The error names the process that uses it.
 ///
-/// Postgres itself removes a stale `postmaster.pid`, unless another process has its pid by now, as is likely after a reboot or in a
-/// container.
+/// Postgres itself removes a stale `postmaster.pid`, except if another process now has the same pid, which is likely after a
+/// reboot or in a container.
 pub(super) fn make_way(data_dir: &Path) -> Result<(), DevError> {
     let Some(found) = PidFile::read(data_dir) else {
         return Ok(());
@@ -73,7 +73,8 @@ pub(super) fn in_use(data_dir: &Path) -> DevError {
     DevError::AlreadyInUse { path: data_dir.to_owned(), holder }
 }
 
-/// Requests a fast shutdown of an orphan, and waits until it ends.
+/// Requests a fast shutdown of a server that a killed howdah left running, and waits for its end. Returns false after a
+/// timeout.
 fn ends(pid: Pid, data_dir: &Path) -> bool {
     tracing::info!(pid = pid.as_raw_nonzero(), "waiting for the PostgreSQL of a killed howdah to stop");
     let _ = rustix::process::kill_process(pid, Signal::INT);

@@ -10,7 +10,7 @@ use super::error::DevError;
 /// Users that may own a data directory if howdah runs as root. Not `nobody`: other programs run as that user too, and could read
 /// and change the data.
 const OWNERS: [&str; 2] = ["postgres", "howdah"];
-/// A user as which Postgres must not run: its files would be accessible to other programs that run as this user.
+/// User that Postgres must not run as: other programs that run as this user could access its files.
 const NOBODY: &str = "nobody";
 
 /// The user that Postgres runs as if howdah runs as root, because Postgres refuses to run as root.
@@ -22,7 +22,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// The owner of a new data directory; `None` for the current user.
+    /// The owner for a new data directory; `None` for the current user.
     pub(super) fn for_new_files() -> Result<Option<Self>, DevError> {
         if !is_root() {
             return Ok(None);
@@ -50,7 +50,7 @@ impl User {
         }
     }
 
-    /// Looks up a user with `id`, which knows all user databases of this machine.
+    /// Looks up a user with the program `id`, which knows all user databases of this machine.
     pub(super) fn named(name_or_uid: &str) -> Option<Self> {
         let id = |flag| {
             let output = Command::new("id").args([flag, name_or_uid]).output().ok()?;

@@ -179,7 +179,7 @@ impl Reports {
             tracing::debug!(%error, "the broker did not accept a progress report");
         }
         let mut pending = self.pending.lock();
-        // If reports arrived during the send, they are merged with this one, and all of its fields are sent again.
+        // Reports that arrived during the send are merged with the sent report, and all of its fields are sent again.
         if pending.version == version {
             pending.report = None;
         }

@@ -139,7 +139,7 @@ func (r *run) execute(do string, c command) error {
 	})
 }
 
-// connected is a client, and whether middleware wraps its handlers.
+// connected is a client for the conformance runner, with a flag whether middleware wraps its handlers.
 type connected struct {
 	*howdah.Client
 	around bool

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the adapter for run.sh. Unless GOPATH and GOCACHE are set, Go stores its downloads and build cache below the project's
-# target/.
+# Builds the Go client's conformance adapter for run.sh. Unless GOPATH and GOCACHE are set, Go stores its downloads and
+# build cache below the project's target/.
 set -euo pipefail
 cd "$(dirname "$0")"
 target=$(cd ../../.. && pwd)/target/go

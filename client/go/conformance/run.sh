@@ -1,3 +1,3 @@
 #!/bin/sh
-# Starts the adapter that prepare.sh has built.
+# Starts the Go client's conformance adapter, which prepare.sh has built.
 exec "$(dirname "$0")/../../../target/go/howdah-conformance-go"

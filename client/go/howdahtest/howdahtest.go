@@ -34,8 +34,8 @@ type Performed struct {
 }
 
 // Perform runs a handler on a job with this payload (see [howdah.NewJob]), without a broker. The functions in change
-// set other fields of the job first, such as its attempt, headers or checkpoint. Reports and extensions succeed at
-// once.
+// then set other fields of the job, such as its attempt, headers or checkpoint. Progress reports and deadline
+// extensions of the handler succeed at once.
 func Perform(t testing.TB, handler howdah.Handler, payload any, change ...func(*howdahv1.LeasedJob)) *Performed {
 	t.Helper()
 	made, err := howdah.NewJob("test", payload)
@@ -53,7 +53,8 @@ func Perform(t testing.TB, handler howdah.Handler, payload any, change ...func(*
 	return done
 }
 
-// calls records the extensions and reports of a handler. Any other call panics.
+// calls stands for the broker in [Perform]. It records the extensions and progress reports of a handler; any other call
+// panics.
 type calls struct {
 	howdahv1.WorkerServiceClient
 	mu   sync.Mutex
@@ -155,7 +156,7 @@ type Broker struct {
 }
 
 // StartBroker starts a broker with a temporary Postgres, and stops both when the test ends. It runs the program that
-// HOWDAH_BIN names, or else `howdah` from the PATH. It gets the arguments after `dev --ephemeral`.
+// HOWDAH_BIN names, or else `howdah` from the PATH. The arguments are appended to `dev --ephemeral`.
 func StartBroker(t testing.TB, arguments ...string) *Broker {
 	t.Helper()
 	b, stop, err := Start(arguments...)

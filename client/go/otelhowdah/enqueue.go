@@ -26,8 +26,8 @@ type sending struct {
 	once    sync.Once
 }
 
-// Enqueue is middleware that makes spans and metrics of each enqueue. It gives a trace context to jobs without one,
-// unless the caller passes a request key: then repeated calls must send identical jobs.
+// Enqueue is middleware that makes spans and metrics of each enqueue. It adds a trace context to jobs without one. If
+// the caller passes a request key it adds none, because repeated calls must then send identical jobs.
 func (t *Tracing) Enqueue(next howdah.EnqueueFunc) howdah.EnqueueFunc {
 	return func(ctx context.Context, jobs []*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 		if len(jobs) == 0 {

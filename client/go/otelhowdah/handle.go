@@ -72,7 +72,7 @@ func (a *attempt) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{messageID(a.job.Id), attribute.Int("howdah.attempt", int(a.job.Attempt))}
 }
 
-// ended ends the span of a handler that has returned, panicked or ended its goroutine.
+// ended ends the span of a handler that has returned, panicked or called [runtime.Goexit].
 func (a *attempt) ended(ctx context.Context, result []byte, err error) {
 	if err != nil && context.Cause(ctx) == howdah.ErrStopping && errors.Is(err, context.Canceled) {
 		err = howdah.Release() // The worker releases the job of a handler that was ended by a stop.
@@ -97,7 +97,7 @@ func (a *attempt) ended(ctx context.Context, result []byte, err error) {
 	})
 }
 
-// settled records the span and the metric of an outcome. The error is nil if the broker has confirmed the outcome.
+// settled ends the span of an outcome and records its metric. The error is nil if the broker has confirmed the outcome.
 func (a *attempt) settled(isRecorded bool, o operation, broker string, err error) {
 	class := classOf(err)
 	if isRecorded {

@@ -50,7 +50,7 @@ func handleError(err error) {
 	}
 }
 
-// labels returns the attributes of a metric. class is the value of error.type; empty for a success.
+// labels returns the attributes of a metric. class is the value of the attribute error.type; empty for a success.
 func (t *Tracing) labels(o operation, typed bool, broker, class string) metric.MeasurementOption {
 	found := append(o.attributes(typed), t.broker(broker)...)
 	if class != "" {
@@ -59,15 +59,16 @@ func (t *Tracing) labels(o operation, typed bool, broker, class string) metric.M
 	return metric.WithAttributeSet(attribute.NewSet(found...))
 }
 
-// recordDuration records the duration of an enqueue, or of an outcome until its confirmation.
+// recordDuration records the duration of an operation: an enqueue, or the settling of an outcome until its
+// confirmation.
 func (t *Tracing) recordDuration(ctx context.Context, o operation, since time.Time, broker, class string) {
 	if t.meters.operation.Enabled(ctx) {
 		t.meters.operation.Record(ctx, time.Since(since).Seconds(), t.labels(o, true, broker, class))
 	}
 }
 
-// classOf returns the attribute error.type: the reason of an error, or else the name of its code; empty without an
-// error.
+// classOf returns the value of the attribute error.type: the reason of the error, or else the name of its gRPC code. It
+// is empty without an error.
 func classOf(err error) string {
 	var known *howdah.Error
 	if !errors.As(howdah.AsError(err), &known) {

@@ -30,7 +30,7 @@ import (
 
 const name = "howdah.dev/go/otelhowdah"
 
-// Tracing has the middleware for enqueues and for handlers.
+// Tracing has the telemetry middleware for enqueues and for handlers.
 type Tracing struct {
 	tracer  trace.Tracer
 	meters  meters
@@ -55,7 +55,7 @@ func MeterProvider(provider metric.MeterProvider) Option {
 // trace.
 func Linked() Option { return func(o *options) { o.linked = true } }
 
-// New makes the middleware. The provider receives its spans; nil means the global provider.
+// New makes the telemetry middleware. The provider receives its spans; nil means the global provider.
 func New(provider trace.TracerProvider, change ...Option) *Tracing {
 	o := options{meters: otel.GetMeterProvider()}
 	for _, f := range change {
@@ -71,7 +71,7 @@ func New(provider trace.TracerProvider, change ...Option) *Tracing {
 	}
 }
 
-// operation is an operation on jobs. taskType is empty if the jobs have several types.
+// operation names an operation on jobs, for spans and metrics. taskType is empty if the jobs have several types.
 type operation struct{ kind, name, taskType string }
 
 // start starts a span.
@@ -86,8 +86,8 @@ func (t *Tracing) start(
 	return t.tracer.Start(ctx, title, append(options, trace.WithSpanKind(kind), attributes)...)
 }
 
-// attributes returns the attributes of spans and metrics. Without typed it omits the type of the operation, as counters
-// do.
+// attributes returns an operation's attributes for spans and metrics. If typed is false, it omits
+// messaging.operation.type, which counters do not have.
 func (o operation) attributes(typed bool) []attribute.KeyValue {
 	found := make([]attribute.KeyValue, 0, 9)
 	found = append(found, attribute.String("messaging.system", "howdah"), attribute.String("messaging.operation.name", o.name))
@@ -104,7 +104,7 @@ func messageID(id int64) attribute.KeyValue {
 	return attribute.String("messaging.message.id", strconv.FormatInt(id, 10))
 }
 
-// broker returns the attributes of a broker; an empty list if its address is unknown (empty).
+// broker returns the address of a broker as attributes; none if the address is empty, which means unknown.
 func (t *Tracing) broker(address string) []attribute.KeyValue {
 	if known, ok := t.brokers.Load(address); ok {
 		return known.([]attribute.KeyValue)
@@ -138,7 +138,7 @@ func errorType(class string) attribute.KeyValue { return attribute.String("error
 // w3c propagates the trace contexts of jobs, independently of the program's global propagator.
 var w3c propagation.TraceContext
 
-// contextOf parses the trace context that a job carries.
+// contextOf parses the trace context that a job carries. The result is invalid if the job has none.
 func contextOf(traceparent, tracestate string) trace.SpanContext {
 	carrier := propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate}
 	return trace.SpanContextFromContext(w3c.Extract(context.Background(), carrier))

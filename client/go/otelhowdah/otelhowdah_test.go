@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// watched is a client with its recorded spans and metrics.
+// watched is a client whose spans and metrics the test records.
 type watched struct {
 	*howdah.Client
 	t       *testing.T
@@ -72,7 +72,7 @@ func watchSampled(t *testing.T, sampler sdktrace.Sampler, options ...otelhowdah.
 	return w
 }
 
-// work runs the handler on the jobs of the type until they have ended, and stops.
+// work runs a worker with the handler until all jobs of the type have ended, and stops it.
 func (w *watched) work(taskType string, handler howdah.Handler, ids ...int64) {
 	w.t.Helper()
 	worker := w.NewWorker(howdah.WorkerConfig{Middleware: []func(howdah.Handler) howdah.Handler{w.tracing.Handle}})
@@ -89,7 +89,7 @@ func (w *watched) work(taskType string, handler howdah.Handler, ids ...int64) {
 	must(w.t, <-ended)
 }
 
-// span returns the only span of this name.
+// span returns the recorded span with this name. It fails the test unless there is exactly one.
 func (w *watched) span(name string) tracetest.SpanStub {
 	w.t.Helper()
 	found := w.named(name)
@@ -103,7 +103,8 @@ func (w *watched) named(name string) tracetest.SpanStubs {
 	return slices.DeleteFunc(w.spans.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name != name })
 }
 
-// metric returns the number of recordings of a histogram, or the value of a counter, by attributes.
+// metric returns the values of a metric by attributes: the number of recordings of a histogram, or the value of a
+// counter.
 func (w *watched) metric(name string) map[string]int64 {
 	w.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -127,7 +128,7 @@ func (w *watched) metric(name string) map[string]int64 {
 	return found
 }
 
-// text formats attributes for comparison, sorted.
+// text formats attributes as sorted lines, for comparison.
 func text(attributes []attribute.KeyValue) string {
 	var lines []string
 	for _, a := range attributes {
@@ -137,7 +138,7 @@ func text(attributes []attribute.KeyValue) string {
 	return strings.Join(lines, "\n")
 }
 
-// expected formats the attributes that every span and metric has, and these.
+// expected formats the attributes that every span and metric has, together with the attributes in more.
 func expected(kind, name, taskType string, more ...attribute.KeyValue) string {
 	address, err := url.Parse("http://" + strings.TrimPrefix(broker.Address, "http://"))
 	if err != nil {
@@ -204,7 +205,8 @@ func TestTheSpansOfAJobAreItsEnqueueItsHandlerAndItsOutcome(t *testing.T) {
 	is(t, inside.SpanID(), process.SpanContext.SpanID())
 	answer, err := howdahv1.NewJobServiceClient(w.Client).GetJob(t.Context(), &howdahv1.GetJobRequest{Id: job.Id})
 	must(t, err)
-	// The broker stored the outcome after the handler ended and before the client got the confirmation.
+	// The broker stored the outcome after the handler had ended, and before the client received the confirmation. So
+	// the time of storing lies between the start and the end of the span `ack`.
 	stored := answer.Job.FinishTime.AsTime()
 	if process.EndTime.After(ack.StartTime) || ack.StartTime.After(stored) || stored.After(ack.EndTime) {
 		t.Error(process.EndTime, ack.StartTime, stored, ack.EndTime)

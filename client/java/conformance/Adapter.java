@@ -27,7 +27,10 @@ import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.json.JsonMapper;
 import tools.jackson.databind.node.ObjectNode;
 
-/** The adapter for the conformance suite: JSON lines on standard input and output; see conformance/ADAPTER.md. */
+/**
+ * The Java client's adapter for the conformance suite. It exchanges JSON lines on standard input and output; see
+ * conformance/ADAPTER.md.
+ */
 class Adapter {
     static final JsonMapper JSON = JsonMapper.builder().build();
     static final InMemorySpanExporter SPANS = InMemorySpanExporter.create();

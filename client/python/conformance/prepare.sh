@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the client, built as a wheel, and the requirements of its adapter, below target/python of the project.
+# Builds the Python client as a wheel. Installs it and the requirements of its conformance adapter below target/python
+# of the project.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 directory=$(cd ../.. && pwd)/target/python/conformance

@@ -15,7 +15,8 @@ from .connection import new_request_key
 from .errors import HowdahError
 
 AnyFuture = Union["asyncio.Future[Enqueued]", "Future[Enqueued]"]
-# These errors concern the caller or the call, not a job, so every part of a split request would be refused.
+# Codes of errors that concern the caller or the whole call, not one job. Every part of a split request would fail with
+# them too.
 _FOR_ALL = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
 
 

@@ -130,7 +130,7 @@ class Broker:
             ("grpc.enable_retries", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
-            # Despite its name, gRPC uses this option also as the timeout of one attempt to connect.
+            # Despite its name, gRPC also uses `min_reconnect_backoff_ms` as the timeout of one attempt to connect.
             ("grpc.min_reconnect_backoff_ms", int(options.get("connect_timeout", 5.0) * 1_000)),
             ("grpc.primary_user_agent", f"howdah-python/{VERSION}"),
         ]

@@ -225,8 +225,8 @@ class AsyncClient:
                         yield answer.job
                 return
             except HowdahError as error:
-                # Only a broker sends this reason, when the wait time of the call has passed. So the broker works, and
-                # the next call goes to it. After other temporary errors, the next broker is tried.
+                # Only a broker sends this reason: the wait time of the call has passed. So the broker works, and the
+                # next call goes to it. After other temporary errors, the next call goes to the next broker.
                 broker_works = error.reason == "DEADLINE_EXCEEDED"
                 attempts += not broker_works
                 remaining = until - time.monotonic()

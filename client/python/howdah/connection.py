@@ -19,19 +19,22 @@ from .broker import Addresses, Broker, ClientOptions, Token, from_environment
 from .errors import REQUEST_TOO_LARGE, HowdahError, deadline, invalid
 
 log = logging.getLogger("howdah")
-# Seconds of an attempt before the next broker is tried. A broker that cannot reach Postgres answers within 15 s.
+# Longest time of one attempt of a call, in seconds. Then the next broker is tried. A broker that cannot reach Postgres
+# answers within 15 s.
 ATTEMPT_TIMEOUT = 16.0
-# If a stream breaks with at most RESEND_LIMIT unanswered bytes, they are resent on the next stream. Otherwise they are
-# resent in unary calls of at most SMALL_CALL bytes: to a proxy a stream is one request, whose bytes it may limit.
+# RESEND_LIMIT: with at most this many unanswered bytes, requests and outcomes of a broken stream are resent on the next
+# stream. Otherwise they are resent in unary calls of at most SMALL_CALL bytes, because a proxy may limit the bytes of a
+# stream.
 RESEND_LIMIT, SMALL_CALL = 4 << 10, 64 << 10
 # Longest wait time of a WaitJobs call, and the extra time for its answer, in seconds. A wait consists of many such
-# calls, because proxies end calls after 15 s (Envoy) to a minute, and because a lost broker is noticed only when a call
-# gets no answer in time.
+# calls, because proxies end calls after 15 s (Envoy) to a minute. Also, a lost broker is noticed only when a call gets
+# no answer in time.
 LONGEST_WAIT_CALL, WAIT_SLACK = 10.0, 2.0
-# Seconds that a call waits for the other brokers to name their databases. Slower brokers are checked before first use.
+# Seconds that a call waits for the other brokers to name their databases. The database of a slower broker is checked
+# before the broker's first use.
 CHECK_TIMEOUT = 0.5
-# Calls that are not idempotent, so they are sent once. A repeat would lease more jobs, or create more tokens, than the
-# caller receives.
+# Methods that are not idempotent, so they are sent once. A repeated call would lease more jobs, or create more tokens,
+# than the caller receives.
 NOT_IDEMPOTENT = {"/howdah.v1.WorkerService/PullJobs", "/howdah.v1.AccessService/CreateToken"}
 
 
@@ -98,7 +101,8 @@ class Connection:
 
     def in_store(self, name: str) -> Connection:
         """Returns a connection for calls to one store, with the same brokers, channels and credential."""
-        # gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
+        # The header `howdah-store` permits only printable ASCII, like all text metadata of gRPC. The broker checks
+        # whether the store exists.
         if not all(" " <= character <= "~" for character in name):
             raise invalid("store", f"{name!r} is not the name of a store")
         other = copy.copy(self)
@@ -185,8 +189,8 @@ class Connection:
             if error.code == grpc.StatusCode.UNAUTHENTICATED and not refreshed and self.token.read() != token:
                 refreshed = True
                 continue
-            # A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
-            # request, no broker has received it.
+            # A proxy refused the request because of its size. The path to another broker may have a higher limit. If
+            # every path refuses the request, no broker has received it.
             too_large = too_large + 1 if error.reason == REQUEST_TOO_LARGE else 0
             if not error._retried and not 0 < too_large < count:
                 raise error
@@ -196,7 +200,8 @@ class Connection:
             out_of_attempts = (sent or attempts >= count) if once else (attempts > count and not has_key)
             if out_of_attempts or time.monotonic() + pause >= until:
                 raise error
-            # Warns only at the fifth failure, because a broker restarts in less time.
+            # The log level is WARNING only at the fifth failure, because a broker restarts in less time than five
+            # failures take.
             level = logging.WARNING if backoff.failures == 5 else logging.DEBUG
             log.log(level, "%s failed, trying again in %.2f s: %s", path, pause, error)
             await asyncio.sleep(pause)
@@ -250,8 +255,8 @@ class Connection:
         """
         if not broker.checked and (always or len(self.brokers) > 1):
             await self._check_one(broker, timeout)
-            # Also checks the other brokers. One that does not answer within CHECK_TIMEOUT is checked before its first
-            # use.
+            # Also checks the databases of the other brokers. If a broker does not answer within CHECK_TIMEOUT, its
+            # database is checked before the broker's first use.
             others = [asyncio.ensure_future(self._check_one(each)) for each in self.brokers if not each.checked]
             for other in others:
                 other.add_done_callback(lambda task: task.cancelled() or task.exception())

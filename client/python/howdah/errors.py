@@ -11,9 +11,10 @@ from google.rpc import error_details_pb2, status_pb2
 from .v1 import RequestError
 
 _TEMPORARY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED)
-# Codes of a broken connection, if the error has no reason from the broker.
+# gRPC codes that mean a broken connection if the error has no reason from the broker.
 _BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED)
-# Connection errors that a retry does not solve: a part of gRPC's text, a message that says what to do, and the code.
+# Connection errors that a retry cannot fix. Each entry has a substring of gRPC's error text, a message that says what
+# to do, and the code to return.
 _CAUSES = (
     ("this port needs TLS", "this port needs TLS: use https://", grpc.StatusCode.FAILED_PRECONDITION),
     ("WRONG_VERSION_NUMBER", "this port does not speak TLS: use http://", grpc.StatusCode.FAILED_PRECONDITION),
@@ -33,7 +34,7 @@ _CAUSES = (
         grpc.StatusCode.UNAUTHENTICATED,
     ),
 )
-#: Reason of an error if a proxy refuses requests of this size. No part of the request has reached a broker.
+#: Reason of an error if a proxy refuses a request because of its size. No part of the request has reached a broker.
 REQUEST_TOO_LARGE = "REQUEST_TOO_LARGE"
 _TOO_LARGE = (
     "a proxy between client and broker refuses a request of this size (HTTP 413): raise the proxy's limit "
@@ -56,14 +57,15 @@ class HowdahError(Exception):
     ) -> None:
         super().__init__(f"{message} ({field})" if field and field not in message else message)
         self.message = message
-        #: The best-fitting gRPC code.
+        #: The gRPC code of the error. The client chooses it for errors that are not from a broker.
         self.code = code
         #: Machine-readable reason: one from the broker, such as ``INVALID_FIELD``; one from this client, such as
         #: ``LEASE_LOST``; or ``REQUEST_TOO_LARGE`` if a proxy refuses the size of a request. Empty without a reason.
         self.reason = reason
-        #: The invalid field, such as ``jobs[3].task_type``; otherwise empty.
+        #: Path of the invalid field, such as ``jobs[3].task_type``; empty if the error is not about a field.
         self.field = field
-        #: Retry delay in seconds, if the broker sent one.
+        #: Delay before a retry in seconds, which the broker sends if a backlog is full or a rate limit is exceeded;
+        #: otherwise None.
         self.retry_after = retry_after
 
     @property
@@ -86,7 +88,8 @@ class HowdahError(Exception):
         if not reason:
             if code in _BROKEN:
                 code, text = next(((code, hint) for pattern, hint, code in _CAUSES if pattern in text), (code, text))
-            # Names the address, because the error comes from the connection and not from the broker.
+            # Adds the broker's address to the text, because the error comes from the connection and not from the
+            # broker.
             text = f"{address}: {text}" if address else text
         return cls(text, code, reason=reason, field=field, retry_after=retry_after)
 

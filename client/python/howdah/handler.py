@@ -44,7 +44,8 @@ class JobBase:
         self.checkpoint = job.checkpoint
         #: Set when the handler should abandon the job. An async handler is also cancelled.
         self.cancelled = threading.Event()
-        #: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` (the worker stops and its stop timeout has passed).
+        #: Reason why the handler should abandon the job: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` (the
+        #: worker stops and its stop timeout has passed). Empty while the handler should continue.
         self.cancel_reason = ""
         self._send_request, self._loop = send_request, loop
         self._processing: Processing = NO_PROCESSING
@@ -110,7 +111,7 @@ class Handler:
         try:
             payload = self.decode(job.payload)
         except Exception as error:
-            # Fatal, because a retry would get the same payload.
+            # An unreadable payload fails the job for good, because a retry would get the same payload.
             is_json = not isinstance(self.kind, type) or self.kind.__module__ == "builtins"
             kind = "JSON" if is_json else getattr(self.kind, "__name__", "")
             log.warning("job %d (%s): the payload is not %s: %s", job.id, job.task_type, kind, error)
@@ -127,7 +128,7 @@ class Handler:
                     with _around(job, middleware):
                         outcome: Outcome = Done(raised(self.function(*self.arguments(job))))
                 except BaseException as thrown:
-                    # Catches everything, because SystemExit and KeyboardInterrupt would end the event loop.
+                    # Catches every exception, because SystemExit and KeyboardInterrupt would end the event loop.
                     outcome, error = failed(job, thrown), thrown
                 return _concluded(processing, outcome, error)
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from .runner import Slot
 
 Key = Tuple[int, int]
-# With fewer than EAGER_MESSAGES unanswered settle messages, outcomes are sent at once. With more, outcomes accumulate
-# until they number a quarter of the slots (1/SLOT_FRACTION). With MAX_MESSAGES unanswered messages, nothing is sent
-# until an answer comes. So messages grow under load, and few slots are idle because their outcomes wait.
+# Limits on settle messages. With fewer than EAGER_MESSAGES unanswered settle messages, outcomes are sent at once. With
+# more, outcomes accumulate until they number a quarter of the slots (1/SLOT_FRACTION). With MAX_MESSAGES unanswered
+# messages, nothing is sent until an answer comes. So messages grow under load, and few slots are idle because their
+# outcomes wait.
 EAGER_MESSAGES, MAX_MESSAGES, SLOT_FRACTION = 4, 16, 4
 
 
@@ -73,13 +74,13 @@ class Ledger:
         self.held: Dict[Key, HeldLease] = {}
         self.unsent: Deque[HeldLease] = deque()
         self.later: List[HeldLease] = []
-        #: Outcomes that were unanswered when a stream broke, and are sent with SettleJobs.
+        #: Outcomes that were unanswered when a stream broke, and are now sent with SettleJobs instead of a stream.
         self.unary: Deque[HeldLease] = deque()
         self.report = WorkerReport()
-        #: The broker of the current or the latest stream.
+        #: The broker of the current stream, or of the last one if no stream is open.
         self.broker: Optional[Broker] = None
-        # The unanswered settle messages of this stream, by number: how many outcomes are unanswered, and the time of
-        # sending.
+        # The unanswered settle messages of the current stream by number. Each entry has the number of unanswered
+        # outcomes, and the time of sending.
         self.batches: Dict[int, List[float]] = {}
         self.number = 0
 
@@ -110,7 +111,7 @@ class Ledger:
             if self.held.get(held.key) is held and held.outcome is not None:
                 cost = held.outcome.ByteSize() + 64
                 if cost > max_bytes:
-                    text = f"the result takes {cost} bytes; the broker accepts messages of {max_bytes}"
+                    text = f"the result takes {cost} bytes; the broker accepts at most {max_bytes}"
                     held.outcome, cost = v1.Nack(error=text), 256
                 if held.key[0] in ids or (outcomes and size + cost > max_bytes):
                     break
@@ -184,7 +185,7 @@ class Ledger:
         setattr(self.report, name, getattr(self.report, name) + 1)
         held.over = True
         if held.task is None:
-            # The job waited for a slot, so there is no handler to wait for.
+            # The job was waiting for a slot, so no handler must end first.
             del self.held[key]
         held.cancel(reason)
 

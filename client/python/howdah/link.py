@@ -27,7 +27,8 @@ class Link:
     def __init__(self, channel: grpc.Channel, metadata: Tuple[Tuple[str, str], ...]) -> None:
         self._loop, self._channel = asyncio.get_running_loop(), channel
         self._requests: queue.SimpleQueue[_Item] = queue.SimpleQueue()
-        #: Received messages. The list needs no limit: the windows bound the jobs, and unanswered requests the answers.
+        #: Messages received from the broker. The list needs no limit: the windows bound the number of jobs, and the
+        #: number of unanswered requests bounds the answers.
         self._messages: Deque[Union[v1.WorkResponse, Exception]] = deque()
         self._arrived, self._ended = asyncio.Event(), False
         self._writing: Optional[asyncio.Future[None]] = None

@@ -76,7 +76,7 @@ class Send(Sending):
         self._began, self._ended, self._broker = time.perf_counter(), False, broker
         self._types = Counter(job.task_type for job in jobs)
         self._one_type: Attributes = _destination(jobs[0].task_type) if len(self._types) == 1 else {}
-        # With the caller's request key, no trace context is added, because a repeated request must be identical.
+        # If the caller passes a request key, jobs get no trace context, because a repeated request must be identical.
         without = [] if request_key else [n for n, job in enumerate(jobs) if not job.traceparent]
         several: Attributes = {"messaging.batch.message_count": len(jobs)} if len(jobs) > 1 else {}
         self._span = _tracer.start_span(
@@ -141,8 +141,8 @@ class Process(Processing):
         self._began = time.perf_counter()
         self._span = _tracer.start_span(
             f"process {job.task_type}",
-            # Sets the parent explicitly: otherwise the context that was current when the worker started would be the
-            # parent.
+            # Sets the parent of the span explicitly. Otherwise the context that was current when the worker started
+            # would be the parent.
             trace.set_span_in_context(trace.NonRecordingSpan(origin) if is_child else trace.INVALID_SPAN),
             SpanKind.CONSUMER,
             {**_operation("process", "process"), **self._of_the_job(), **_server(self._broker)},

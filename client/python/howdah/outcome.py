@@ -8,7 +8,8 @@ from . import v1
 from .messages import Seconds, duration, encode
 
 OutcomeMessage = Union[v1.Ack, v1.Nack, v1.Snooze, v1.Release]
-# Maximum length of a sent error in bytes. The broker truncates errors to 16 KiB, and marks them.
+# Maximum length of an error text that the client sends, in bytes. The broker truncates the text to 16 KiB and marks it
+# as truncated.
 _LONGEST_ERROR = 32 << 10
 
 
@@ -68,5 +69,5 @@ class Done(Outcome):
 
 
 def _cut(text: str) -> str:
-    # Escapes surrogates, which UTF-8 cannot encode. They occur, for example, in file names that are not UTF-8.
+    # Escapes surrogate characters, which UTF-8 cannot encode. They occur for example in file names that are not UTF-8.
     return text.encode("utf-8", "backslashreplace")[:_LONGEST_ERROR].decode("utf-8", "ignore")

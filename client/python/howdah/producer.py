@@ -138,8 +138,8 @@ class AsyncProducer:
                 self._sent.clear()
                 self._retry_at = 0.0
                 if not error._retried or unanswered > RESEND_LIMIT:
-                    # The broker refuses either a request or the stream: single calls find out which. Or a proxy limits
-                    # the bytes of the stream: a single call succeeds, or fails with HTTP 413.
+                    # Either the broker refuses a request or the whole stream; single calls show which. Or a proxy
+                    # limits the bytes of the stream; a single call then succeeds, or fails with HTTP 413.
                     await self._call_each()
                     continue
                 index += 1
@@ -149,7 +149,7 @@ class AsyncProducer:
 
     async def _work_to_do(self) -> bool:
         while True:
-            # Drops jobs whose callers no longer wait, so that the producer does not connect for them.
+            # Drops queued jobs whose callers no longer wait, so that the producer does not connect for them.
             while self._retries and self._retries[0].is_abandoned():
                 self._retries.popleft()
             while self._queue and self._queue[0][1].done():
@@ -183,7 +183,7 @@ class AsyncProducer:
             reader.result()
             raise broken("the broker closed the enqueue stream")
         except asyncio.InvalidStateError:
-            # The stream accepts no more requests. Its status, which the reader raises, has the reason.
+            # The stream accepts no more requests. The reader raises the stream's status, which has the reason.
             await reader
             raise broken("the enqueue stream is closed") from None
         finally:

@@ -34,8 +34,8 @@ class PendingRequests(Generic[A]):
         self.waiting: List[Tuple[A, asyncio.Future[None]]] = []
         self.sent: Dict[Key, Tuple[A, asyncio.Future[None]]] = {}
         self.later: List[Tuple[A, asyncio.Future[None]]] = []
-        #: Set after a stream broke with many unanswered bytes: until all are answered, each message is small and waits
-        #: for the answer to the previous one.
+        #: Set after a stream broke with many unanswered bytes. Until all requests are answered, each message is small
+        #: and waits for the answer to the previous one.
         self.one_at_a_time = False
 
     def next_batch(self, max_bytes: int) -> List[A]:
@@ -113,7 +113,7 @@ class Runner:
         self.extensions, self.reports = PendingRequests[v1.Extension](), PendingRequests[v1.ProgressReport]()
         self.loop, self.threads = asyncio.get_running_loop(), Threads()
         self.stopping = False
-        #: Called when a handler has ended, or when it sends an extension or a report.
+        #: Called when a handler has ended, or when a handler requests an extension or reports progress.
         self.changed: Callable[[], None] = lambda: None
 
     def limit(self) -> int:
@@ -166,7 +166,7 @@ class Runner:
         for message in messages:
             held = HeldLease(message, self.slots.get(message.task_type))
             if held.key in self.ledger.held:
-                log.warning("job %d was delivered twice with one token; the second is ignored", message.id)
+                log.warning("received job %d twice with the same token; ignoring the second delivery", message.id)
                 continue
             self.ledger.report.received += 1
             self.ledger.held[held.key] = held
@@ -197,8 +197,8 @@ class Runner:
         if held.over:
             self.ledger.held.pop(held.key, None)
         elif held.outcome is None:
-            # The task is cancelled if the worker stops or has lost its stream; the release lets another worker run the
-            # job.
+            # The task of a handler is cancelled if the worker stops or has lost its stream. Then the outcome is a
+            # release, so that another worker can run the job.
             error = None if task.cancelled() else task.exception()
             outcome = v1.Nack(error=repr(error)) if error else v1.Release() if task.cancelled() else task.result()
             self.ledger.end(held, outcome)

@@ -18,8 +18,9 @@ from .runner import Runner, Slot
 from .stream import CLOSE_TIMEOUT, Stream, open_stream
 from .unary import UnarySettler
 
-# Timeouts of a stop in seconds: how long handlers have to end after they were told to abandon their jobs, how long the
-# broker then has to confirm the releases, and how long it has for a confirmation while no handler runs.
+# Timeouts of a stop, in seconds. HANDLER_TIMEOUT: for handlers to end after they were told to abandon their jobs.
+# CONFIRM_TIMEOUT: then for the broker to confirm the releases. STORE_TIMEOUT: for the next confirmation while no
+# handler runs.
 HANDLER_TIMEOUT, CONFIRM_TIMEOUT, STORE_TIMEOUT = 1.0, 5.0, 30.0
 _CREDENTIAL = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _REFUSED = (
@@ -53,7 +54,7 @@ class Session:
         self.stream: Optional[Stream] = None
         self.stopping = self.now = False
         self.session_id, self.grace, self.resend_backoff = "", 0.0, Backoff()
-        #: Changed windows that this stream has not sent yet.
+        #: Windows that have changed, to be announced on the current stream.
         self.windows: List[v1.Window] = []
         self.unary = UnarySettler(self)
         self.timers: Dict[str, asyncio.TimerHandle] = {}
@@ -201,7 +202,7 @@ class Session:
         self.now = True
 
     def _grace_expired(self) -> None:
-        log.warning("no stream to a broker within the session's grace time: the leases may be lost")
+        log.warning("could not reconnect to a broker within the session's grace time: the leases may be lost")
         # Outcomes of the handlers are still sent, because the broker may have kept the leases.
         self._cancel_handlers("lease_lost")
         if self.stopping and self.ledger.only_unconfirmed():

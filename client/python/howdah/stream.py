@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 WELCOME_TIMEOUT = 15.0
 # Seconds after which an unanswered settle message ends the stream. Without Postgres, a broker answers within 15 s.
 ANSWER_TIMEOUT = 60.0
-# Seconds that the broker may take to end a closed stream, and to answer a drain request.
+# CLOSE_TIMEOUT: seconds that the broker may take to end a half-closed stream. DRAIN_TIMEOUT: seconds that it may take
+# to answer a drain request.
 CLOSE_TIMEOUT, DRAIN_TIMEOUT = 2.0, 5.0
-# Detection of handlers that block the event loop, in seconds: interval of the checks, shortest block that is logged,
+# Detection of handlers that block the event loop, in seconds: interval of the checks, shortest blocking that is logged,
 # and minimum time between two log lines.
 CHECK_INTERVAL, MIN_BLOCK, LOG_INTERVAL = 0.5, 2.0, 60.0
 _REASONS = {v1.CANCEL_REASON_CANCELLED: "cancelled", v1.CANCEL_REASON_TIMEOUT: "timeout"}
@@ -91,7 +92,7 @@ class Stream:
         self.ping = welcome.ping_interval.ToTimedelta().total_seconds() or 10.0
         self.opened = self.heard = session.loop.time()
         self.drain_requested = self.drained = self.settled = False
-        #: Loop time at which to open another stream, after the broker announced a drain; else None.
+        #: Event-loop time at which to open the next stream, set when the broker announces a drain; else None.
         self.reconnect_at: Optional[float] = None
 
     def worked(self) -> bool:
@@ -106,7 +107,8 @@ class Stream:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if writer.done() and not reader.done() and (writer.exception() or not self.ledger.held):
-                # Waits for the end of the stream. After a failed write, the broker's status has the reason.
+                # A failed write does not say why the stream broke. Waits until the reader has the broker's status,
+                # which has the reason.
                 await asyncio.wait([reader], timeout=CLOSE_TIMEOUT)
             for task in tasks:
                 if task.done():
@@ -178,7 +180,7 @@ class Stream:
             now = self.session.loop.time()
             silent = silent + 1 if now - self.heard > 3 * self.ping else 0
             if any(now - sent > ANSWER_TIMEOUT for _, sent in self.ledger.batches.values()):
-                raise broken(f"{self.address}: the broker does not answer a Settle")
+                raise broken(f"{self.address}: the broker has not answered a Settle message in time")
                 raise broken(f"{self.address}: the broker is silent: no message for three ping intervals")
 
     async def _read(self) -> None:

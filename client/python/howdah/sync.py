@@ -106,7 +106,7 @@ class Client:
     """
 
     def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
-        # A lambda instead of functools.partial, whose repr would show the token.
+        # Uses a lambda instead of functools.partial, because the repr of a partial would show the token.
         self._use(lambda: AsyncClient(addresses, **options))
 
     def _use(self, make: Callable[[], AsyncClient]) -> None:
@@ -140,7 +140,8 @@ class Client:
 
     def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
         """Enqueues up to 10,000 jobs in one transaction, like `AsyncClient.enqueue_many`."""
-        # The caller's thread, not the background loop, enters middleware and spans, so that they see its context.
+        # The calling thread enters the middleware and the spans, so that they see the caller's context. The background
+        # loop runs only the call.
         with around(jobs, self._inner.connection, request_key) as (copies, send), send.current():
             return run(self._inner._send(copies, request_key, send))
 
@@ -184,7 +185,7 @@ class Producer:
         """Submits a job. Blocks only while the queue is full. The future resolves when the job is committed."""
         with around([new_job(task_type, payload, **options)], self._connection) as ([job], send):
             future: Future[Enqueued] = Future()
-            # Marks the future as running, so that it cannot be cancelled: the job may already be stored.
+            # Marks the future as running, which makes it impossible to cancel, because the job may already be stored.
             future.set_running_or_notify_cancel()
             size = min(cost(job), self._capacity)
             with self._room:

@@ -135,9 +135,9 @@ class Broker:
         if not line.startswith("ready "):
             raise RuntimeError(f"{program} dev ended with status {self._process.wait()}")
         ready = dict(part.split("=", 1) for part in line.split()[1:])
-        #: With ``--stores``: the database URL of each store, by the store's name.
+        #: With the argument ``--stores``: the database URL of each store, by the store's name.
         self.stores = {key[len("store.") :]: url for key, url in ready.items() if key.startswith("store.")}
-        #: The broker's address for clients, and the database URL of its first or only store.
+        #: The address of the broker's gRPC port for clients, and the database URL of the broker's first or only store.
         self.address, self.postgres = ready["grpc"], ready.get("postgres") or next(iter(self.stores.values()))
 
     def stop(self) -> None:

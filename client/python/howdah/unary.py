@@ -82,8 +82,8 @@ class UnarySettler:
             self._ledger.unary.extendleft(reversed(sent))
             return not error._retried
         else:
-            # A broker that refuses SettleJobs may still accept the outcomes on a stream.
-            log.warning("outcomes were refused, sending them on the stream: %s", error)
+            # The broker refused the SettleJobs call, but it may still accept the outcomes on a stream.
+            log.warning("a call with outcomes was refused; sending the outcomes on the stream: %s", error)
         self._move_to_stream(sent)
         return True
 

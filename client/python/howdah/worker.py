@@ -139,7 +139,8 @@ class Worker:
 
     def set_concurrency(self, task_type: str, jobs: int) -> None:
         """Changes the concurrency of a task type, and its window. 0 pauses the type in this worker."""
-        # A worker that was just started may not have a session yet, so `serve` also applies the sizes stored here.
+        # A worker that was just started may not have a session yet. So the sizes are also stored, and `serve` applies
+        # them.
         self._sizes[task_type] = jobs
         if self._session is not None:
             self._call_on_loop(self._session.resize, task_type, jobs)

@@ -50,7 +50,7 @@ async def test_clients_for_asyncio_name_a_store_too(stores: testing.Broker, task
         here, there = client.in_store("store1"), client.in_store("store2")
         ids = {(await each.enqueue(task_type)).id for each in (here, there)}
         assert {job // PER_STORE for job in ids} == {0, 1}
-        # Both use the same connections.
+        # The clients for the stores use the same connections as the original client.
         assert here.connection.brokers is client.connection.brokers
         # A worker gets jobs from all stores, unless its client is for one store.
         worker = howdah.Worker(client)
@@ -83,7 +83,7 @@ async def test_a_pull_may_wait_for_as_long_as_its_caller_does() -> None:
 
     async with served("WorkerService", PullJobs=pull_jobs) as client:
         await client.workers.PullJobs(v1.PullJobsRequest(task_types=["t"]))
-    # gRPC rounds a deadline up to a whole second.
+    # The timeout is up to a second longer, because gRPC rounds a deadline up to a whole second.
     assert 60 < left[0] <= 101
 
 

@@ -184,7 +184,7 @@ def test_a_refused_enqueue_and_a_broker_that_is_away_are_errors(recorded: Record
     assert found == ["INVALID_FIELD", "UNAVAILABLE"]
     assert refused.status.status_code == StatusCode.ERROR and "bad type" in str(refused.status.description)
     assert [event.name for event in refused.events] == ["exception"]
-    # The span has the address of the last attempt.
+    # The span of a failed enqueue has the address of the last attempt.
     server = {(span.attributes or {})["server.address"]: (span.attributes or {})["server.port"] for span in [unsent]}
     assert server in ({"127.0.0.1": 1}, {"localhost": 2})
     assert recorded.counted(SENT, "bad type") == {("send", "INVALID_FIELD"): 1}
@@ -357,7 +357,7 @@ def test_with_linked_each_attempt_begins_a_trace(client: howdah.Client, task_typ
     assert linked(process) == ids_of(send) and span_context(ack).trace_id == span_context(process).trace_id
 
 
-# A program without an SDK. With one, the job would get the current trace context.
+# A program that has not set up OpenTelemetry's SDK. With the SDK, the job would get the current trace context.
 OFF = """
 import sys, howdah
 from opentelemetry import context, trace

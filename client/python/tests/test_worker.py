@@ -180,7 +180,7 @@ def test_a_stop_waits_for_handlers_and_then_gives_their_jobs_up(client: howdah.C
     @worker.task(task_type)
     def handle(payload: bool, job: howdah.Job) -> str:
         started.release()
-        # One handler checks `job.cancelled`, the other one ignores it.
+        # One of the two running handlers checks `job.cancelled`, the other one ignores it.
         (job.cancelled if payload else release).wait(20)
         return job.cancel_reason
 
@@ -288,7 +288,7 @@ def test_the_concurrency_of_a_type_changes_while_its_stream_is_opened(
         both.wait(20)
 
     async def opened_and_then_changed(session: Any, index: int) -> Any:
-        # The Subscribe of this stream has a window of 1; the change to another window comes after it.
+        # The Subscribe of this stream has a window of 1. The window is resized to 2 after the Subscribe.
         stream = await open_stream(session, index)
         session.resize(task_type, 2)
         return stream

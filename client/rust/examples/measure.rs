@@ -1,5 +1,5 @@
-//! Measures a running broker: the pick-up latency when idle, and the end-to-end rate of many jobs through many workers. Counts
-//! every job; fails if one is lost or delivered twice.
+//! Measures a running broker: the pick-up latency of an idle broker, and the end-to-end rate of many jobs with many workers.
+//! Counts every job; fails if a job is lost or delivered twice.
 //!
 //! `cargo run --release -p howdah-client --example measure -- http://127.0.0.1:7432 [more brokers]`
 
@@ -130,7 +130,8 @@ async fn throughput(brokers: &[String]) -> Result<(), Box<dyn std::error::Error>
     Ok(())
 }
 
-/// Enqueues by the generated client, without a request key, so a repeated call would store the jobs again.
+/// Enqueues with the generated client and without a request key, so the call must not be repeated: it would store the jobs
+/// again.
 async fn enqueue(client: &Client, jobs: Vec<NewJob>) -> Result<Vec<i64>, Error> {
     let jobs = jobs.into_iter().map(Into::into).collect();
     let request = howdah_client::proto::EnqueueJobsRequest { jobs, request_key: String::new() };

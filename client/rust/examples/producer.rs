@@ -17,7 +17,8 @@ async fn main() -> Result<()> {
     let one = client.enqueue(NewJob::new("email.send").payload("ann@example.com")).await?;
     println!("job {}", one.id);
 
-    // Stores all jobs or none. Because of the key, repeated runs of this program do not add the report job again.
+    // Stores all of the jobs or none. Because of the key, a repeated run of this program does not add a second report job
+    // while the first is unfinished.
     let jobs = [
         NewJob::new("email.send").payload("bob@example.com").priority(-10),
         NewJob::new("report.build").key("daily").max_attempts(3),

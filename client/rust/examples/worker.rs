@@ -8,7 +8,7 @@ use std::{env, time::Duration};
 
 use howdah_client::{Client, Job, JobError, Outcome, Result};
 
-/// Fails now and then, to show retries.
+/// Handler of `email.send`. Fails for some recipients, to show retries.
 async fn send_email(job: Job) -> Result<String, JobError> {
     let to = std::str::from_utf8(&job.payload).map_err(JobError::fatal)?;
     if to.starts_with("user13") && job.attempt == 1 {
@@ -17,7 +17,7 @@ async fn send_email(job: Job) -> Result<String, JobError> {
     Ok(format!("sent to {to}"))
 }
 
-/// Takes long, and stops when the job is cancelled.
+/// Handler of `report.build`. Takes 5 s, and stops when the job is cancelled.
 async fn build_report(job: Job) -> Outcome {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_secs(5)) => Outcome::ack("a report"),
@@ -28,7 +28,7 @@ async fn build_report(job: Job) -> Outcome {
 #[tokio::main]
 async fn main() -> Result<()> {
     let server = env::var("HOWDAH_SERVER").unwrap_or_else(|_| "http://127.0.0.1:7432".into());
-    // A lazy connection lets the worker start before its broker.
+    // With a lazy connection, the worker may start before the broker.
     let client = Client::builder().endpoint(server).connect_lazy()?;
     let worker = client
         .worker()

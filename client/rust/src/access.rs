@@ -21,7 +21,8 @@ impl Client {
             scopes: scopes.into_iter().map(Into::into).collect(),
             lifetime: lifetime.map(time::to_proto),
         };
-        // After a lost response, a repeat would create a second token, and the secret of the first one would be lost.
+        // The call is sent once. If its response were lost, a repeat would create a second token, and the secret of the first
+        // one would never be known.
         self.call("create a token", Tries::Once, request, |client, request| async move {
             client.access().create_token(request).await
         })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Upper bound of the first pause, before the random part.
+/// Upper bound of the first pause. The random part only shortens a pause.
 const FIRST: Duration = Duration::from_millis(50);
 /// Upper bound of every pause.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use howdah_proto::v1 as proto;
 use crate::{Client, Result, call::Tries, enqueue::new_request_key};
 
 impl Client {
-    /// Counts the jobs that a bulk operation would change, and returns three of them.
+    /// Counts the jobs that a bulk operation would change, and returns three of them as examples.
     pub async fn preview_bulk(&self, spec: proto::BulkSpec) -> Result<proto::PreviewBulkResponse> {
         let request = proto::PreviewBulkRequest { spec: Some(spec) };
         self.call("preview a bulk operation", Tries::EachEndpoint, request, |client, request| async move {

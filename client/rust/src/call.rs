@@ -43,10 +43,10 @@ impl Rotation {
 pub(crate) enum Tries {
     /// One attempt, for calls that are not idempotent.
     Once,
-    /// One attempt per endpoint, and one more, because the connection of the first attempt may have been dead. For reads, whose
-    /// callers should soon learn that no broker responds.
+    /// One attempt per endpoint, and one more, because the connection of the first attempt may have been dead. For reads:
+    /// their callers should soon learn that no broker responds.
     EachEndpoint,
-    /// Attempts until the deadline, for enqueues, which are idempotent with a request key.
+    /// Attempts until the deadline. For enqueues, which a request key makes idempotent.
     UntilDeadline,
 }
 
@@ -83,7 +83,7 @@ impl Client {
             };
             let attempt_timeout = attempt_timeout.min(ATTEMPT_TIMEOUT);
             let mut request = Request::new(message.clone());
-            // The deadline sent to the broker is 1 s later, so that the local timer ends the attempt first.
+            // The deadline that the broker gets is 1 s later than the local timer, so that the timer ends the attempt first.
             request.set_timeout(attempt_timeout + Duration::from_secs(1));
             let broker = self.current();
             let mut is_sent = false;
@@ -97,8 +97,8 @@ impl Client {
                 Ok(Err(error)) => error.at(&self.endpoint_name(broker)),
                 Err(_) => timed_out.clone(),
             };
-            // A proxy refused the size of the request. The path to another broker may have a higher limit. If every path
-            // refuses the request, no broker has received it.
+            // A proxy refused the request because of its size. The path to another broker may have a higher limit. If every
+            // path refuses the request, no broker has received it.
             let is_too_large = error.is_too_large() && too_large.untried() > 1;
             if !error.is_retried() && !is_too_large {
                 return Err(error);

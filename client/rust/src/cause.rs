@@ -1,4 +1,4 @@
-//! Explains why a connection failed, and what to do. Errors of the underlying libraries only state what they saw.
+//! Explains why a connection failed and what to do, because the errors of the underlying libraries do not say so.
 
 use std::error::Error as StdError;
 
@@ -13,7 +13,7 @@ struct Cause {
 }
 
 const CAUSES: &[Cause] = &[
-    // A broker with TLS sends this reason when it closes a connection without TLS.
+    // A broker with TLS closes a connection without TLS, and sends this text as the reason.
     Cause {
         pattern: "this port needs TLS",
         explanation: "this port needs TLS: use https://",
@@ -34,7 +34,7 @@ const CAUSES: &[Cause] = &[
         explanation: "the broker's certificate is not trusted: no authority that this client knows has signed it",
         code: Code::FailedPrecondition,
     },
-    // The broker's reasons for refusing a client certificate.
+    // Texts with which a broker refuses a client certificate.
     Cause {
         pattern: "client certificate needed",
         explanation: "the broker asks for a client certificate, and none was shown",
@@ -56,7 +56,7 @@ const CAUSES: &[Cause] = &[
         code: Code::Unauthenticated,
     },
     Cause {
-        pattern: "client certificate refused: it names nobody",
+        pattern: "client certificate refused: the certificate has no name",
         explanation: "the broker refused the client certificate: it has no URI or DNS name as subject alternative name",
         code: Code::Unauthenticated,
     },
@@ -73,7 +73,8 @@ const CAUSES: &[Cause] = &[
     },
 ];
 
-/// Returns the explanation and the code of a known error. `None` for other errors: their text is kept, and a retry may succeed.
+/// Returns the explanation and the code of a known error text. `None` for other errors: they keep their text, and a retry may
+/// succeed.
 pub(crate) fn explained(error: &str) -> Option<(&'static str, Code)> {
     CAUSES.iter().find(|cause| error.contains(cause.pattern)).map(|cause| (cause.explanation, cause.code))
 }
@@ -83,7 +84,7 @@ pub(crate) fn is_explanation(text: &str) -> bool {
     CAUSES.iter().any(|cause| cause.explanation == text)
 }
 
-/// An error and its causes on one line, because the outer transport errors say almost nothing.
+/// Joins an error and its causes on one line, because the outer error of a transport does not name the cause.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     with_causes(error.to_string(), error.source())
 }

@@ -34,8 +34,8 @@ use crate::{
 
 pub use builder::ClientBuilder;
 
-/// Time in which each broker other than the one in use must name its database to `connect`. A slower one is checked before its
-/// first use. The broker in use has the connect timeout.
+/// Time in which a broker must name its database during `connect`. It does not apply to the broker in use, which has the
+/// connect timeout. The database of a slower broker is checked before the broker's first use.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A connection to a broker, or to the first reachable one of several.
@@ -63,7 +63,7 @@ struct Broker {
     endpoint: Endpoint,
     address: Address,
     channel: Channel,
-    /// True once this broker is known to serve the same database as the first broker that answered.
+    /// Whether the client has checked that this broker serves the same database as the first broker that answered.
     is_checked: AtomicBool,
 }
 
@@ -155,15 +155,15 @@ impl Client {
         self.channel()
     }
 
-    /// Returns a clone of the client. Brokers record this reason, at most 500 bytes, in the audit log for each change that the
-    /// clone makes.
+    /// Returns a clone of the client that gives this reason for its changes. Brokers record the reason in the audit log. At
+    /// most 500 bytes.
     #[must_use]
     pub fn with_reason(&self, reason: &str) -> Self {
         Self { reason: credential::reason(reason), ..self.clone() }
     }
 
-    /// A clone of the client for one store of a broker that serves several: its calls concern that store alone, and its jobs go
-    /// there. Its workers get jobs of that store only; without this, a worker gets jobs of all stores.
+    /// Returns a clone of the client for one of the stores that a broker serves. Its calls, jobs and workers use only that
+    /// store. A worker of a client without a store gets jobs of all stores.
     pub fn in_store(&self, name: &str) -> Result<Self> {
         let store =
             name.parse().map_err(|_| Error::invalid("store", format!("{name:?} is not the name of a store")))?;
@@ -188,7 +188,7 @@ impl Client {
         self.inner.current.load(Ordering::Relaxed)
     }
 
-    /// Switches from broker `seen` to the next one, unless another call has switched already.
+    /// Makes the next broker the current one, unless another call has already switched away from broker `seen`.
     pub(crate) fn move_on_from(&self, seen: usize) {
         let next = (seen + 1) % self.inner.brokers.len();
         let order = Ordering::Relaxed;
@@ -209,13 +209,13 @@ impl Client {
         WorkerServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// Opens a new connection to one of the brokers. A broken stream does not reuse its connection, which may be dead without
-    /// having been detected by keepalive yet.
+    /// Opens a new connection to one of the brokers, for a stream. An existing connection is not reused, because it may be
+    /// dead without keepalive having detected it.
     pub(crate) async fn dial(&self, broker: usize) -> Result<Connection> {
         let index = broker % self.inner.brokers.len();
         let connected = endpoint::connect(&self.inner.brokers[index].endpoint, &self.inner.settings).await;
         if connected.is_err() {
-            // Unary calls use the same broker, so they too switch to the next one.
+            // Unary calls use the same broker, so they switch to the next one as well.
             self.move_on_from(index);
         }
         let channel = connected?;
@@ -228,7 +228,7 @@ impl Client {
         connection(channel, credential.with_store(self.store.clone()))
     }
 
-    /// Checks that the broker in use serves the same database as the first one that answered, before a call goes to it.
+    /// Checks that the broker in use serves the same database as the broker that answered first. Runs before each call.
     pub(crate) async fn check_current(&self) -> Result<()> {
         let index = self.current();
         let channel = self.inner.brokers[index].channel.clone();
@@ -255,12 +255,13 @@ impl Client {
             match tokio::time::timeout(timeout, check).await {
                 Ok(Err(error @ Error::Invalid { .. })) => return Err(error),
                 Ok(Ok(())) => {}
-                // The broker gave no usable answer in time, although its port may accept connections.
+                // The broker gave no usable answer in time. If it is the broker in use, the client switches to the next one.
                 _ => self.move_on_from(index),
             }
             Ok(())
         });
-        // One broker after another, so that each database is compared with the one of the first endpoint that answers.
+        // The checks run one after another, so that each database is compared with the database of the first broker that
+        // answers.
         for check in checks {
             check.await?;
         }

@@ -1,4 +1,5 @@
-//! A connection to a broker: adds the credential to each call, logs incomplete responses, and converts responses of proxies.
+//! A connection to a broker. Adds the credential to each call, logs incomplete responses, and converts HTTP errors of
+//! proxies.
 
 use http::{Response, StatusCode};
 use tonic::{Code, Status, body::Body, service::interceptor::InterceptedService, transport::Channel};
@@ -7,24 +8,26 @@ use tower::util::MapResponse;
 
 use crate::Credential;
 
-/// A connection to a broker. It adds the client's credential to each call, and logs the stores that are missing in a response.
+/// A connection to a broker. It adds the client's credential to each call. It logs which stores did not respond, because the
+/// response is then incomplete.
 pub type Connection = InterceptedService<Noted, Credential>;
 
 /// A channel with a hook for responses.
 type Noted = MapResponse<Channel, fn(Response<Body>) -> Response<Body>>;
 
-/// Response metadata with the names of stores that did not respond in time.
+/// Response header with the names of stores that did not respond in time.
 const UNANSWERED: &str = "howdah-unanswered-stores";
 
 pub(crate) fn connection(channel: Channel, credential: Credential) -> Connection {
     Connection::new(MapResponse::new(channel, check_response), credential)
 }
 
-/// [`Error::reason`](crate::Error::reason) when a proxy refuses a request because of its size (HTTP 413).
+/// Value of [`Error::reason`](crate::Error::reason) if a proxy refuses a request because of its size (HTTP 413).
 pub(crate) const TOO_LARGE: &str = "REQUEST_TOO_LARGE";
 
 fn check_response(answer: Response<Body>) -> Response<Body> {
-    // A broker always responds with HTTP 200 and a gRPC status, so another HTTP status without one comes from a proxy.
+    // A broker always responds with HTTP 200 and a gRPC status. So another HTTP status without a gRPC status comes from a
+    // proxy.
     if answer.status() != StatusCode::OK && !answer.headers().contains_key(Status::GRPC_STATUS) {
         return proxy_status(answer.status()).into_http();
     }

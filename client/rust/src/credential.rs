@@ -15,7 +15,7 @@ use tonic::{
 
 use crate::{Error, Result};
 
-/// Time for which a token from a file is used before the file is read again.
+/// Time for which a token read from a file is used before the file is read again.
 const KEPT: Duration = Duration::from_secs(10);
 /// Maximum size of a token file.
 const FILE_BYTES: u64 = 64 << 10;
@@ -33,7 +33,7 @@ pub struct Credential {
     store: Option<MetadataValue<Ascii>>,
 }
 
-/// Shows only whether a token is set.
+/// The debug output shows only whether a token is set.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.source.is_some() { "Credential(..)" } else { "Credential(none)" })
@@ -121,7 +121,7 @@ pub(crate) fn reason(text: &str) -> Option<MetadataValue<Ascii>> {
             _ => encoded.push(char::from(byte)),
         }
     }
-    // The encoded text is ASCII.
+    // Parsing cannot fail, because the encoded text is printable ASCII.
     Some(encoded).filter(|text| !text.is_empty())?.parse().ok()
 }
 
@@ -140,7 +140,7 @@ fn header(token: &str) -> std::result::Result<MetadataValue<Ascii>, String> {
         return Err("the token is empty, or contains spaces or characters other than printable ASCII".to_owned());
     }
     let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| "is not a token".to_owned())?;
-    // A sensitive value is left out when headers are logged.
+    // A value that is marked as sensitive is omitted when headers are logged.
     value.set_sensitive(true);
     Ok(value)
 }

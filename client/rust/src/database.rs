@@ -1,4 +1,4 @@
-//! All brokers of a client must serve the same database: otherwise jobs could wait in a database without workers.
+//! Checks that all brokers of a client serve the same database. Otherwise jobs could wait in a database without workers.
 
 use howdah_proto::v1::{GetSettingsRequest, settings_service_client::SettingsServiceClient};
 use parking_lot::Mutex;
@@ -14,7 +14,8 @@ const HEADER: &str = "howdah-database";
 pub(crate) struct Database(Mutex<Option<(String, String)>>);
 
 impl Database {
-    /// Fails if this broker serves another database than the first one. Every response names the database, even a refusal.
+    /// Fails if this broker serves another database than the broker that responded first. A broker names its database in
+    /// every response, even in a refusal.
     pub(crate) async fn check(&self, endpoint: &str, connection: Connection, settings: &Settings) -> Result<()> {
         let limit = settings.connect_timeout;
         let mut client = SettingsServiceClient::new(connection);
@@ -28,7 +29,7 @@ impl Database {
         match (id.as_ref().and_then(|id| id.to_str().ok()), answer) {
             (Some(id), _) => self.compare(endpoint, id),
             (None, Err(status)) if Error::from(status.clone()).is_retried() => Err(status.into()),
-            // The response does not name a database, so it cannot be compared.
+            // A response that does not name a database cannot be compared.
             (None, _) => Ok(()),
         }
     }

@@ -11,12 +11,12 @@ use crate::{Error, Result, credential::Credential, middleware::Layers, telemetry
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// HTTP/2 flow-control windows. The default of 64 KiB stalls a stream of jobs at each round trip. An adaptive window would send
-/// additional pings.
+/// HTTP/2 flow-control windows. With the default of 64 KiB, a stream of jobs would stall at each round trip. An adaptive
+/// window would send additional pings.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Longest wait of `PullJobs`. A call of a generated client may take this long in addition to the request timeout.
+/// Longest wait of a `PullJobs` call. Calls of generated clients get the request timeout plus this time.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// Settings of all connections of a client.
@@ -111,7 +111,7 @@ fn with_tls(_: Endpoint, _: &Settings) -> Result<Endpoint> {
 fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
     endpoint
         .connect_timeout(settings.connect_timeout)
-        // Limits only the time until the response begins, so that streams may stay open. This crate's own calls have shorter
+        // This timeout ends when the response begins, so that streams may stay open. Calls made by this crate have shorter
         // deadlines.
         .timeout(settings.request_timeout + LONGEST_WAIT)
         .tcp_nodelay(true)
@@ -125,7 +125,7 @@ fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
 
 /// Connects now, within the connect timeout.
 pub(crate) async fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<Channel> {
-    // The timeout set on the endpoint covers only the TCP handshake. This one also covers name resolution and TLS.
+    // The endpoint's own connect timeout covers only the TCP handshake. This timeout also covers name resolution and TLS.
     match tokio::time::timeout(settings.connect_timeout, endpoint.connect()).await {
         Ok(Ok(channel)) => Ok(channel),
         Ok(Err(error)) => Err(Error::connect(endpoint.uri(), &error)),

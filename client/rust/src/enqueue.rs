@@ -19,8 +19,8 @@ pub struct Enqueued {
 }
 
 impl Enqueued {
-    /// Reports a job without a key as new if it already existed. Only an earlier attempt of the same call, with the same
-    /// generated request key, can have stored it.
+    /// Marks a job that existed already as new if it has no job key. The generated request key is unique, so only an earlier
+    /// attempt of the same call can have stored it.
     pub(crate) fn was_stored_by_this_call(&mut self, without_key: bool) {
         if without_key && !self.is_new {
             (self.is_new, self.outcome) = (true, EnqueueOutcome::New);
@@ -120,7 +120,7 @@ impl Client {
         jobs: impl IntoIterator<Item = NewJob>,
         request_key: impl Into<String>,
     ) -> Result<Vec<Enqueued>> {
-        // Adds no trace context, because a repeated request must be identical.
+        // The jobs get no trace context, because a request with the caller's key must be identical when it is repeated.
         let mut jobs = self.prepared(jobs)?;
         let mut sending = self.settings().telemetry.send(&mut jobs, true);
         let answer = self.enqueue_request(jobs, request_key.into()).await;

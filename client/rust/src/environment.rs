@@ -32,7 +32,7 @@ impl ClientBuilder {
             (None, Some(file)) => self.token_file(file)?,
             (None, None) => self,
         };
-        // Accepts the same values as the command line.
+        // `HOWDAH_CLIENT_INSECURE` is false for these values and true for all others, as on the command line.
         let no = |value: &String| ["0", "n", "no", "f", "false", "off"].contains(&value.to_lowercase().as_str());
         if given("HOWDAH_CLIENT_INSECURE").is_some_and(|value| !no(&value)) {
             self = self.insecure_token();
@@ -68,7 +68,7 @@ impl ClientBuilder {
         }
         Err(Error::invalid(
             "tls",
-            "HOWDAH_TLS_… is set, but this program was built without the feature `tls` of howdah-client",
+            "a variable HOWDAH_TLS_* is set, but this program was built without the feature `tls` of howdah-client",
         ))
     }
 }

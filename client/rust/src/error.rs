@@ -20,10 +20,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No endpoint could be reached.
+    /// No broker could be reached.
     #[error("cannot reach {endpoint}: {message}")]
     Connect {
-        /// The endpoint tried last.
+        /// The address of the broker that was tried last.
         endpoint: String,
         /// The cause, such as the error of the operating system.
         message: String,
@@ -36,7 +36,7 @@ pub enum Error {
     Invalid {
         /// The invalid field.
         field: String,
-        /// The value, and the values it may have.
+        /// The refused value, and the values that are permitted.
         message: String,
     },
     /// No response arrived in time. The request may have taken effect or not.
@@ -69,14 +69,14 @@ pub struct StatusError {
     pub code: Code,
     /// Human-readable message: the field, its value, and what to do.
     pub message: String,
-    /// The invalid field, such as `jobs[3].task_type`; empty if the error is about no field.
+    /// Path of the invalid field, such as `jobs[3].task_type`; empty if the error is not about a field.
     pub field: String,
     /// Machine-readable reason, such as `INVALID_FIELD`; empty if the error comes neither from the broker nor from a proxy that
     /// refuses the size of a request (`REQUEST_TOO_LARGE`).
     pub reason: String,
-    /// Retry delay, if the broker sent one: the backlog of a task type is full.
+    /// Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded.
     pub retry_after: Option<Duration>,
-    /// The connection broke. The code is a guess, and the call may have taken effect or not.
+    /// Whether the connection broke. Then the code is a guess, and the call may have taken effect or not.
     pub broken: bool,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for StatusError {
 }
 
 impl Error {
-    /// The best-fitting gRPC code.
+    /// The gRPC code of the error. The client chooses it for errors that are not from a broker.
     pub fn code(&self) -> Code {
         match self {
             Self::Connect { .. } => Code::Unavailable,
@@ -106,7 +106,7 @@ impl Error {
         }
     }
 
-    /// The invalid field, such as `jobs[3].task_type`.
+    /// Path of the invalid field, such as `jobs[3].task_type`.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::Status(status) => Some(status.field.as_str()).filter(|field| !field.is_empty()),
@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// Retry delay, if the broker sent one (`RESOURCE_EXHAUSTED`: the backlog of a task type is full).
+    /// Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded (`RESOURCE_EXHAUSTED`).
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status(status) => status.retry_after,
@@ -144,17 +144,17 @@ impl Error {
         }
     }
 
-    /// Whether a proxy refuses requests of this size. No part of the request has reached a broker.
+    /// Whether a proxy refused the request because of its size. No part of the request has reached a broker.
     pub(crate) fn is_too_large(&self) -> bool {
         self.reason() == Some(TOO_LARGE)
     }
 
-    /// Whether this crate retries automatically. It does not for a full backlog, which the producer should handle.
+    /// Whether this crate retries the failed call automatically. False for a full backlog, which the producer should handle.
     pub(crate) fn is_retried(&self) -> bool {
         self.is_retryable() && self.retry_after().is_none()
     }
 
-    /// Whether the broker refuses the caller or the call, so that a new stream would fail in the same way.
+    /// Whether the broker refuses the caller or the request, so that a new stream would fail with the same error.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Status(status) = self else {
             return matches!(self, Self::Invalid { .. });
@@ -195,14 +195,14 @@ impl Error {
         }))
     }
 
-    /// The error if no endpoint can be reached.
+    /// The error for a broker that cannot be reached.
     pub(crate) fn connect(endpoint: &impl fmt::Display, error: &dyn StdError) -> Self {
         let seen = chain(error);
         let message = explained(&seen).map_or(seen, |(explanation, _)| explanation.to_owned());
         Self::Connect { endpoint: endpoint.to_string().trim_end_matches('/').to_owned(), message }
     }
 
-    /// Adds the address to a connection error.
+    /// Adds the broker's address to the message of a connection error.
     pub(crate) fn at(mut self, endpoint: &str) -> Self {
         if let Self::Status(status) = &mut self
             && (status.broken || is_explanation(&status.message) || status.reason == TOO_LARGE)
@@ -212,7 +212,7 @@ impl Error {
         self
     }
 
-    /// The error for a value refused before sending.
+    /// The error for a value that the client refuses before it sends anything.
     pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), message: message.into() }
     }
@@ -224,7 +224,7 @@ impl From<Status> for Error {
         let reason = details.error_info().map(|info| info.reason.clone());
         let field =
             details.bad_request().and_then(|bad| bad.field_violations.first()).map(|violation| violation.field.clone());
-        // A status from the wire has no source; one with a source was created by the local transport.
+        // A gRPC status that was received has no source error. A status that the local transport created has one.
         let source = status.source();
         let from_transport = source.is_some();
         let seen = with_causes(status.message().to_owned(), source);
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(error.code(), Code::Unauthenticated);
         let expected = "https://broker:7432: the broker asks for a client certificate, and none was shown";
         assert_eq!(error.to_string(), expected);
-        // Only the transport's error counts, because a broker may send any text.
+        // The text is not explained, because it is not from the local transport: a broker may send any text.
         let error = Error::from(Status::unavailable("received fatal alert: CertificateRequired"));
         assert_eq!(error.to_string(), "received fatal alert: CertificateRequired");
         let error = Error::from(Status::not_found("job 17")).at("https://broker:7432");

@@ -110,7 +110,7 @@ struct Readme;
 
 #[cfg(test)]
 mod tests {
-    /// Returns the lines of the first Rust code block in a text, without those that rustdoc hides.
+    /// Returns the lines of the first Rust code block in a text, without the lines that rustdoc hides.
     fn rust<'a>(text: &'a str, prefix: &'a str, fence: &str) -> Vec<&'a str> {
         let lines = text.lines().map(|line| line.strip_prefix(prefix).unwrap_or(line).trim_start_matches(' '));
         let block = lines.skip_while(|line| *line != fence).skip(1).take_while(|line| *line != "```");

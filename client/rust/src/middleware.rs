@@ -39,8 +39,8 @@ pub trait Middleware: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Called with the result of an enqueue call. Not called for jobs of a [`Producer`](crate::Producer), whose results arrive
-    /// later, through receipts.
+    /// Called with the result of an enqueue call. Not called for the jobs of a [`Producer`](crate::Producer): their results
+    /// arrive later, by receipts.
     fn enqueued(&self, answer: &Result<Vec<Enqueued>>) {
         let _ = answer;
     }
@@ -51,7 +51,7 @@ pub trait Middleware: Send + Sync + 'static {
     }
 }
 
-/// The remaining middleware and the handler.
+/// The inner part of a handler call: the remaining middleware and the handler itself.
 pub struct Next(Handler);
 
 impl Next {

@@ -129,7 +129,8 @@ impl NewJob {
         self
     }
 
-    /// Sets the policy if this job waits for the running holder of its key and the holder fails. Default: the holder is superseded.
+    /// Sets what happens if this job waits for the running job that holds its key, and an attempt of that job fails. Default:
+    /// that job is cancelled, and this one runs.
     pub fn on_holder_failure(mut self, policy: proto::HolderFailure) -> Self {
         self.0.on_holder_failure = policy as i32;
         self
@@ -244,9 +245,9 @@ impl From<proto::NewJob> for NewJob {
     }
 }
 
-/// The delay between a failed attempt and the next one. The kind determines the delay, to which up to ± `jitter` is applied at
-/// random. Without a kind, the task type's kind is used, or else exponential backoff: `initial_delay * multiplier^(n-1)` after
-/// failure n, at most `max_delay`.
+/// The delay between a failed attempt and the next one. The kind determines the delay; `jitter` then changes it at random by
+/// up to ± this fraction. Without a kind, the task type's kind is used, or else exponential backoff: `initial_delay *
+/// multiplier^(n-1)` after failure n, at most `max_delay`.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]
 pub struct RetryPolicy(proto::RetryPolicy);

@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// Gets a job by id, with payload, result and failures. `None` if it never existed or its history was dropped.
+    /// Gets a job by id, with payload, result and failures. `None` if the job never existed, or is no longer kept.
     pub async fn get_job(&self, id: i64) -> Result<Option<proto::Job>> {
         let request = proto::GetJobRequest { id };
         let answer = self
@@ -36,7 +36,7 @@ impl Client {
         }
     }
 
-    /// One page of the jobs of a type.
+    /// Lists one page of the jobs of a type.
     ///
     /// ```no_run
     /// # use howdah_client::{Client, proto::{JobState, ListJobsRequest}};
@@ -55,8 +55,8 @@ impl Client {
         .await
     }
 
-    /// One page of a search. If the response has a `next_page_token`, repeat the call with it; otherwise the search is
-    /// complete.
+    /// Returns one page of a search. If the response has a `next_page_token`, repeat the call with it; otherwise the search
+    /// is complete.
     ///
     /// ```no_run
     /// # use howdah_client::{Client, proto::{SearchJobsRequest, search_jobs_request::Query}};
@@ -109,8 +109,8 @@ impl Client {
         Ok(response.ended_ids)
     }
 
-    /// Changes the priority of up to 10,000 unfinished jobs, and returns the ids of those that now have it. The others were
-    /// finished or dead, or never existed.
+    /// Changes the priority of up to 10,000 unfinished jobs, and returns the ids of the jobs that now have it. Jobs that are
+    /// finished or dead, or never existed, are not returned.
     pub async fn reprioritize_jobs(&self, ids: impl IntoIterator<Item = i64>, priority: i32) -> Result<Vec<i64>> {
         let ids: Vec<i64> = ids.into_iter().collect();
         if ids.is_empty() {
@@ -184,7 +184,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn storage_health(&self) -> Result<Option<proto::StorageHealth>> {
-        // The broker adds the storage health to the first page, even to a page of one task type.
+        // The broker adds the storage health to the first page of a list of all types, so a page size of 1 is enough.
         let request = proto::ListTaskTypesRequest { page_size: 1, ..proto::ListTaskTypesRequest::default() };
         Ok(self.task_type_page(request).await?.storage)
     }
@@ -222,8 +222,8 @@ impl Client {
         Ok(response.settings.unwrap_or_default())
     }
 
-    /// One page of the task types by name. With `last_count` the broker returns its latest counts, which makes frequent calls
-    /// cheap.
+    /// Lists one page of the task types by name. With `last_count` the broker returns the counts that it determined last,
+    /// which makes frequent calls cheap.
     pub async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
         self.call("list task types", Tries::EachEndpoint, request, |client, request| async move {
             client.task_types().list_task_types(request).await

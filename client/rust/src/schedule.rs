@@ -98,13 +98,13 @@ impl NewSchedule {
         self
     }
 
-    /// Delays each firing by a pseudo-random part of this time. At most 24 h, and at most the period.
+    /// Delays each enqueue of the schedule by a pseudo-random part of this time. At most 24 h, and at most the period.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.0.jitter = Some(time::to_proto(jitter));
         self
     }
 
-    /// Creates the schedule paused: it fires nothing until it is resumed.
+    /// Creates the schedule paused: it enqueues nothing until it is resumed.
     pub fn paused(mut self, paused: bool) -> Self {
         self.0.paused = paused;
         self

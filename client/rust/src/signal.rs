@@ -13,7 +13,7 @@ use std::io;
 /// After the first call, these signals no longer terminate the program.
 pub async fn shutdown_signal() {
     if let Err(error) = signalled().await {
-        // The future then never resolves. The program can still be ended, but not gracefully.
+        // Without a signal handler, the future never resolves. The signals then end the program at once, not gracefully.
         tracing::warn!(%error, "cannot listen for SIGTERM and Ctrl-C: they do not stop this program gracefully");
         std::future::pending::<()>().await;
     }

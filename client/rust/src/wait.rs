@@ -8,16 +8,16 @@ use tonic::{Request, Streaming};
 
 use crate::{Client, Error, Result, backoff::Backoff, call::Rotation, time};
 
-/// Longest `WaitJobs` call. A wait consists of many calls, because proxies end calls after 15 s (Envoy) to a minute, and a
-/// broker that disappears silently is noticed at the end of a call.
+/// Longest single `WaitJobs` call. A wait consists of many calls, because proxies end calls after 15 s (Envoy) to a minute.
+/// Also, a broker that disappears silently is noticed only at the end of a call.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
-/// Time after the end of a `WaitJobs` call in which the broker must respond, before it counts as silent.
+/// Time that the broker has to respond after the wait time of a `WaitJobs` call has passed, before it counts as silent.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// Maximum timeout of a wait.
+/// Maximum timeout of [`Client::wait_jobs`].
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// The jobs of a wait, returned as they end, each once; see [`Client::wait_jobs`].
+/// Returns jobs as they end, each once; see [`Client::wait_jobs`].
 #[derive(Debug)]
 pub struct EndedJobs {
     client: Client,
@@ -25,9 +25,9 @@ pub struct EndedJobs {
     timeout: Duration,
     until: Instant,
     rotation: Rotation,
-    /// Whether the broker of the last call has responded within this wait.
+    /// Whether the broker that was called last has responded to a call of this wait.
     broker_works: bool,
-    /// Index of the broker of the last call.
+    /// Index of the broker that was called last.
     broker: usize,
     backoff: Backoff,
     call: Option<Call>,
@@ -37,9 +37,9 @@ pub struct EndedJobs {
 #[derive(Debug)]
 struct Call {
     messages: Streaming<proto::WaitJobsResponse>,
-    /// Time after which a broker without a response counts as silent.
+    /// Time after which the broker counts as silent if it has not responded.
     silent_at: Instant,
-    /// Time at which the broker should respond, even if no job has ended.
+    /// Time at which the wait time of the call ends: the broker should then respond, even if no job has ended.
     waits_until: Instant,
 }
 
@@ -99,16 +99,18 @@ impl EndedJobs {
         Error::Deadline { operation: "wait", after: self.timeout }
     }
 
-    /// Prepares the next call: at the same broker if the last call only timed out, or else at the next broker.
+    /// Prepares the next call after an error. The call goes to the same broker if the last wait time only passed, or else to
+    /// the next broker.
     async fn continue_after(&mut self, error: Error) -> Result<()> {
         let call = self.call.take();
-        // A deadline error without this reason is the client's own, so the broker did not answer.
+        // Only the broker sends this reason. A deadline error without it is from the client's own timer, so the broker did
+        // not answer.
         let is_from_broker = error.reason() == Some("DEADLINE_EXCEEDED");
         if !is_from_broker && !error.is_retried() {
             return Err(error);
         }
         let remaining = self.until.saturating_duration_since(Instant::now());
-        // Every broker is asked at least once whether the jobs have ended, however short the time is.
+        // The wait asks every broker at least once whether the jobs have ended, even if its timeout has passed.
         if remaining.is_zero() && (is_from_broker || self.rotation.untried() == 1 || !self.rotation.is_first_round()) {
             return Err(if is_from_broker { error } else { self.timed_out() });
         }

@@ -1,4 +1,4 @@
-// The adapter of this client for `howdah-conformance` (conformance/ADAPTER.md).
+// The TypeScript client's adapter for `howdah-conformance` (conformance/ADAPTER.md).
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { create, type DescMessage, type DescService, fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the client and its adapter.
+# Builds the TypeScript client and its conformance adapter.
 set -eu
 cd "$(dirname "$0")/.."
 npm ci --no-audit --no-fund

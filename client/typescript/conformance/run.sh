@@ -1,3 +1,3 @@
 #!/bin/sh
-# Starts the adapter. Run prepare.sh first.
+# Starts the TypeScript client's conformance adapter. Run prepare.sh first.
 exec node "$(dirname "$0")/../target/conformance/adapter.js"

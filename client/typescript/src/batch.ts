@@ -6,11 +6,12 @@ import { HowdahError } from "./calls.js";
 import type * as pb from "./gen/index.js";
 
 /**
- * @internal Returns a unique key of the time and 80 random bits. Keys of the same minute are neighbours in the index.
+ * @internal Returns a unique request key, made of the time and 80 random bits. The time comes first, so that keys of
+ * the same minute are neighbours in the database's index.
  */
 export const newRequestKey = () => Date.now().toString(16).padStart(12, "0") + randomBytes(10).toString("hex");
 
-/** @internal The jobs of one call, and the callbacks of its caller. */
+/** @internal The jobs of one enqueue, and the callbacks for its caller. */
 export interface Submission {
   readonly jobs: pb.NewJob[];
   readonly bytes: number;
@@ -19,7 +20,7 @@ export interface Submission {
   reject(error: unknown): void;
 }
 
-/** @internal One request. It is repeated unchanged, with its request key, until it is answered. */
+/** @internal One request of a producer. It is repeated unchanged, with its request key, until it is answered. */
 export interface Batch {
   readonly submissions: Submission[];
   readonly requestKey: string;
@@ -45,7 +46,7 @@ export function fromRequestError({ message, code, reason, field, retryAfter }: p
 }
 
 /**
- * @internal Splits a refused request, of which the broker stored nothing. Fails the call that caused the error, and
+ * @internal Splits a refused request, of which the broker stored nothing. Fails the enqueue that caused the error, and
  * returns the rest as new requests. If the error does not name a job, splits the request in two.
  */
 export function split({ submissions }: Batch, error: HowdahError): Batch[] {
@@ -62,7 +63,8 @@ export function split({ submissions }: Batch, error: HowdahError): Batch[] {
     }
     first += submission.jobs.length;
   }
-  // These errors concern the caller or the call, not a job, so every part of a split request would be refused.
+  // Errors with these codes concern the caller or the whole call, not one job. Every part of a split request would fail
+  // with them too.
   const isForAll = [Code.Unauthenticated, Code.Unimplemented].includes(error.code);
   if (submissions.length > 1 && !isForAll) {
     const half = submissions.length >> 1;

@@ -1,4 +1,4 @@
-/** Errors of calls, and the transport that retries calls if that is safe. */
+/** Errors of calls, and a transport that retries calls if that is safe. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createContextKey, createContextValues, type Transport } from "@connectrpc/connect";
@@ -15,16 +15,16 @@ export class HowdahError extends Error {
    * or `REQUEST_TOO_LARGE` if a proxy refuses the size of a request. Empty without a reason.
    */
   readonly reason: string;
-  /** The invalid field, such as `jobs[3].task_type`; otherwise empty. */
+  /** Path of the invalid field, such as `jobs[3].task_type`; empty if the error is not about a field. */
   readonly field: string;
-  /** Retry delay, if the broker sent one: a backlog is full, or a rate limit was exceeded. */
+  /** Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded. */
   readonly retryAfterMs: number | undefined;
-  /** Whether the connection broke, so that the call may have taken effect or not. */
+  /** Whether the connection broke. Then the call may have taken effect or not. */
   readonly broken: boolean;
 
   constructor(
     message: string,
-    /** The best-fitting gRPC code. */
+    /** The gRPC code of the error. The client chooses it for errors that are not from a broker. */
     readonly code: Code,
     details: Details = {},
   ) {
@@ -41,7 +41,7 @@ export class HowdahError extends Error {
     return this.broken || this.retryAfterMs !== undefined || temporary.includes(this.code);
   }
 
-  /** @internal Whether the broker refuses the caller or the call, so that a retry would fail in the same way. */
+  /** @internal Whether the broker refuses the caller or the request, so that a retry would fail with the same error. */
   get refused(): boolean {
     return !this.broken && REFUSALS.includes(this.code);
   }
@@ -58,7 +58,7 @@ export class HowdahError extends Error {
         retryAfterMs: delay && durationMs(delay),
       });
     }
-    // Without a reason, the error comes not from a broker, but from a timer, TLS, a proxy or a broken connection.
+    // An error without a reason does not come from a broker, but from a timer, TLS, a proxy or a broken connection.
     if (seen.code === Code.DeadlineExceeded) return new HowdahError(`${server}: no answer in time`, seen.code);
     const text = chain(seen);
     const [, hint, code] = CAUSES.find(([pattern]) => pattern.test(text)) ?? [];
@@ -83,7 +83,9 @@ export class LeaseLostError extends HowdahError {
   }
 }
 
-/** @internal Reason of an error if a proxy refuses requests of this size. No broker has received the request. */
+/**
+ * @internal Reason of an error if a proxy refuses a request because of its size. No broker has received the request.
+ */
 export const TOO_LARGE = "REQUEST_TOO_LARGE";
 
 const TOO_LARGE_TEXT =
@@ -103,12 +105,16 @@ const REFUSALS = [
   Code.Unimplemented,
 ];
 
-/** TLS errors: a pattern of their text, a message that says what to do, and the code. */
+/** TLS errors. Each entry has a pattern of the error's text, a message that says what to do, and the code to return. */
 const CAUSES: readonly [RegExp, string, Code][] = [
   [/certificate.?required/i, "the broker asks for a client certificate, and none was shown", Code.Unauthenticated],
   [/wrong.version.number|packet length/i, "this port does not speak TLS: use http://", Code.FailedPrecondition],
   [/self.signed|unable to (get|verify)/i, "the broker's certificate is not trusted", Code.FailedPrecondition],
-  [/altnames/i, "the broker's certificate is for another name", Code.FailedPrecondition],
+  [
+    /altnames/i,
+    "the broker's certificate is for another name: use its name in the address, or set serverName",
+    Code.FailedPrecondition,
+  ],
   [/\balert\b/i, "the broker refused the client certificate; its log says why", Code.Unauthenticated],
 ];
 
@@ -136,31 +142,35 @@ export class Backoff {
   };
 }
 
-/** @internal Context key of an object in which a call records the broker that it uses. */
+/** @internal Context key for an object in which a call records the broker that it uses. */
 export const USED_BROKER = createContextKey<{ url: URL } | undefined>(undefined, { description: "howdah.used" });
 
 /** @internal */
 export const recordBroker = (used: { url: URL }) => createContextValues().set(USED_BROKER, used);
 
 /**
- * Longest time of an attempt before the next broker is tried. A broker that cannot reach Postgres answers within 15 s.
+ * Longest time of one attempt of a call. Then the next broker is tried. A broker that cannot reach Postgres answers
+ * within 15 s.
  */
 const ATTEMPT_TIMEOUT_MS = 16_000;
 
 /**
- * Calls that are not idempotent, so they are sent once. A repeat would lease more jobs, or create more tokens, than the
- * caller receives.
+ * Methods that are not idempotent, so they are sent once. A repeated call would lease more jobs, or create more tokens,
+ * than the caller receives.
  */
 const NOT_IDEMPOTENT = new Set(["PullJobs", "CreateToken"]);
 
-/** Whether a call may be repeated after a lost answer. Enqueues, schedule runs and bulk starts need a request key. */
+/**
+ * Whether a call may be repeated after a lost answer. Enqueues, schedule runs and bulk starts may be, if they have a
+ * request key.
+ */
 function isIdempotent(method: string, input: object): boolean {
   if (NOT_IDEMPOTENT.has(method)) return false;
   const needsKey = ["EnqueueJobs", "RunSchedule", "StartBulk"].includes(method);
   return !needsKey || ("requestKey" in input && input.requestKey !== "");
 }
 
-/** Logs the stores that did not answer a call, so that the caller knows when a list is incomplete. */
+/** Logs the stores that did not answer, because the response of a call for several stores is then incomplete. */
 function logUnanswered(network: Network, method: string, header: Headers) {
   const stores = header.get("howdah-unanswered-stores");
   if (stores === null) return;
@@ -203,8 +213,8 @@ export function repeating(network: Network): Transport {
             renewed = true;
             continue;
           }
-          // A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
-          // request, no broker has received it.
+          // A proxy refused the request because of its size. The path to another broker may have a higher limit. If
+          // every path refuses the request, no broker has received it.
           tooLarge = error.reason === TOO_LARGE ? tooLarge + 1 : 0;
           const isTemporary = error.retryable && error.retryAfterMs === undefined;
           if (
@@ -245,7 +255,7 @@ export function repeating(network: Network): Transport {
 /** Rounds a timeout up to whole milliseconds, because gRPC servers refuse or ignore fractions. */
 const whole = (ms: number) => Math.max(1, Math.ceil(ms));
 
-/** Waits at most this long for a promise, whose work continues afterwards. */
+/** Waits at most this long for a promise. After a timeout, the work behind the promise continues. */
 async function within<T>(ms: number | undefined, work: Promise<T>): Promise<T> {
   if (ms === undefined || !Number.isFinite(ms)) return work;
   let timer: NodeJS.Timeout | undefined;

@@ -1,4 +1,4 @@
-/** The client, which enqueues jobs, creates producers and workers, and contains the generated clients. */
+/** The client. It enqueues jobs, creates producers and workers, and contains the generated clients of all services. */
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   type CallOptions,
@@ -29,7 +29,10 @@ export interface Enqueued {
 
 /** Settings of an enqueue. */
 export interface EnqueueOptions extends Pick<CallOptions, "signal" | "timeoutMs"> {
-  /** Makes the call idempotent for 24 hours, from any process. Default: a new key, for the retries of this call. */
+  /**
+   * Request key, which makes the call idempotent for 24 hours, from any process. Default: a new key, for the retries of
+   * this call.
+   */
   requestKey?: string;
 }
 
@@ -56,7 +59,7 @@ export class Client {
   readonly workers: ServiceClient<typeof pb.WorkerService>;
   /** The generated client for the stores of the broker. */
   readonly stores: ServiceClient<typeof pb.StoreService>;
-  /** The transport of the generated clients, for clients of other services. */
+  /** The transport of the generated clients. Use it for generated clients of other services. */
   readonly transport: Transport;
   readonly #network: Network;
   readonly #middleware: Middleware[];
@@ -93,9 +96,9 @@ export class Client {
   }
 
   /**
-   * Returns a client for one store of a broker that serves several: its calls concern that store alone, its jobs go
-   * there, and its workers get jobs of that store only. (A worker of the original client gets jobs of all stores.) Both
-   * clients share their connections and middleware, so close only one of them.
+   * Returns a client for one of the stores that a broker serves. Its calls, jobs and workers use only that store. A
+   * worker of a client without a store gets jobs of all stores. Both clients share their connections and middleware, so
+   * close only one of them.
    */
   inStore(name: string): Client {
     return new Client(this.#network.inStore(name), this.#middleware);
@@ -164,7 +167,7 @@ export class Client {
     const until = performance.now() + timeoutMs;
     let [attempts, brokerWorks] = [0, false];
     const backoff = new Backoff();
-    // Aborts the call if the caller leaves the loop early.
+    // Aborts the call if the caller leaves the `for await` loop early.
     const done = new AbortController();
     const signal = AbortSignal.any([done.signal, ...(options.signal ? [options.signal] : [])]);
     try {
@@ -180,8 +183,8 @@ export class Client {
           return;
         } catch (error) {
           if (!(error instanceof HowdahError) || !error.retryable || error.retryAfterMs !== undefined) throw error;
-          // Only a broker sends this reason, when the wait time of the call has passed. So the broker works, and the
-          // next call goes to it. After other temporary errors, the next broker is tried.
+          // Only a broker sends this reason: the wait time of the call has passed. So the broker works, and the next
+          // call goes to it. After other temporary errors, the next call goes to the next broker.
           brokerWorks = error.reason === "DEADLINE_EXCEEDED";
           if (!brokerWorks) attempts++;
           const remaining = until - performance.now();
@@ -222,12 +225,15 @@ export class Client {
 
 /**
  * Longest wait time of a WaitJobs call, and the extra time for its answer. A wait consists of many such calls, because
- * proxies end calls after 15 s (Envoy) to a minute, and because a lost broker is noticed only when a call gets no
- * answer in time.
+ * proxies end calls after 15 s (Envoy) to a minute. Also, a lost broker is noticed only when a call gets no answer in
+ * time.
  */
 const [LONGEST_WAIT_CALL_MS, WAIT_SLACK_MS] = [10_000, 2_000];
 
-/** Returns the wait time and the timeout of the next call: a share of the remaining time per broker not tried yet. */
+/**
+ * Returns the wait time and the timeout of the next WaitJobs call. The remaining time is divided among the brokers not
+ * yet tried.
+ */
 function waitTimes(remainingMs: number, untried: number): [number, number] {
   const share = remainingMs / untried;
   const longest = LONGEST_WAIT_CALL_MS + WAIT_SLACK_MS;
@@ -238,8 +244,8 @@ function waitTimes(remainingMs: number, untried: number): [number, number] {
 }
 
 /**
- * @internal Converts the broker's answer for a job. With `byThisCall`, an existing job can only come from an earlier
- * attempt of the same call, so it is reported as new.
+ * @internal Converts the broker's answer for one job. With `byThisCall`, a job that existed already is reported as new,
+ * because only an earlier attempt of the same call can have stored it.
  */
 export function enqueued({ id, isNew, outcome }: pb.EnqueuedJob, byThisCall: boolean): Enqueued {
   const word = byThisCall ? "new" : ((pb.EnqueueOutcome[outcome] ?? "new").toLowerCase() as Enqueued["outcome"]);

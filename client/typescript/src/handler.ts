@@ -19,7 +19,7 @@ type Shown =
   | "traceparent"
   | "tracestate";
 
-/** One attempt of one job, for its handler. */
+/** One attempt of one job, as its handler receives it. */
 export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
   /** Time at which the attempt times out unless it is extended, by the database's clock. */
   readonly deadline: Date | undefined;
@@ -35,13 +35,18 @@ export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
    * Sets the deadline to this long from now, 1 ms to 30 days. Fails with {@link LeaseLostError} if the lease is lost.
    */
   extend(durationMs: number): Promise<void>;
-  /** Reports progress to operators: a fraction of 1, and a text of at most 1 KiB. Fails like `extend`. */
+  /**
+   * Reports progress to operators: the completed fraction (0 to 1), and a text of at most 1 KiB. Fails like `extend`.
+   */
   progress(fraction?: number, text?: string): Promise<void>;
   /** Stores a checkpoint of at most 64 KiB for the next attempt: bytes, or a value as JSON. Fails like `extend`. */
   saveCheckpoint(value: unknown): Promise<void>;
   /** Reports progress and a checkpoint together. Unset fields keep their values. Fails like `extend`. */
   report(report: Progress): Promise<void>;
-  /** Converts to the protocol's JSON mapping for `JSON.stringify`. Ids become strings, and the token is omitted. */
+  /**
+   * Converts the job to the protocol's JSON mapping, for `JSON.stringify`. Ids become strings, and the token is
+   * omitted.
+   */
   toJSON(): unknown;
 }
 
@@ -51,9 +56,9 @@ export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
  */
 export type Handler<P = unknown> = (payload: P, job: Job) => unknown;
 
-/** The broker that an enqueue or a worker uses. */
+/** The broker that an enqueue or a worker uses, for middleware. */
 export interface Broker {
-  /** The broker's address. After a retry, the address used last. */
+  /** The broker's address. After retries, it is the address that was used last. */
   readonly url: URL;
 }
 
@@ -62,11 +67,13 @@ export interface Settled {
   readonly outcome: "ack" | "nack" | "snooze" | "release";
   /** Time from the end of the handler until the broker's answer. */
   readonly durationMs: number;
-  /** Set if the outcome had no effect. Its reason is `LEASE_LOST`, `INVALID` or `UNCONFIRMED`. */
+  /** Set if the outcome had no effect. The error's reason is `LEASE_LOST`, `INVALID` or `UNCONFIRMED`. */
   readonly error?: HowdahError | undefined;
 }
 
-/** Functions around each enqueue and each handler. An error that they throw fails the enqueue or the attempt. */
+/**
+ * Functions that run around each enqueue and each handler. An error that they throw fails the enqueue or the attempt.
+ */
 export interface Middleware {
   /**
    * Runs around an enqueue. It may change the jobs, which are copies. With the caller's `key`, it must always change

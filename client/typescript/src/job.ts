@@ -11,10 +11,10 @@ import {
   StagePayload,
 } from "./gen/index.js";
 
-/** The names of an enum of the protocol in lower case, such as `replace_if_newer`. */
+/** The value names of an enum of the protocol in lower case, such as `replace_if_newer`. */
 export type Name<E> = Exclude<Lowercase<keyof E & string>, "unspecified">;
 
-/** Options with the same names and units as in the protocol. */
+/** Names of the options that have the same names and units as in the protocol. */
 type Plain =
   | "headers"
   | "tags"
@@ -54,7 +54,10 @@ export interface JobOptions extends Partial<Pick<NewJob, Plain>> {
   keyHoldMs?: number;
   /** For `debounce`: the job starts at most this long after the first enqueue. */
   keyDebounceLimitMs?: number;
-  /** Policy if this job waits for the running holder of its key and the holder fails. Default: `supersede`. */
+  /**
+   * Policy for this job while it waits for the running job that holds its key, if an attempt of that job fails.
+   * Default: `supersede`.
+   */
   onHolderFailure?: Name<typeof HolderFailure>;
   /** The payload of the next stage. Default: `result`. */
   stagePayload?: Name<typeof StagePayload>;
@@ -140,19 +143,19 @@ export function asTask<P>(task: string | Task<P>): Task<P> {
   return typeof task === "string" ? jsonTask<P>(task) : task;
 }
 
-/** @internal Encodes a value: bytes unchanged, undefined as no bytes, other values as JSON. */
+/** @internal Encodes a payload or result: bytes stay unchanged, undefined becomes empty, other values become JSON. */
 export function toBytes(value: unknown): Uint8Array {
   if (value instanceof Uint8Array) return value;
   return value === undefined ? new Uint8Array() : new TextEncoder().encode(JSON.stringify(value));
 }
 
-/** Parses JSON, such as the result of a job. Returns undefined for no bytes. */
+/** Parses bytes as JSON, such as the result of a job. Returns undefined for empty bytes. */
 export function fromJsonBytes<T = unknown>(bytes: Uint8Array): T {
   const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   return (text === "" ? undefined : JSON.parse(text)) as T;
 }
 
-/** @internal Adds `toJSON` to a value, because `JSON.stringify` refuses values with bigint fields. */
+/** @internal Adds `toJSON` to a value with bigint fields, because `JSON.stringify` refuses bigints. */
 export function withJson<T extends object>(value: T, toJSON: () => unknown): T {
   return Object.defineProperty(value, "toJSON", { value: toJSON });
 }

@@ -1,4 +1,7 @@
-/** The ledger of a worker: its leases, and the outcomes that the broker has not confirmed. This module does no I/O. */
+/**
+ * The ledger of a worker: the leases that it holds, and the outcomes that the broker has not confirmed. This module
+ * does no I/O.
+ */
 import { create } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import { HowdahError, LeaseLostError } from "./calls.js";
@@ -6,32 +9,34 @@ import * as pb from "./gen/index.js";
 import type { Settled } from "./handler.js";
 import { CancelledError, type CancelReason, nack, RELEASE, type OutcomeMessage } from "./outcome.js";
 
-/** @internal A sent `Settle` message, and its number of unanswered outcomes. */
+/** @internal A sent `Settle` message, with the number of its unanswered outcomes. */
 export interface Batch {
   left: number;
   sentAt: number;
 }
 
-/** @internal One delivery of a job. */
+/** @internal One delivery of a job, from its arrival until the broker has confirmed its outcome. */
 export interface Entry {
   readonly job: pb.LeasedJob;
   readonly abort: AbortController;
-  /** `lost`: the lease is lost, but the handler still runs. `ended`: waits for the broker to confirm the outcome. */
+  /**
+   * `lost`: the lease is lost, but the handler still runs. `ended`: the outcome waits for the broker's confirmation.
+   */
   state: "queued" | "running" | "lost" | "ended";
   outcome: OutcomeMessage;
   batch?: Batch | undefined;
   /** Whether the outcome is sent with `SettleJobs` instead of the stream. */
   isUnary?: boolean;
   refused?: boolean;
-  /** Time at which the handler ended; undefined without a handler. */
+  /** Time at which the handler ended; undefined if no handler ran. */
   endedAt?: number;
   /** Called with the broker's answer to the outcome. */
   onSettled?: (settled: Settled) => void;
 }
 
 /**
- * Unanswered outcomes of a broken stream are resent on the next stream if they have at most this many bytes in total,
- * otherwise with `SettleJobs`.
+ * Limit in bytes for resending the unanswered outcomes of a broken stream on the next stream. Above it, they are resent
+ * with `SettleJobs`.
  */
 const RESEND_LIMIT = 4 << 10;
 
@@ -43,14 +48,14 @@ export class Ledger {
   readonly #entries = new Map<bigint, Entry>();
   readonly #unsent = new Set<Entry>();
   readonly #later = new Set<Entry>();
-  /** Outcomes that were unanswered when a stream broke, and are sent with `SettleJobs`. */
+  /** Outcomes that were unanswered when a stream broke, and are now sent with `SettleJobs` instead of a stream. */
   readonly unary: Entry[] = [];
 
   get isEmpty(): boolean {
     return this.#entries.size === 0;
   }
 
-  /** Number of outcomes to send. */
+  /** Number of outcomes that are queued for the stream. */
   get unsent(): number {
     return this.#unsent.size;
   }
@@ -62,7 +67,7 @@ export class Ledger {
   /** Returns the ids of jobs whose outcomes are not confirmed. */
   unconfirmed = () => this.#in("ended").map((entry) => entry.job.id);
 
-  /** Adds a delivery. Returns undefined if its token is already known. */
+  /** Adds a delivery. Returns undefined if the ledger already has its token. */
   add(job: pb.LeasedJob): Entry | undefined {
     if (this.#entries.has(job.token)) return undefined;
     const entry: Entry = { job, abort: new AbortController(), state: "queued", outcome: RELEASE };
@@ -83,8 +88,8 @@ export class Ledger {
   }
 
   /**
-   * Handles the end of a lease. Returns whether the job was queued or running. Otherwise does nothing, because the
-   * broker also answers the outcome.
+   * Handles the broker's message that a lease has ended. Returns whether the job was queued or running. Has no effect
+   * on an ended job, because the broker also answers the outcome.
    */
   cancel(token: bigint, reason: CancelReason): boolean {
     const entry = this.#entries.get(token);
@@ -100,13 +105,16 @@ export class Ledger {
     for (const entry of this.#in("queued", "running")) entry.abort.abort(new CancelledError(entry.job.id, reason));
   }
 
-  /** Releases the jobs in a state. Later outcomes of their handlers are ignored. */
+  /** Releases the jobs that are in this state. Later outcomes of their handlers are ignored. */
   release(state: "queued" | "running"): void {
     for (const entry of this.#in(state)) this.end(entry, RELEASE);
     if (state === "running") for (const entry of this.#in("lost")) this.#entries.delete(entry.job.token);
   }
 
-  /** Returns the leases for a `Subscribe`, one per job. If a job was delivered twice, takes the delivery that runs. */
+  /**
+   * Returns the leases for a `Subscribe`, one per job. If a job was delivered twice, names the delivery that is queued
+   * or running.
+   */
   held(): pb.Lease[] {
     const jobs = new Map(this.#in("ended").map(({ job }) => [job.id, job.token]));
     for (const { job } of this.#in("queued", "running")) jobs.set(job.id, job.token);
@@ -114,9 +122,9 @@ export class Ledger {
   }
 
   /**
-   * Handles the resume of the session on a new stream, where the broker has kept these leases. Unconfirmed outcomes are
-   * always resent: if the broker has already stored one, it answers OK again. Returns the number of queued and running
-   * jobs whose lease is lost.
+   * Resumes the session on a new stream, where the broker has kept these leases. Unconfirmed outcomes are always
+   * resent: if the broker has already stored one, it answers OK again. Returns the number of queued and running jobs
+   * whose lease is lost.
    */
   resume(kept: pb.Lease[]): number {
     const tokens = new Set(kept.map((lease) => lease.token));
@@ -133,7 +141,7 @@ export class Ledger {
     return lost.filter(({ job }) => this.cancel(job.token, "lease_lost")).length;
   }
 
-  /** Takes the outcomes of the next message: as many as fit, at least one, and each job once. */
+  /** Takes the outcomes of the next `Settle` message: as many as fit, at least one, and each job once. */
   nextBatch(maxOutcomes: number, maxBytes: number): { outcomes: pb.Outcome[]; batch: Batch } {
     const batch: Batch = { left: 0, sentAt: performance.now() };
     const outcomes = new Map<bigint, pb.Outcome>();
@@ -164,14 +172,14 @@ export class Ledger {
     return this.unary.splice(0, last < 0 ? this.unary.length : last);
   }
 
-  /** Queues these outcomes for the stream instead, unless `SettleJobs` has settled them. */
+  /** Queues the outcomes of a `SettleJobs` call for the stream, unless the call has settled them. */
   moveToStream(entries: Entry[]): void {
     for (const entry of entries) if (entry.isUnary) this.#unsent.add(Object.assign(entry, { isUnary: false }));
   }
 
   /**
-   * Handles the broker's answer to an outcome. Returns the counter of the report to increment, `later` if the outcome
-   * must be sent again, `refused` if a nack replaces it, or undefined if the outcome is unknown.
+   * Handles the broker's answer to an outcome. Returns the name of the report's counter to increment, `later` if the
+   * outcome must be sent again, `refused` if a nack replaces it, or undefined if the outcome is unknown.
    */
   settled({ token, status, message }: pb.SettleResult) {
     const entry = this.#entries.get(token);
@@ -196,7 +204,7 @@ export class Ledger {
     return status === pb.SettleStatus.OK ? STORED[entry.outcome.case] : "lost";
   }
 
-  /** Fails the outcomes that are still unconfirmed when the worker ends. */
+  /** Tells middleware that the outcomes that are still unconfirmed have failed, because the worker ends. */
   giveUp(): void {
     const text = "the worker ended before the broker confirmed the outcome";
     for (const entry of this.#in("ended")) notify(entry, failed(text, "UNCONFIRMED", Code.Canceled));

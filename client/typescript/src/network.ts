@@ -19,9 +19,10 @@ export class Link {
     readonly url: URL,
     store: string,
   ) {
-    // HTTP/2 PINGs detect a dead connection. Without them that takes minutes.
+    // HTTP/2 PINGs detect a dead connection. Without PINGs, the detection takes minutes.
     const pings = { pingIntervalMs: settings.keepaliveMs, pingTimeoutMs: 20_000 };
-    // The default HTTP/2 window of 64 KiB stalls a stream of jobs at each round trip.
+    // The HTTP/2 flow-control window is enlarged, because the default of 64 KiB would stall a stream of jobs at each
+    // round trip.
     const options = { ...settings.tls, settings: { initialWindowSize: 8 << 20 } };
     this.#manager = new Http2SessionManager(url.origin, pings, options);
     this.transport = this.inStore(store);
@@ -77,7 +78,7 @@ class Shared {
   readonly checked = new Set<number>();
 }
 
-/** @internal The brokers of a client: connections for its calls, and others for its streams. */
+/** @internal The brokers of a client: connections for its calls, and separate ones for its streams. */
 export class Network {
   constructor(
     readonly settings: Settings,
@@ -87,7 +88,8 @@ export class Network {
 
   /** Returns a network with the same connections, for calls to one store. */
   inStore(name: string): Network {
-    // gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
+    // The header `howdah-store` permits only printable ASCII, like all text metadata of gRPC. The broker checks whether
+    // the store exists.
     if (!/^[\x20-\x7e]*$/.test(name)) throw invalid("store", `${JSON.stringify(name)} is not the name of a store`);
     return new Network(this.settings, name, this.common);
   }
@@ -122,7 +124,8 @@ export class Network {
         if (broker + 1 >= this.size || (error instanceof HowdahError && error.refused)) throw error;
       }
     }
-    // Also checks the other brokers. One that does not answer within 500 ms is checked before its first use.
+    // Also checks the databases of the other brokers. If a broker does not answer within 500 ms, its database is
+    // checked before the broker's first use.
     const checks = this.settings.addresses.map((_, broker) => this.shared(broker).then(() => {}, onlyInvalid));
     await Promise.race([Promise.all(checks), sleep(500, undefined, { ref: false })]);
   }
@@ -138,12 +141,12 @@ export class Network {
     return link.inStore(this.store);
   }
 
-  /** Opens a new connection for a producer, because an existing one may be dead without this being detected yet. */
+  /** Opens a new connection for a producer, because an existing one may be dead without the client having noticed. */
   dial(broker: number, signal?: AbortSignal): Promise<Link> {
     return this.#dialed(new Link(this.settings, this.url(broker), this.store), broker, signal);
   }
 
-  /** Opens a new connection for a worker's stream. A worker thread serves it. */
+  /** Opens a new connection for a worker's stream. A separate thread serves the connection. */
   dialThread(broker: number, signal?: AbortSignal): Promise<StreamLink> {
     return this.#dialed(new StreamLink(this.settings, this.url(broker), this.store), broker, signal);
   }

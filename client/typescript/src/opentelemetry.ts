@@ -91,7 +91,7 @@ class Send {
     const [type = ""] = this.#types.keys();
     this.#oneType = this.#types.size === 1 ? destination(type) : {};
     this.#isOne = jobs.length === 1;
-    // With the caller's request key, no trace context is added, because a repeated request must be identical.
+    // If the caller passes a request key, jobs get no trace context, because a repeated request must be identical.
     const without = new Set(hasKey ? [] : [...jobs.keys()].filter((index) => jobs[index]?.traceparent === ""));
     this.span = tracer.startSpan(this.#types.size === 1 ? `send ${type}` : "send", {
       kind: this.#isOne && without.size > 0 ? SpanKind.PRODUCER : SpanKind.CLIENT,
@@ -156,7 +156,8 @@ class Attempt {
     const attributes = { ...operation("process", "process"), ...this.#ofTheJob(), ...this.#where };
     const links = origin ? [linkTo(origin)] : [];
     const options = { kind: SpanKind.CONSUMER, attributes, links, startTime: this.#startTime };
-    // Sets the parent explicitly: otherwise the context that was active when the worker started would be the parent.
+    // Sets the parent of the span explicitly. Otherwise the context that was active when the worker started would be
+    // the parent.
     const parent = origin && !linked ? trace.setSpanContext(ROOT_CONTEXT, origin) : ROOT_CONTEXT;
     this.span = tracer.startSpan(`process ${job.taskType}`, options, parent);
     this.#isRecorded = this.span.isRecording();
@@ -168,7 +169,7 @@ class Attempt {
     "howdah.attempt": this.job.attempt,
   });
 
-  /** Wall-clock time derived from the start of the attempt, so that its spans are in order. */
+  /** Returns the wall-clock time, calculated from the start of the attempt so that the attempt's spans are in order. */
   #now = () => this.#startTime + performance.now() - this.#began;
 
   end({ processes }: Instruments, outcome: OutcomeMessage, error: unknown): void {
@@ -188,7 +189,8 @@ class Attempt {
     const now = this.#now();
     const options = {
       kind: SpanKind.CLIENT,
-      // If the worker released the job before the handler ended, the handler has no end time.
+      // If the worker released the job before the handler ended, there is no end time. The span then starts at the
+      // release.
       startTime: this.#endTime ?? now - durationMs,
       attributes: { ...attributes, ...this.#ofTheJob() },
     };

@@ -4,10 +4,10 @@ import { chain } from "./calls.js";
 import * as pb from "./gen/index.js";
 import { duration, toBytes } from "./job.js";
 
-/** @internal An outcome as in the protocol. */
+/** @internal An outcome as the protocol represents it. */
 export type OutcomeMessage = Exclude<pb.Outcome["outcome"], { case: undefined }>;
 
-/** A global symbol, because a program may load this package twice, as ES module and as CommonJS module. */
+/** The symbol is global, because a program may load this package twice, as ES module and as CommonJS module. */
 const OUTCOME = Symbol.for("howdah.outcome");
 
 /** Outcome that a handler may return instead of a result. See {@link nextStage}, {@link snooze} and {@link release}. */
@@ -64,7 +64,7 @@ export class RetryError extends Error {
 /** The reason why a handler should abandon its job. `stop`: the worker stops and its stop timeout has passed. */
 export type CancelReason = "cancelled" | "timeout" | "lease_lost" | "stop";
 
-/** The reason of the aborted signal of a job. */
+/** The error with which a job's signal is aborted. */
 export class CancelledError extends Error {
   override readonly name = "CancelledError";
 
@@ -79,7 +79,10 @@ export class CancelledError extends Error {
 /** @internal */
 export const RELEASE: OutcomeMessage = { case: "release", value: create(pb.ReleaseSchema) };
 
-/** @internal Returns the outcome of a failed attempt. The broker truncates errors to 16 KiB, and marks them. */
+/**
+ * @internal Returns the outcome of a failed attempt. The broker truncates the error text to 16 KiB and marks it as
+ * truncated.
+ */
 export function nack(
   error: string,
   more: { noRetry?: boolean; retryAfter?: ReturnType<typeof duration> } = {},
@@ -96,8 +99,8 @@ export function returned(value: unknown): OutcomeMessage {
 }
 
 /**
- * @internal Returns the outcome of a handler that has thrown this error. An abort error after the job's signal was
- * aborted is no failure: the job is released.
+ * @internal Returns the outcome of a handler that has thrown this error. If the job's signal was aborted and the error
+ * is an abort error, the attempt has not failed: the job is released.
  */
 export function thrown(error: unknown, signal: AbortSignal): OutcomeMessage {
   const isAbort = error === signal.reason || (error instanceof Error && error.name === "AbortError");

@@ -18,11 +18,14 @@ export interface ProducerOptions {
   maxBatchJobs?: number;
   /** Maximum bytes of a request with the jobs of more than one call. Default: 4 MiB. */
   maxBatchBytes?: number;
-  /** Bytes queued and in flight from which {@link Producer.ready} waits (backpressure). Default: 64 MiB. */
+  /** Number of bytes queued and in flight from which {@link Producer.ready} waits (backpressure). Default: 64 MiB. */
   maxQueuedBytes?: number;
 }
 
-/** Unanswered requests of a broken stream are resent on the next stream if they have at most this many bytes. */
+/**
+ * Limit in bytes for resending the unanswered requests of a broken stream on the next stream. Above it, they are resent
+ * by unary calls.
+ */
 const RESEND_LIMIT = 4 << 10;
 /** Time without an answer after which a stream counts as broken. Without Postgres, a broker answers within 15 s. */
 const ANSWER_MS = 16_000;
@@ -108,7 +111,7 @@ export class Producer {
     const { requestTimeoutMs } = this.network.settings;
     const submission: Submission = { jobs, bytes, isDone: false, resolve: () => {}, reject: () => {} };
     const answer = new Promise<pb.EnqueuedJob[]>((resolve, reject) => Object.assign(submission, { resolve, reject }));
-    // Keeps the first failure for flush(), because some callers do not await the answer.
+    // `flush` reports the first failure, because some callers do not await the answer of an enqueue.
     answer.catch((error: Error) => {
       this.#failure ??= error;
     });
@@ -133,7 +136,7 @@ export class Producer {
     this.#isRunning = true;
     this.#running = this.#run().finally(() => {
       this.#isRunning = false;
-      // Starts again if a job was submitted after the task's last check for work.
+      // A job may have been submitted after the task's last check for work. Then the task starts again.
       if (this.#open > 0) this.#start();
     });
   }
@@ -150,8 +153,8 @@ export class Producer {
         const unanswered = [...this.#sent.values()].reduce((sum, batch) => sum + bytesOf(batch), 0);
         this.#retries.unshift(...this.#sent.values());
         this.#sent.clear();
-        // The broker refuses either a request or the stream: single calls find out which. Or a proxy limits the bytes
-        // of the stream: a single call succeeds, or fails with HTTP 413.
+        // Either the broker refuses a request or the whole stream; single calls show which. Or a proxy limits the bytes
+        // of the stream; a single call then succeeds, or fails with HTTP 413.
         if (error.refused || unanswered > RESEND_LIMIT) await this.#callEach();
         else if (this.#open > 0) await sleep(this.#backoff.next());
       } finally {
@@ -204,7 +207,7 @@ export class Producer {
     }
   }
 
-  /** Takes the next request: one to repeat, or else as many queued calls as fit into one request, in order. */
+  /** Takes the next request: one to resend, or else as many queued submissions as fit into one request, in order. */
   #next(): Batch | undefined {
     while (this.#retries.length > 0 && performance.now() >= this.#pausedUntil) {
       const batch = this.#retries.shift();

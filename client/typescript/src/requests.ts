@@ -10,7 +10,10 @@ interface PendingRequest<T> {
   reject(error: HowdahError): void;
 }
 
-/** With more unanswered bytes when a stream breaks, requests are resent one at a time on the next stream. */
+/**
+ * Limit in bytes for resending unanswered requests together after a stream broke. Above it, they are resent one at a
+ * time.
+ */
 const RESEND_LIMIT = 64 << 10;
 
 const checkpointBytes = (message: object) =>
@@ -66,7 +69,10 @@ export class PendingRequests<T extends { id: bigint; token: bigint }> {
     return results.some((result) => result.status === pb.SettleStatus.UNAVAILABLE);
   }
 
-  /** Resends the requests that the broker could not store or, with `all` on a new stream, every unanswered request. */
+  /**
+   * Makes requests ready to be sent again: those that the broker could not store or, with `all` on a new stream, every
+   * unanswered request.
+   */
   resend(all = false): void {
     const bytes = this.#sent().reduce((sum, { message }) => sum + checkpointBytes(message), 0);
     this.#oneAtATime ||= all && bytes > RESEND_LIMIT;

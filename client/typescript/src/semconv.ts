@@ -1,4 +1,7 @@
-/** Attributes, contexts, failures and instruments of jobs, by OpenTelemetry's conventions for messaging. */
+/**
+ * Attributes, trace contexts, failures and instruments for the telemetry of jobs, by OpenTelemetry's conventions for
+ * messaging.
+ */
 import {
   type Attributes,
   type Counter,
@@ -33,7 +36,7 @@ export const messageId = (id: bigint | undefined): Attributes =>
 
 /** @internal */
 export const server = ({ url }: Broker): Attributes => ({
-  // The convention wants an IPv6 address without brackets.
+  // OpenTelemetry's conventions want an IPv6 address without brackets.
   "server.address": url.hostname.replace(/^\[(.*)\]$/, "$1"),
   "server.port": Number(url.port) || (url.protocol === "https:" ? 443 : 80),
 });
@@ -55,7 +58,7 @@ export function contextOf({ traceparent, tracestate }: Traced): SpanContext | un
   return isSpanContextValid(found) ? found : undefined;
 }
 
-/** @internal Adds the context of a span to a job. */
+/** @internal Stores the context of a span in a job, as `traceparent` and `tracestate`. */
 export function setContext(job: Traced, span: Span): void {
   const spanContext = span.spanContext();
   if (!isSpanContextValid(spanContext)) return;
@@ -64,9 +67,10 @@ export function setContext(job: Traced, span: Span): void {
   job.tracestate = spanContext.traceState?.serialize() ?? "";
 }
 
-/** @internal Returns the `error.type` of a failed call. */
+/** @internal Returns the value of the attribute `error.type` for an error. */
 export function kindOf(error: unknown): string {
-  // Checks properties instead of the class, because the ES module and the CommonJS module have different classes.
+  // Checks properties instead of the class, because an ES module and a CommonJS module of this package have different
+  // classes.
   const { reason, code, name } = error as Partial<HowdahError>;
   if (reason) return reason;
   if (name === "AbortError" || code === Code.Canceled) return "CANCELLED";
@@ -80,7 +84,7 @@ export function fail(span: Span, kind: string, text: string, error: unknown): vo
   span.recordException(error instanceof Error ? error : String(error));
   span.setAttribute("error.type", kind);
   const bytes = new TextEncoder().encode(text).subarray(0, LONGEST_STATUS);
-  // With `stream`, the decoder drops a last character of which only some bytes are left.
+  // With `stream`, the decoder omits a last character that is cut off in the middle of its bytes.
   const message = new TextDecoder().decode(bytes, { stream: true });
   span.setStatus({ code: SpanStatusCode.ERROR, message });
 }
@@ -95,7 +99,7 @@ export interface Instruments {
   consumed: Counter;
 }
 
-/** @internal Returns a getter of the instruments, which uses an SDK that the program sets up later. */
+/** @internal Returns a function that returns the instruments. It also finds an SDK that the program sets up later. */
 export function instruments(): () => Instruments {
   let made: Instruments | undefined;
   let by: unknown;

@@ -32,7 +32,10 @@ export interface SessionConfig {
   readonly livenessMs?: number | undefined;
 }
 
-/** How long handlers have to end after a stop told them to, and how long the broker then has to confirm releases. */
+/**
+ * Time that handlers have to end after a stop has told them to, and time that the broker then has to confirm the
+ * releases.
+ */
 const [HANDLER_MS, CONFIRM_MS] = [1_000, 5_000];
 
 /** @internal */
@@ -42,7 +45,7 @@ export class Session {
   readonly extensions = new PendingRequests<pb.Extension>();
   readonly reports = new PendingRequests<pb.ProgressReport>();
   readonly #unary: UnarySettler;
-  /** The broker of the current or the latest stream. */
+  /** The broker of the current stream, or of the last one if no stream is open. */
   readonly broker: { url: URL };
   isStopping = false;
   readonly #quit = new AbortController();
@@ -107,7 +110,7 @@ export class Session {
     return error;
   }
 
-  /** Serves one stream to its end. Returns the pause before the next one, in milliseconds. */
+  /** Serves one stream to its end. Returns the pause before the next stream opens, in milliseconds. */
   async #serve(broker: number): Promise<number> {
     const link = await this.network.dialThread(broker, this.#quit.signal);
     const stream = new Stream(this);
@@ -141,7 +144,10 @@ export class Session {
   #window = ({ name, limit }: Slot) =>
     create(pb.WindowSchema, { taskType: name, jobs: limit, bytes: BigInt(this.config.windowBytes) });
 
-  /** Handles the broker's `Welcome`: resumes the session's leases, and resends unanswered requests. */
+  /**
+   * Handles the broker's `Welcome`: resumes the session's leases, and resends unanswered extensions and progress
+   * reports.
+   */
   welcome({ sessionId, sessionGrace, broker, kept, lost }: pb.Welcome): void {
     clearTimeout(this.#lostTimer);
     if (sessionGrace) this.#graceMs = durationMs(sessionGrace);
@@ -182,7 +188,10 @@ export class Session {
     this.update();
   }
 
-  /** Handles the broker's answer to an outcome. Returns whether the answer is final. */
+  /**
+   * Handles the broker's answer to an outcome. Returns whether the answer is final, so that the outcome is not sent
+   * again.
+   */
   settled(result: pb.SettleResult): boolean {
     const answer = this.ledger.settled(result);
     const { id: job, message } = result;
@@ -195,12 +204,12 @@ export class Session {
     return true;
   }
 
-  /** Handles the end of a lease. */
+  /** Handles the broker's message that a lease has ended. */
   cancelled(token: bigint, reason: CancelReason): void {
     if (this.ledger.cancel(token, reason)) this.report[reason === "lease_lost" ? "lost" : "cancelled"]++;
   }
 
-  /** Starts a timer that resends the outcomes and requests that the broker could not store. */
+  /** Starts a timer after which the outcomes and requests that the broker could not store are resent. */
   resendLater(): void {
     const resend = () => {
       this.#resendTimer = undefined;
@@ -225,7 +234,10 @@ export class Session {
     return answer;
   }
 
-  /** Must be called after each change. Sends new messages, and ends the session when a stop is complete. */
+  /**
+   * Sends new messages, and ends the session when a stop is complete. Must be called after each change of the session's
+   * state.
+   */
   update(): void {
     this.#stream?.update();
     if (!this.#stream && this.isStopping && this.ledger.isEmpty) this.#quit.abort();
@@ -239,7 +251,10 @@ export class Session {
     this.update();
   }
 
-  /** Takes no more jobs. After the timeout, aborts the handlers' signals, and a second later releases their jobs. */
+  /**
+   * Stops the worker: it takes no more jobs. After the timeout, aborts the handlers' signals, and a second later
+   * releases their jobs.
+   */
   async stop(timeoutMs: number): Promise<void> {
     this.isStopping = true;
     this.ledger.release("queued");
@@ -254,11 +269,11 @@ export class Session {
       await wait(CONFIRM_MS);
       this.abort();
     } catch {
-      // The timeouts were aborted, because the session ended before them.
+      // The session has ended before the timeouts passed, which were therefore aborted.
     }
   }
 
-  /** Ends at once. The held jobs go to other workers after the session's grace time. */
+  /** Ends the session at once. Other workers get the held jobs after the session's grace time. */
   abort(): void {
     this.ledger.cancelAll("stop");
     this.#quit.abort();

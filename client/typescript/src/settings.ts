@@ -1,4 +1,4 @@
-/** Settings of a client from options and the environment, including certificates and tokens. */
+/** Settings of a client, from options and the environment. They include certificates and the token. */
 import { readFileSync } from "node:fs";
 import type { SecureClientSessionOptions } from "node:http2";
 import * as tls from "node:tls";
@@ -22,7 +22,7 @@ export interface TlsOptions {
   serverName?: string;
 }
 
-/** Settings of a client. A missing setting is read from its environment variable, or else has its default. */
+/** Settings of a client. A missing option is read from its environment variable, or else has its default. */
 export interface ClientOptions {
   /** Brokers of one database: `host:port`, `http://…` or `https://…`. Default: `HOWDAH_SERVER`, or `127.0.0.1:7432`. */
   servers?: string | readonly string[];
@@ -41,9 +41,9 @@ export interface ClientOptions {
   connectTimeoutMs?: number;
   /** Timeout of a call, including its retries. Default: 30 s. */
   requestTimeoutMs?: number;
-  /** The interval of HTTP/2 PINGs on a connection in use. Default: 30 s. */
+  /** Interval of HTTP/2 PINGs on a connection in use, in milliseconds. Default: 30 s. */
   keepaliveMs?: number;
-  /** The largest message sent or accepted. Default: 16 MiB. */
+  /** The largest message sent or accepted, in bytes. Default: 16 MiB. */
   maxMessageBytes?: number;
   /** Destination of logs. Default: warnings and errors go to the console. */
   logger?: Logger;
@@ -51,7 +51,7 @@ export interface ClientOptions {
 
 type Fixed = "connectTimeoutMs" | "requestTimeoutMs" | "keepaliveMs" | "maxMessageBytes" | "logger";
 
-/** @internal Complete settings, with defaults. */
+/** @internal All settings of a client, with defaults filled in. */
 export interface Settings extends Required<Pick<ClientOptions, Fixed>> {
   addresses: URL[];
   credential: Credential;
@@ -67,7 +67,7 @@ const DEFAULTS: Pick<Settings, Fixed> = {
   logger: { debug: quiet, info: quiet, warn: console.warn, error: console.error },
 };
 
-/** @internal Removes fields that are undefined, because they would replace defaults. */
+/** @internal Removes fields that are undefined, because they would replace the defaults when objects are merged. */
 export function defined<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> };
@@ -115,7 +115,7 @@ function certificates(options: TlsOptions): SecureClientSessionOptions {
   const { HOWDAH_TLS_CA, HOWDAH_TLS_CLIENT_CERT, HOWDAH_TLS_CLIENT_KEY } = process.env;
   const cert = options.cert ?? read(HOWDAH_TLS_CLIENT_CERT, "tls");
   const key = options.key ?? read(HOWDAH_TLS_CLIENT_KEY, "tls");
-  // Trusts the authorities built into Node and, from Node 22.15 on, the system's authorities.
+  // The client trusts the authorities built into Node and, from Node 22.15 on, the system's authorities.
   const system: typeof tls & { getCACertificates?: (kind: string) => string[] } = tls;
   const roots = system.getCACertificates?.("system").concat(tls.rootCertificates);
   const ca = options.ca ?? read(HOWDAH_TLS_CA, "tls") ?? roots;

@@ -14,7 +14,7 @@ export class Slot {
     private readonly finished: (entry: Entry, outcome: OutcomeMessage) => void,
   ) {}
 
-  /** Runs the job now, or when another handler has ended. */
+  /** Runs the handler of the job now or, if no slot is free, when another handler has ended. */
   take(entry: Entry): void {
     this.#queue.push(entry);
     this.#fill();

@@ -12,27 +12,28 @@ import type { StreamLink } from "./thread.js";
 type Message = pb.WorkRequest["message"];
 
 /**
- * With fewer than `EAGER_MESSAGES` unanswered `Settle` messages, outcomes are sent at once. With more, outcomes
- * accumulate until they number a quarter of the slots (1/`SLOT_FRACTION`). With `MAX_MESSAGES` unanswered messages,
- * nothing is sent until an answer comes. So messages grow under load, and few slots are idle because outcomes wait.
+ * Limits on `Settle` messages. With fewer than `EAGER_MESSAGES` unanswered ones, outcomes are sent at once. With more,
+ * outcomes accumulate until they number a quarter of the slots (1/`SLOT_FRACTION`). With `MAX_MESSAGES` unanswered
+ * messages, nothing is sent until an answer comes. So messages grow under load, and few slots are idle because outcomes
+ * wait.
  */
 const [EAGER_MESSAGES, MAX_MESSAGES, SLOT_FRACTION] = [4, 16, 4];
-/** Time that the broker may take to answer a `Settle`, to answer a drain request, and to end a closed stream. */
+/** Times that the broker may take: to answer a `Settle`, to answer a drain request, and to end a half-closed stream. */
 const [ANSWER_MS, DRAIN_MS, CLOSE_MS] = [60_000, 5_000, 2_000];
-/** Interval at which the event loop is checked, and the shortest block that is logged. */
+/** Interval of the checks whether a handler blocks the event loop, and the shortest blocking that is logged. */
 const [CHECK_INTERVAL_MS, MIN_BLOCK_MS] = [1_000, 2_000];
-/** Limits that apply if the broker sends none. */
+/** Limits on messages that apply if the broker's `Welcome` has none. */
 const LIMITS = create(pb.LimitsSchema, { maxMessageBytes: 4n << 20n, maxSettleOutcomes: 10_000 });
 
 const REASONS: Record<number, CancelReason> = { 1: "cancelled", 2: "timeout", 3: "lease_lost" };
 
 /** @internal */
 export class Stream {
-  /** The broker's limits. Outcomes may be sent when `Welcome` has set them. */
+  /** The broker's limits on messages. Until a `Welcome` has set them, no outcome may be sent. */
   limits: pb.Limits | undefined;
   /** Whether the stream has shown that the broker works, so that the backoff of reconnects starts again. */
   worked = false;
-  /** Time at which to open another stream, after the broker announced a shutdown. */
+  /** Time at which to open the next stream, set when the broker announces a shutdown. */
   reconnectAt: number | undefined;
   readonly #control: Message[] = [];
   readonly #abort = new AbortController();
@@ -72,7 +73,9 @@ export class Stream {
     this.#control.push(message);
   }
 
-  /** Must be called after each change. Sends new messages, and leaves the stream when it may end. */
+  /**
+   * Sends new messages, and leaves the stream when it may end. Must be called after each change of the session's state.
+   */
   update(): void {
     const { isStopping, ledger } = this.session;
     if (this.limits && !this.#isClosing) {
@@ -99,12 +102,13 @@ export class Stream {
     const wasBusy = blockedMs > CHECK_INTERVAL_MS;
     this.#checkedAt = now;
     if (blockedMs >= MIN_BLOCK_MS) this.session.logBlocked(blockedMs);
-    // After a blocked event loop, received messages may be unread, so this check would wrongly find silence.
+    // After a handler has blocked the event loop, received messages may be unread. The check would then wrongly find
+    // that the broker is silent.
     if (wasBusy || this.#isClosing) return;
     if (now - this.#receivedAt > 3 * this.#pingMs)
       this.#fail("the broker is silent: no message for three ping intervals");
     const [oldest] = this.#unanswered();
-    if (oldest && now - oldest.sentAt > ANSWER_MS) this.#fail("the broker does not answer a Settle");
+    if (oldest && now - oldest.sentAt > ANSWER_MS) this.#fail("the broker has not answered a Settle message in time");
   }
 
   #fail(message: string): void {
@@ -191,7 +195,10 @@ export class Stream {
     }
   }
 
-  /** Sets when to open the next stream, because the broker drains this one. Until then, outcomes are settled here. */
+  /**
+   * Sets when to open the next stream, because the broker drains this one. Until then, outcomes are settled on this
+   * stream.
+   */
   #reconnect({ reconnectAfter }: pb.Drain): void {
     const after = reconnectAfter ? durationMs(reconnectAfter) : 0;
     this.reconnectAt = performance.now() + after;

@@ -16,29 +16,32 @@ import { decoded, makeJob } from "./handler.js";
 import { asTask } from "./job.js";
 import { returned, thrown } from "./outcome.js";
 
-/** The outcome of a handler, and its last reports. */
+/** The outcome of a handler that {@link perform} has run, and its last reports. */
 export interface Performed {
   outcome: "ok" | "retry" | "fatal" | "snooze" | "release";
-  /** The result: parsed if it is JSON, otherwise bytes. */
+  /** The result of the handler: parsed if it is JSON, otherwise bytes. */
   result?: unknown;
   error?: string;
   /** The delay of a retry or a snooze, if the handler has set it. */
   delayMs?: number | undefined;
   nextStage?: string;
-  /** The last reported fraction. `text` and `checkpoint` likewise are the last reported ones. */
+  /** The last reported fraction. `text` and `checkpoint` also have the last reported values. */
   fraction?: number | undefined;
   text?: string | undefined;
   checkpoint?: Uint8Array | undefined;
 }
 
-/** Fields of the job besides its payload, and options of {@link perform}. */
+/** Fields of the job other than its payload, and options of {@link perform}. */
 export interface PerformOptions<P> extends Partial<Omit<proto.LeasedJob, "payload" | "$typeName" | "$unknown">> {
-  /** The task type, which encodes and decodes the payload. Default: JSON. */
+  /** The task type, which determines how the payload is encoded and decoded. Default: JSON. */
   task?: Task<P>;
   signal?: AbortSignal;
 }
 
-/** Runs a handler as a worker would, without a broker. The payload is encoded and decoded again first. */
+/**
+ * Runs a handler as a worker would, without a broker. The payload is first encoded and decoded, as a broker would
+ * deliver it.
+ */
 export async function perform<P>(handler: Handler<P>, payload: P, options: PerformOptions<P> = {}): Promise<Performed> {
   const { task, signal = new AbortController().signal, ...fields } = options;
   const { name, encode, decode } = asTask(task ?? "test");
@@ -95,7 +98,7 @@ function readable(bytes: Uint8Array): unknown {
   }
 }
 
-/** Records jobs instead of sending them to a broker. */
+/** A client for tests that records jobs instead of sending them to a broker. */
 export class RecordingClient implements Enqueuer {
   /** The enqueued jobs, in order. */
   readonly enqueued: proto.NewJob[] = [];
@@ -157,7 +160,7 @@ export async function startBroker(options: { bin?: string; args?: string[] } = {
 function ready({ stdout }: ChildProcess): Promise<string> {
   return new Promise((resolve) => {
     let text = "";
-    // Keeps reading, because a broker whose output nothing reads would block or end.
+    // The listener stays after the ready line, because a broker whose output is not read would block or end.
     stdout?.on("data", (data) => {
       text += data;
       const address = /^ready grpc=(\S+)/m.exec(text)?.[1];

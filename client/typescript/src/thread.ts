@@ -10,7 +10,10 @@ import { HowdahError } from "./calls.js";
 import * as pb from "./gen/index.js";
 import type { Settings } from "./settings.js";
 
-/** Source of the thread. It is a string, because bundlers would leave out a file and would rewrite a function. */
+/**
+ * Source code of the thread. It is a string, because bundlers would leave out a separate file and would rewrite a
+ * function.
+ */
 const SOURCE = `
 const { parentPort, workerData } = require("node:worker_threads");
 const http2 = require("node:http2");
@@ -98,10 +101,13 @@ type ThreadMessage =
   | { message: Uint8Array }
   | { end: { error: string } | { status: Record<string, string> } };
 
-/** @internal A connection with one `Work` stream. */
+/** @internal A connection with one `Work` stream, served by a thread. */
 export class StreamLink {
   readonly #worker: Worker;
-  /** Received messages. The list needs no limit: the windows bound the jobs, and unanswered requests the answers. */
+  /**
+   * Messages received from the broker. The list needs no limit: the windows bound the number of jobs, and the number of
+   * unanswered requests bounds the answers.
+   */
   readonly #received: pb.WorkResponse[] = [];
   readonly #connected: Promise<void>;
   #end: Error | "closed" | undefined;
@@ -119,7 +125,8 @@ export class StreamLink {
       ...(store !== "" && { "howdah-store": store }),
       "user-agent": "howdah-js",
     };
-    // The default HTTP/2 window of 64 KiB stalls a stream of jobs at each round trip.
+    // The HTTP/2 flow-control window is enlarged, because the default of 64 KiB would stall a stream of jobs at each
+    // round trip.
     const options = { ...tls, settings: { initialWindowSize: 8 << 20 } };
     const workerData = {
       ...{ origin: url.origin, options, headers, keepaliveMs, connectMs: connectTimeoutMs },
@@ -149,7 +156,7 @@ export class StreamLink {
     this.#connected.catch(() => {});
   }
 
-  /** Waits until the connection is open. */
+  /** Waits until the thread has opened the connection. */
   async ready(signal?: AbortSignal): Promise<void> {
     const stopped = new Promise<never>((_, reject) => {
       const stop = () => reject(new ConnectError("the worker stops", Code.Canceled));
@@ -182,7 +189,8 @@ export class StreamLink {
     for await (const { message } of outgoing) {
       this.#isSent = false;
       this.#worker.postMessage({ send: bytesOf(message) });
-      // Waits until the transport has taken the message, so that outcomes accumulate while it is slow.
+      // The loop waits until the transport has taken the message, so that outcomes accumulate while the transport is
+      // slow.
       while (!this.#isSent && !this.#end) await this.#changed();
       if (this.#end) return;
     }
@@ -200,7 +208,10 @@ export class StreamLink {
     });
   }
 
-  /** Records how the stream ended: with a status of the broker, or broken. Returns the error for it. */
+  /**
+   * Records how the stream ended: with a status from the broker, or without one because it broke. Returns the error for
+   * callers that wait for the connection.
+   */
   #ends(end: { error: string } | { status: Record<string, string> }): Error {
     const error =
       "error" in end

@@ -26,7 +26,10 @@ export class UnarySettler {
     private readonly quit: AbortSignal,
   ) {}
 
-  /** Starts calls, which continue until all of these outcomes are settled or the worker ends. */
+  /**
+   * Starts `SettleJobs` calls if outcomes are queued for them. The calls continue until all of these outcomes are
+   * settled or the worker ends.
+   */
   start(): void {
     if (this.#isRunning || this.session.ledger.unary.length === 0) return;
     this.#isRunning = true;
@@ -56,7 +59,7 @@ export class UnarySettler {
     }
   }
 
-  /** Handles a failed call. Returns false if the next call must wait for the backoff. */
+  /** Handles a failed `SettleJobs` call. Returns false if the next call must wait for the backoff to pass. */
   #failed(sent: Entry[], error: HowdahError): boolean {
     const { ledger, network } = this.session;
     const { logger } = network.settings;
@@ -71,8 +74,10 @@ export class UnarySettler {
       ledger.unary.unshift(...sent);
       return !error.retryable;
     } else {
-      // A broker that refuses `SettleJobs` may still accept the outcomes on a stream.
-      logger.warn("howdah: outcomes were refused; sending them on the stream", { error: error.message });
+      // The broker refused `SettleJobs`, but it may still accept the outcomes on a stream.
+      logger.warn("howdah: a call with outcomes was refused; sending the outcomes on the stream", {
+        error: error.message,
+      });
     }
     ledger.moveToStream(sent);
     return true;

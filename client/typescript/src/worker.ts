@@ -9,11 +9,17 @@ import { Slot } from "./slot.js";
 
 /** Settings of a worker. */
 export interface WorkerOptions {
-  /** Maximum number of concurrent handlers of each task type. It is also the window. Default: 16. */
+  /**
+   * Maximum number of concurrent handlers of each task type. It is also the window: the jobs that the worker holds at
+   * once. Default: 16.
+   */
   concurrency?: number;
   /** Maximum payload and header bytes of each task type in the window. A larger job is never sent. Default: 64 MiB. */
   windowBytes?: number;
-  /** The largest message accepted; larger jobs go to other workers. Default: the client's limit. */
+  /**
+   * The largest message that the worker accepts, in bytes; larger jobs go to other workers. Default: the client's
+   * limit.
+   */
   maxMessageBytes?: number;
   /** Labels for operators, such as host or version. */
   labels?: Record<string, string>;
@@ -99,12 +105,13 @@ export class Worker {
       signal?.removeEventListener("abort", stop);
       for (const name of stopOn) process.off(name, stop);
     });
-    // A program need not await the end, so a rejection must not count as unhandled. The error is logged.
+    // A rejection of the returned promise must not count as unhandled, because a program need not await the promise.
+    // The error is logged.
     this.#running.catch(() => {});
     return this.#running;
   }
 
-  /** Waits for the first stream, and returns the broker's name. Fails if a broker refuses the worker. */
+  /** Waits until the first stream is open, and returns the broker's name. Fails if a broker refuses the worker. */
   async connected(): Promise<string> {
     const ended = this.run().then(() => "");
     return Promise.race([this.#connected, ended]);
@@ -116,7 +123,9 @@ export class Worker {
     return this.#running ?? this.report;
   }
 
-  /** Ends at once. The held jobs go to other workers after the session's grace time, and the attempts count. */
+  /**
+   * Ends the worker at once. Other workers get the held jobs after the session's grace time, and the attempts count.
+   */
   abort = (): void => this.#session.abort();
 
   /** Changes the concurrency of a task type, and its window. 0 pauses the type in this worker. */
@@ -130,7 +139,7 @@ export class Worker {
     const { job: message, abort } = entry;
     const { broker } = this.#session;
     const pending: Promise<void>[] = [];
-    // The outcome is sent after these answers, even if the handler does not await them.
+    // The outcome waits for the answers to the handler's requests, even if the handler does not await them.
     const tracked = (answer: Promise<void>) => {
       pending.push(answer.catch(() => {}));
       return answer;

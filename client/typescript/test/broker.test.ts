@@ -20,7 +20,7 @@ after(async () => {
   await broker.stop();
 });
 
-/** A promise `done`, which resolves after a number of calls of `hit`. */
+/** Resolves the promise `done` after a number of calls of `hit`. */
 class Latch {
   readonly done: Promise<void>;
   #resolve = () => {};
@@ -102,7 +102,7 @@ test("a checkpoint and an extension reach the broker", async () => {
   const worker = client.worker().handle(type, async (_, job) => {
     seen.push(job.checkpointJson());
     await job.extend(60_000);
-    // The handler does not await these reports, but they are sent before the outcome.
+    // The handler does not await these progress reports, but the worker sends them before the outcome.
     void job.saveCheckpoint({ row: 500 });
     void job.progress(0.5, "half");
     if (job.attempt === 1) throw new Error("disk full");

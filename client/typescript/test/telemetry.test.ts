@@ -39,7 +39,7 @@ const newType = () => `telemetry.${++types}`;
 
 before(async () => {
   broker = await startBroker();
-  // Sets up the SDK after creating the client, as a program may do.
+  // The test sets up OpenTelemetry's SDK after creating the client, as a program may do.
   client = (await Client.connect({ servers: broker.server, logger: quiet })).use(telemetry());
   new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }).register();
   metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }));
@@ -307,7 +307,8 @@ test("an outcome that is refused is one nack", async () => {
 test("an outcome without effect is an error", async () => {
   const type = newType();
   const cancelled = await startWorker(client, type, (_, job) => {
-    // execFileSync blocks the event loop, so the worker does not yet know that the broker has cancelled the job.
+    // execFileSync blocks the event loop. So when the handler returns, the worker does not yet know that the broker has
+    // cancelled the job.
     execFileSync(process.env.HOWDAH_BIN ?? "howdah", ["cancel", "--server", broker.server, String(job.id)]);
   });
   await cancelled((await client.enqueue(type)).id);

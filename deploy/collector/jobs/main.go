@@ -1,4 +1,4 @@
-// A producer and its worker, which export spans to a collector: an order fails once, then succeeds. Prints the traceparent.
+// A producer and its worker, which export spans to a collector: the only job fails once, then succeeds. Prints the traceparent.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// The collector's address and its authority are in OTEL_EXPORTER_OTLP_ENDPOINT and _CERTIFICATE, the broker's in HOWDAH_SERVER.
+	// The collector's address and CA are in OTEL_EXPORTER_OTLP_ENDPOINT and _CERTIFICATE, the broker's in HOWDAH_SERVER.
 	exporter, err := otlptracegrpc.New(ctx)
 	if err != nil {
 		return err

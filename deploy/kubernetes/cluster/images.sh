@@ -2,7 +2,8 @@
 # Images of the pods, and the Postgres of their brokers: a part of deploy/kubernetes/test.sh.
 # shellcheck disable=SC2154  # set by test.sh
 
-# Builds the manifests' images, and the pause image that holds a pod's namespaces, in $work/images.tar, from Debian packages.
+# Builds the images that the manifests name, and the pause image that holds a pod's namespaces, in $work/images.tar, from Debian
+# packages.
 make_images() {
     local tool
     hold_namespace || fail "there can be no containers here: $(cat "$work/held")"

@@ -3,7 +3,7 @@
 # `fail`, `within` and the variables. Its files are below $work; its programs are cached in $built.
 # shellcheck disable=SC2154  # set by test.sh
 
-# The address of the node, and the pod network, which is a bridge. There is no other network.
+# Address of the node, and the pod network, which is a bridge. The test has no other network.
 readonly node=10.244.0.1 pods=10.244.0.0/24
 
 build_cluster() {
@@ -15,13 +15,13 @@ build_cluster() {
         (cd "$module" && go build -mod=readonly -ldflags '-s -w' -o "$built/" "$part")
     done
     (cd "$module/coredns" && go build -mod=readonly -ldflags '-s -w' -o "$built/" .)
-    # KEDA's definition of a ScaledObject.
+    # Copies KEDA's definition of the resource ScaledObject.
     source=$(cd "$module" && go mod download -json "github.com/kedacore/keda/v2@v$keda" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
     cp --no-preserve=mode "$source/config/crd/bases/keda.sh_scaledobjects.yaml" "$built/"
     cat "$module/go.sum" "$module/coredns/go.sum" >"$built/made"
 }
 
-# begins NAME COMMAND...: starts a program in the background, with its log.
+# begins NAME COMMAND...: starts a program in the background, and writes its output to logs/NAME.
 begins() {
     "${@:2}" >"$work/logs/$1" 2>&1 &
 }
@@ -78,7 +78,7 @@ state = "$work/containerd/state"
 address = "$work/containerd/socket"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "howdah.test/pause:1"
-# Lowering the OOM score is not permitted to every root user.
+# Not every root user may lower the OOM score.
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
@@ -109,7 +109,7 @@ resolvConf: $work/resolv.conf
 podLogsDir: $work/pods
 volumePluginDir: $work/plugins
 containerRuntimeEndpoint: unix://$work/containerd/socket
-# Propagates changed Secrets within seconds.
+# Lets the kubelet propagate changed Secrets within seconds.
 syncFrequency: 5s
 evictionHard: { memory.available: 1Mi }
 YAML

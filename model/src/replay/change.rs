@@ -1,4 +1,4 @@
-//! Recorded row changes, and the SQL that records them in a test database.
+//! Row changes recorded in a test database, and the SQL that records them.
 
 use crate::tables::{Job, Number, Token};
 
@@ -17,7 +17,7 @@ pub enum Table {
     Dead,
     /// Finished jobs.
     History,
-    /// Registered brokers. In a change of this table, `by` is the process that registered.
+    /// Registered brokers. For a registration, the field `by` of the change names the broker process.
     Broker,
 }
 
@@ -37,7 +37,7 @@ impl Table {
     }
 }
 
-/// Whether a row was inserted or deleted. An update is a deletion and an insertion.
+/// Whether a row was inserted or deleted. An update counts as a deletion and an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// The row was inserted, or is the new row of an update.
@@ -49,17 +49,16 @@ pub enum Operation {
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Sequence number. The changes of one job are in order.
+    /// Sequence number of the change. The changes of one job are in the order in which they happened.
     pub seq: i64,
-    /// Id of the transaction.
     pub transaction: i64,
-    /// Table of the row.
+    /// Table of the changed row.
     pub table: Table,
     /// Inserted or deleted.
     pub operation: Operation,
     /// Job id, or the broker's number for a broker row.
     pub job: Job,
-    /// Token of the lease.
+    /// Token of the lease; `None` if the job is not leased.
     pub token: Option<Token>,
     /// Number of the broker that holds the lease.
     pub number: Option<Number>,
@@ -69,8 +68,8 @@ pub struct Change {
     pub attempt: i16,
     /// Attempts allowed.
     pub max_attempts: i16,
-    /// Whether the broker of the lease was live (not expired). `None` if the lease has no broker, or the broker no longer has a
-    /// row.
+    /// Whether the broker of the lease was live (its row had not expired). `None` if the lease has no broker, or the broker no
+    /// longer has a row.
     pub is_live: Option<bool>,
     /// Whether the deadline of the lease had passed. `None` without a deadline.
     pub is_late: Option<bool>,
@@ -81,7 +80,7 @@ pub struct Change {
 /// SQL that creates the recording table and triggers in a database with Howdah's schema. The table lies outside that schema.
 pub const LOG: &str = include_str!("log.sql");
 
-/// Query that reads the record. Its columns are the fields of [`Change`], in order.
+/// Query that reads the recorded changes. Its columns are the fields of [`Change`], in order.
 pub const READ: &str =
     "SELECT seq, transaction, table_name, is_insert, job, token, number, last_token, attempt, max_attempts,
                                is_live, is_late, by FROM trace.change ORDER BY seq";

@@ -1,5 +1,5 @@
--- Records every change of the job tables and of howdah.broker. For tests only: it doubles the cost of each
--- statement.
+-- Records every change of the job tables and of howdah.broker. For tests only, because the triggers double the cost
+-- of each statement.
 CREATE SCHEMA trace;
 CREATE TABLE trace.change (
     seq           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -17,8 +17,8 @@ CREATE TABLE trace.change (
     by            text NOT NULL
 );
 
--- now() is the start of the changing transaction. So is_live has the value that the recorded statement itself
--- compared, although this trigger runs later.
+-- now() is the start time of the transaction that changed the row, the time with which the recorded statement
+-- compared expires. So is_live is right although this trigger runs later.
 CREATE FUNCTION trace.record() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old_row jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'payload' END;

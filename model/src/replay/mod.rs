@@ -1,5 +1,5 @@
-//! Replays the record of a real run: every table change must be a step that the protocol allows in the previous state. The replay
-//! uses the model's statements (`tables`), so recorded runs are held to the rules that the checker explored.
+//! Replays the row changes of a real run. Each change must be a step that the protocol allows in the previous state. The replay
+//! uses the model's statements (`tables`), so recorded runs must follow the rules that the checker explored.
 
 mod change;
 mod transaction;
@@ -20,14 +20,14 @@ use crate::{
     tables::{Ending, Job, JobState, Number, Outcome, Row, Tables, Token},
 };
 
-/// A recorded step that the protocol does not allow.
+/// A recorded change that the protocol does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Sequence number of the change.
+    /// Sequence number of the change that is not allowed.
     pub seq: i64,
     /// Job id.
     pub job: Job,
-    /// The rule that was broken.
+    /// Describes the rule that the change breaks.
     pub problem: String,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Numbers of steps in a replayed record, by kind.
+/// Numbers of replayed steps, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Leases created.
@@ -46,13 +46,13 @@ pub struct Replayed {
     pub adoptions: usize,
     /// Outcomes sent by workers.
     pub outcomes: usize,
-    /// Leases that brokers ended: released, failed, timed out or cancelled.
+    /// Leases that brokers ended because a job was released, failed, timed out, expired or cancelled.
     pub ended: usize,
     /// Leases rescued from expired brokers.
     pub rescues: usize,
 }
 
-/// Replays a record, which must be sorted by `seq` and start with empty tables.
+/// Replays recorded changes, which must be sorted by `seq` and start with empty tables.
 pub fn replay(changes: &[Change]) -> Result<Replayed, Violation> {
     let mut replay = Replay::default();
     for step in transaction::moves(changes)? {
@@ -61,15 +61,15 @@ pub fn replay(changes: &[Change]) -> Result<Replayed, Violation> {
     Ok(replay.seen)
 }
 
-/// State between two steps.
+/// State of the replay between two steps.
 #[derive(Default)]
 struct Replay {
     /// Current row of each unfinished job.
     jobs: HashMap<Job, Row>,
     tokens: HashSet<Token>,
-    /// For each lease, by its token: whether the broker was live when it got the lease. `None` if unknown.
+    /// Maps each token to whether the broker was live when it got the lease. `None` if unknown.
     protected: HashMap<Token, Option<bool>>,
-    /// Broker processes by the number under which they registered.
+    /// Names of broker processes, by the number under which they registered.
     processes: BTreeMap<Number, String>,
     seen: Replayed,
 }
@@ -89,7 +89,7 @@ impl Replay {
         }
     }
 
-    /// A job is leased: from `ready`, or directly on enqueue.
+    /// Replays a claim: a ready or new job is leased.
     fn claim(&mut self, from: Option<&Change>, to: &Change) -> Result<(), String> {
         let (job, token) = (to.job, to.token.unwrap_or_default());
         if from.is_some_and(|from| was_lost(token, from)) {
@@ -121,7 +121,7 @@ impl Replay {
         self.expect_row(&tables, to)
     }
 
-    /// The lease of a lost worker is restored, because the worker's outcome arrived late.
+    /// Replays a regain: the lease of a lost worker is restored, because the worker's outcome arrived late.
     fn regain(&mut self, from: &Change, to: &Change) -> Result<(), String> {
         let token = to.token.unwrap_or_default();
         let before = Row { lost: Some(token), ..self.known(from)? };
@@ -133,7 +133,7 @@ impl Replay {
         self.expect_row(&tables, to)
     }
 
-    /// The lease moves to another broker.
+    /// Replays an adoption: a lease moves to another broker.
     fn adopt(&mut self, from: &Change, to: &Change) -> Result<(), String> {
         let before = self.known(from)?;
         let (token, Some(number)) = (to.token.unwrap_or_default(), to.number) else {
@@ -152,7 +152,7 @@ impl Replay {
         self.expect_row(&tables, to)
     }
 
-    /// A lease ends; the job leaves `leased`.
+    /// Replays the end of a lease: the job leaves the table `leased`.
     fn end(&mut self, from: &Change, to: Option<&Change>) -> Result<(), String> {
         let before = self.known(from)?;
         let (job, token) = (from.job, from.token.unwrap_or_default());
@@ -166,14 +166,14 @@ impl Replay {
             return self.expect_after_end(&tables, to);
         }
         let Some(to) = to else {
-            // The job is in no table: its task type keeps no history, so it was acked.
+            // The job is in no table, so it was acked and its task type keeps no history.
             self.jobs.remove(&job);
             self.seen.outcomes += 1;
             return Ok(());
         };
         let ending = match to.attempt.cmp(&before.attempt) {
             _ if to.table == Table::History => {
-                // Cancelled by an operator, or expired before its attempt began.
+                // An operator cancelled the job, or the job expired before its attempt began.
                 self.jobs.remove(&job);
                 self.seen.ended += 1;
                 return Ok(());
@@ -200,7 +200,7 @@ impl Replay {
         self.expect_after_end(&tables, Some(to))
     }
 
-    /// Fails if another broker process ended a lease whose own broker was live.
+    /// Fails if a broker process ended a lease of another broker that was live.
     fn check_owner(&self, ending: Ending, from: &Change) -> Result<(), String> {
         let owner = from.number.and_then(|number| self.processes.get(&number));
         let known = self.processes.values().any(|process| *process == from.by);
@@ -211,7 +211,8 @@ impl Replay {
         Ok(())
     }
 
-    /// A job moves between tables other than `leased`, or enters or leaves them.
+    /// Replays a change that does not involve the table `leased`: a job moves between other tables, enters or leaves
+    /// them.
     fn between_tables(&mut self, from: Option<&Change>, to: Option<&Change>) -> Result<(), String> {
         if let Some(from) = from {
             if from.table == Table::History {
@@ -219,7 +220,8 @@ impl Replay {
             }
             self.known(from)?;
             self.jobs.remove(&from.job);
-            // An outcome that came after its lease was lost: one transaction regained the lease and settled the job.
+            // Count an outcome that came after its lease was lost: one transaction restored the lease and settled the
+            // job.
             let token = to.and_then(|to| to.last_token).filter(|_| to.is_some_and(|to| to.table == Table::History));
             self.seen.outcomes += usize::from(token.is_some_and(|token| was_lost(token, from)));
         } else if let Some(to) = to
@@ -243,19 +245,18 @@ impl Replay {
         }
     }
 
-    /// Model tables that contain only this job.
+    /// Returns model tables that contain only this job.
     fn tables(&self, row: Row, change: &Change) -> Tables {
         let mut tables = Tables::default();
         tables.put(row);
-        // `None` means that the lease has no broker, or that the broker's row is deleted. A broker without a row counts as
-        // live.
+        // A lease without a broker, or whose broker has no row, has `is_live` `None`. A broker without a row counts as live.
         if change.is_live != Some(false) {
             change.number.into_iter().for_each(|number| tables.register(number));
         }
         tables
     }
 
-    /// Fails unless the step leads to exactly the row that the model predicts.
+    /// Fails unless the recorded row equals the row that the model predicts.
     fn expect_row(&mut self, tables: &Tables, to: &Change) -> Result<(), String> {
         let found = row(to);
         let allowed = tables.rows().first().copied().unwrap_or(found);
@@ -292,7 +293,7 @@ impl Replay {
     }
 }
 
-/// The worker's outcome that settled the job with this token; `None` if a broker ended the lease.
+/// Returns the worker's outcome that settled the job with this token; `None` if a broker ended the lease.
 fn outcome_of(token: Token, to: &Change) -> Option<Outcome> {
     let last = to.last_token?;
     if to.table == Table::History {
@@ -301,12 +302,13 @@ fn outcome_of(token: Token, to: &Change) -> Option<Outcome> {
     Outcome::ALL.get(usize::try_from(last ^ token).ok()?).copied()
 }
 
-/// Whether this lease is the last one that the job lost, and the job is not leased again.
+/// Whether the job is not leased again since it lost the lease with this token.
 fn was_lost(token: Token, of: &Change) -> bool {
     of.table != Table::Leased && of.last_token == Some(token ^ LOST)
 }
 
-/// Code in `last_token` of a lease whose worker was lost: `last_token` is the token XOR this number (`schema/tables/jobs.sql`).
+/// Number that marks the lease of a lost worker: its column `last_token` is the token XOR this number
+/// (`schema/tables/jobs.sql`).
 const LOST: Token = 6;
 
 fn row(change: &Change) -> Row {

@@ -1,8 +1,8 @@
-//! Valid records pass the replay. For each rule, a record that breaks it fails.
+//! Tests that valid records pass the replay, and that for each rule a record that breaks it fails.
 
 use super::*;
 
-/// A record under construction.
+/// Builds a record of row changes.
 #[derive(Default)]
 struct Record {
     changes: Vec<Change>,

@@ -8,7 +8,7 @@ use crate::tables::Job;
 /// Effect of a transaction on one job.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
-    /// Sequence number of the first change.
+    /// Sequence number of the transaction's first change of the job.
     pub(super) seq: i64,
     pub(super) job: Job,
     /// Row before the transaction; `None` for a new job.
@@ -20,7 +20,8 @@ pub(super) struct Move {
 /// Moves in order.
 pub(super) type Moves = Vec<Move>;
 
-/// Merges changes into moves. Fails if a job is in two tables before or after a transaction.
+/// Merges the changes of each transaction into one move per job. Fails if a job is in two tables before or after a
+/// transaction.
 pub(super) fn moves(changes: &[Change]) -> Result<Moves, Violation> {
     let mut by_job: HashMap<(i64, bool, Job), Vec<&Change>> = HashMap::new();
     let mut order = Vec::new();
@@ -41,7 +42,7 @@ pub(super) fn moves(changes: &[Change]) -> Result<Moves, Violation> {
 
 fn merge(job: Job, changes: &[&Change]) -> Result<Move, Violation> {
     let seq = changes[0].seq;
-    // Skip rows that the transaction inserted and deleted again, because no other transaction can see them.
+    // Skip rows that the same transaction inserted and deleted, because no other transaction can see them.
     let mut inside: Vec<&Change> = Vec::new();
     let mut outside: Vec<&Change> = Vec::new();
     // The triggers of one statement fire in arbitrary order, so process inserts first.

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Protocol {
-    /// The broker reads an answer.
+    /// The broker reads the answer to a statement.
     pub(crate) fn answer(&self, state: &mut State, i: usize) {
         let statement = state.statements.remove(i);
         let b = statement.broker;
@@ -34,7 +34,7 @@ impl Protocol {
         }
     }
 
-    /// The broker answers an outcome to the worker; `None` is UNAVAILABLE.
+    /// The broker answers a worker's outcome. `None` stands for UNAVAILABLE.
     pub(crate) fn settled(
         &self,
         state: &mut State,
@@ -77,7 +77,7 @@ impl Protocol {
         }
     }
 
-    /// Removes an ended lease from all sessions, and tells the workers.
+    /// Removes an ended lease from all sessions of the broker, and cancels its job at the workers.
     fn cancel(&self, state: &mut State, b: usize, claim: Claim) {
         for session in &mut state.brokers[b].sessions {
             session.held.retain(|held| held.claim != claim || held.settling);
@@ -97,7 +97,7 @@ impl Protocol {
         state.brokers[b].sessions.sort();
     }
 
-    /// Applies the result of a comparison to sessions that have not changed since.
+    /// Applies the result of a comparison with the tables. Skips sessions that have changed since the comparison.
     fn apply_comparison(&self, state: &mut State, b: usize, found: &[(Verdict, Claim, Option<u8>)]) {
         if state.brokers[b].readopting {
             return;
@@ -115,8 +115,8 @@ impl Protocol {
                 Verdict::Moved => moved.push((claim, begun)),
             }
         }
-        // A moved lease means that the worker reconnected to another broker, so its session ends here. Leases of the session
-        // that the worker did not list at the other broker were never delivered.
+        // A moved lease means that the worker reconnected to another broker, so its session at this broker ends. Leases of the
+        // session that the worker did not list at the other broker were never delivered.
         let is_gone =
             |s: &crate::state::Session| !s.ended && moved.iter().any(|(claim, _)| s.unsettled().contains(claim));
         while let Some(s) = state.brokers[b].sessions.iter().position(is_gone) {

@@ -1,4 +1,4 @@
-//! Steps of brokers: claims, broken sessions, process ends and starts.
+//! Steps of brokers: claims, broken sessions, starts and ends of processes.
 
 use crate::{
     Protocol,
@@ -9,18 +9,18 @@ use crate::{
 impl Protocol {
     /// Whether a session can take another job.
     pub(crate) fn has_room(&self, session: &Session) -> bool {
-        // A lease stops counting towards the window as soon as the worker's outcome arrives.
+        // A lease counts towards the window only until the worker's outcome arrives.
         session.stream.is_some() && session.begun == session.stream && session.unsettled().len() < self.size.window
     }
 
-    /// A broker sends a claim.
+    /// A broker sends a statement that claims a job.
     pub(crate) fn claim(&self, state: &mut State, b: usize) {
         state.left.claims -= 1;
         let number = state.brokers[b].number;
         state.send(b, Kind::Claim { number });
     }
 
-    /// Assigns a claimed job to the session with the fewest jobs, or releases it.
+    /// Assigns a claimed job to the session with the fewest jobs, or releases the job if no session has room.
     pub(crate) fn assign(&self, state: &mut State, b: usize, claim: Claim) {
         let broker = &state.brokers[b];
         let free = broker.sessions.iter().enumerate().filter(|(_, s)| !s.ended && self.has_room(s));
@@ -50,7 +50,7 @@ impl Protocol {
         }
     }
 
-    /// The grace time ended without a reconnect, so the leases fail and their attempts count.
+    /// The grace time of a session ends without a reconnect, so its leases fail and their attempts count.
     pub(crate) fn grace_over(&self, state: &mut State, b: usize, s: usize) {
         let mut session = state.brokers[b].sessions.remove(s);
         let lost = session.unsettled();
@@ -64,13 +64,13 @@ impl Protocol {
         }
     }
 
-    /// The grace time of a lease with an unanswered adoption ended.
+    /// The grace time of a lease whose adoption got no answer ends.
     pub(crate) fn unsure(&self, state: &mut State, b: usize, claim: Claim) {
         state.brokers[b].unsure.retain(|other| *other != claim);
         self.fail(state, b, claim);
     }
 
-    /// Fails a lease that no worker reconnected with, as far as this broker knows. Does nothing if a session holds the lease,
+    /// Fails a lease whose worker, as far as this broker knows, has not reconnected. Does nothing if a session holds the lease,
     /// or if its adoption is in flight: then the stream that requested the adoption decides about the lease.
     pub(crate) fn fail(&self, state: &mut State, b: usize, claim: Claim) {
         let mut sessions = state.brokers[b].sessions.iter().filter(|s| !s.ended);
@@ -87,7 +87,7 @@ impl Protocol {
         state.statements.retain(|s| s.broker != b || s.phase == Phase::Sent && !matches!(s.kind, Kind::Compare));
         state.statements.iter_mut().filter(|s| s.broker == b).for_each(|s| s.lost = true);
         state.statements.sort();
-        // The streams of the broker's workers end too. Jobs in flight on them may still arrive.
+        // Streams to the ended broker end too, but jobs in flight on them may still arrive.
     }
 
     /// A broker process starts under a new number.
@@ -121,7 +121,8 @@ impl Protocol {
         wanted.sort_unstable();
         wanted.dedup();
         broker.readopting = !wanted.is_empty();
-        // An earlier readoption, whose answer was lost, may have committed. So leases may be under the current number too.
+        // An earlier statement that moved the leases may have committed although its answer was lost. So leases may be under
+        // the current number too.
         let (number, owners) = (broker.number, [&broker.former[..], &[broker.number]].concat());
         if !wanted.is_empty() {
             state.send(b, Kind::Readopt { number, owners, wanted });
@@ -129,7 +130,7 @@ impl Protocol {
     }
 }
 
-/// Whether a stream of this broker awaits the adoption of a lease.
+/// Whether a stream of this broker waits until the broker has adopted the lease.
 fn adopts(state: &State, b: usize, claim: Claim) -> bool {
     let life = state.brokers[b].life;
     let mut awaited = state.statements.iter().filter(|s| s.broker == b && s.life == life && !s.lost);

@@ -1,4 +1,5 @@
-//! Timed steps: rows expire, leases are rescued or time out, and brokers compare their memory with the tables.
+//! Steps that time causes: rows expire, leases are rescued or time out, and brokers compare their memory with the
+//! tables.
 
 use crate::{
     Protocol,
@@ -36,12 +37,12 @@ impl Protocol {
         if let Some(token) = token
             && state.tables.end(job, token, None, Ending::TimedOut, self.checks).is_some()
         {
-            // Like `settle_nack` with a deadline: this ending is not the worker's outcome.
+            // Record a timeout like `settle_nack` with a deadline does: it is not the worker's outcome.
             state.lease_history_mut(token).ended = Some(Ending::TimedOut);
         }
     }
 
-    /// The result that a comparison of the broker's sessions with the tables would have now.
+    /// Compares the broker's sessions with the tables, and returns the leases that have moved or ended.
     pub(crate) fn compared(&self, state: &State, b: usize) -> Vec<(Verdict, Claim, Option<u8>)> {
         let broker = &state.brokers[b];
         let mut found = Vec::new();
@@ -58,7 +59,7 @@ impl Protocol {
         found
     }
 
-    /// Runs the comparison. The broker handles its result in a later step.
+    /// Compares the broker's sessions with the tables. The broker handles the result in a later step.
     pub(crate) fn compare(&self, state: &mut State, b: usize) {
         let found = self.compared(state, b);
         let life = state.brokers[b].life;

@@ -1,4 +1,4 @@
-//! Effects of each step on the state.
+//! Effects of each step on the model's state.
 
 mod answer;
 mod broker;

@@ -1,4 +1,4 @@
-//! Steps of statements: commits, and answers read or lost.
+//! Steps of SQL statements: commits, and answers read or lost.
 
 use crate::{
     Protocol,
@@ -29,8 +29,8 @@ impl Protocol {
                 let ended = state.tables.end(claim.job, claim.token, Some(owners), *ending, self.checks);
                 if let Some(Ended { token, .. }) = ended {
                     let history = state.lease_history_mut(token);
-                    // Ending is wrong if another lease of the job was ended, or if a worker reconnected with the lease after
-                    // the decision.
+                    // The statement must not end another lease of the job, nor a lease that a reconnected worker brought back
+                    // after the decision.
                     history.wronged = token != claim.token || history.adoptions != *adoptions;
                     history.ended = Some(*ending);
                 }
@@ -68,13 +68,13 @@ impl Protocol {
         for claim in &adopted {
             let history = state.lease_history_mut(claim.token);
             history.protected = protected;
-            // A readoption under a new number of the same broker does not count as an adoption by another session.
+            // Moving a lease to a new number of the same broker does not count as an adoption by another session.
             history.adoptions += u8::from(from_session);
         }
         adopted
     }
 
-    /// Writes a worker's outcome, or finds that it was written before.
+    /// Writes a worker's outcome. Returns true also if the outcome was already written.
     fn write(&self, state: &mut State, claim: Claim, outcome: Outcome) -> bool {
         let Some(Ended { token, .. }) = state.tables.settle(claim.job, claim.token, outcome, self.checks) else {
             return state.tables.settled_before(claim.job, claim.token, outcome);
@@ -86,7 +86,8 @@ impl Protocol {
         true
     }
 
-    /// A connection breaks. Idempotent statements are repeated; the first copy may still commit.
+    /// A broker's connection to Postgres breaks. The broker repeats idempotent statements; the first copy may still
+    /// commit.
     pub(crate) fn lose(&self, state: &mut State, i: usize) {
         state.left.lost -= 1;
         let mut statement = state.statements.remove(i);
@@ -103,7 +104,7 @@ impl Protocol {
                     state.add(Statement { lost: true, ..statement });
                 }
             }
-            // `readopting` stays set, so the broker repeats a lost readoption.
+            // `readopting` stays set, so the broker repeats a readoption whose answer was lost.
             Kind::Claim { .. } | Kind::Compare | Kind::Readopt { .. } => {}
             Kind::Settle { .. } => {
                 statement.phase = Phase::Sent;
@@ -117,7 +118,7 @@ impl Protocol {
         }
     }
 
-    /// An adoption failed, so the stream ends with an error. The leases may now be this broker's.
+    /// An adoption got no answer, so the stream ends with an error. The leases may now be under this broker's number.
     fn refuse(&self, state: &mut State, b: usize, (w, life, stream): (usize, u8, u8), wanted: &[Claim]) {
         let broker = &mut state.brokers[b];
         broker.unsure.extend(wanted);
@@ -128,7 +129,7 @@ impl Protocol {
         }
     }
 
-    /// The broker answers that it cannot write an outcome now. The outcome may still be written.
+    /// The broker answers UNAVAILABLE to an outcome, although the statement may still commit.
     pub(crate) fn give_up(&self, state: &mut State, i: usize) {
         state.left.lost -= 1;
         let statement = state.statements.remove(i);
@@ -139,7 +140,7 @@ impl Protocol {
         }
     }
 
-    /// A broker looks up the lease of a claim whose answer was lost.
+    /// A broker whose claim got no answer looks up the lease in the database.
     pub(crate) fn look_up(&self, state: &mut State, i: usize) {
         let statement = state.statements.remove(i);
         if let (Kind::Claim { number }, Phase::Done(Answer::Claimed(Some(claim)))) = (statement.kind, statement.phase)

@@ -16,7 +16,7 @@ impl Protocol {
         holds.sort_unstable();
     }
 
-    /// A worker's outcome reaches its broker, which immediately sends the statement.
+    /// A worker sends an outcome. Its broker immediately sends the statement that writes the outcome.
     pub(crate) fn settle(&self, state: &mut State, w: usize, claim: Claim, outcome: Outcome) {
         let worker = &mut state.workers[w];
         for holding in worker.holds.iter_mut().filter(|holding| holding.claim == claim) {
@@ -30,7 +30,7 @@ impl Protocol {
         state.send(at, Kind::Settle { from: (w, life), claim, outcome });
     }
 
-    /// A worker opens a stream and lists its leases. The broker adopts them before it sends `Welcome`.
+    /// A worker opens a stream and lists its leases. The broker adopts these leases before it sends `Welcome`.
     pub(crate) fn connect(&self, state: &mut State, w: usize, b: usize) {
         let worker = &mut state.workers[w];
         worker.stream += 1;
@@ -52,8 +52,8 @@ impl Protocol {
         }
     }
 
-    /// The session begins on this stream with the adopted leases. Its other leases that the worker did not list are released,
-    /// because they were never delivered.
+    /// A session begins on a stream with the adopted leases. Leases of the session that the worker did not list are released,
+    /// because their jobs were never delivered.
     pub(crate) fn begin(
         &self,
         state: &mut State,
@@ -65,8 +65,7 @@ impl Protocol {
         let Some(s) =
             state.brokers[b].session(w, life).filter(|s| state.brokers[b].sessions[*s].stream == Some(stream))
         else {
-            // The session has a later stream or has ended, so this stream cannot begin. The grace time of the adopted leases
-            // starts.
+            // The session has a later stream or has ended, so this stream cannot begin. The grace time of the leases starts.
             state.brokers[b].unsure.extend(wanted);
             state.brokers[b].unsure.sort_unstable();
             state.brokers[b].unsure.dedup();
@@ -92,7 +91,7 @@ impl Protocol {
         let worker = &mut state.workers[w];
         if worker.at == Some(b) && worker.life == life && worker.stream == stream {
             worker.welcomed = true;
-            // The worker drops running jobs that it lost. It sends unanswered outcomes again in any case.
+            // The worker drops running jobs whose leases it lost. It sends unanswered outcomes again in any case.
             worker.holds.retain(|h| adopted.contains(&h.claim) || h.doing != Doing::Runs);
         }
     }

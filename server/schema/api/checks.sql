@@ -36,8 +36,8 @@ BEGIN
     RETURN t;
 END $$;
 
--- The functions below are STRICT: for a null argument they return null, so an option that is left out is not checked.
--- Checks that a text is short and has no control characters; an empty text becomes null.
+-- Checks that a text is short and has no control characters; an empty text becomes null. STRICT, like most functions below: for
+-- a null argument (an omitted option) the result is null, without a check.
 CREATE OR REPLACE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF octet_length(value) > most THEN
@@ -48,8 +48,8 @@ BEGIN
     RETURN nullif(value, '');
 END $$;
 
--- Checks that these options are JSON texts: a number in place of a time or a name is a mistake. A null option counts as left
--- out.
+-- Checks that the named options are JSON strings: a number in place of a time or a name is a mistake. A null option counts as
+-- omitted.
 CREATE OR REPLACE FUNCTION howdah.check_texts(p text, o jsonb, VARIADIC names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     bad text;
@@ -60,7 +60,7 @@ BEGIN
     END IF;
 END $$;
 
--- Checks that an option is an array of at most this many entries of this JSON type. A number may also be a text of digits.
+-- Checks that an option is an array of at most `most` entries of a JSON type. A number may also be a string of digits.
 CREATE OR REPLACE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, entries text) RETURNS void LANGUAGE plpgsql STRICT AS $$
 DECLARE
     bad record;
@@ -86,7 +86,7 @@ BEGIN
     RETURN (howdah.type_named(name, field)).id;
 END $$;
 
--- Returns the ids of task types, in their order; null for an empty array.
+-- Returns the ids of the named task types, in the order of the names; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.type_ids_of(field text, names jsonb, most integer) RETURNS integer[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, names, 'string', most, 'task types');
@@ -94,7 +94,7 @@ BEGIN
             FROM jsonb_array_elements_text(names) WITH ORDINALITY AS e(name, n));
 END $$;
 
--- Returns the ids of jobs, each once; null for an empty array.
+-- Converts a JSON array of job ids to bigint[], without duplicates; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.job_ids_of(field text, ids jsonb, most integer) RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, ids, 'number', most, 'ids of jobs');
@@ -102,7 +102,7 @@ BEGIN
             FROM jsonb_array_elements_text(ids) WITH ORDINALITY AS e(id, n));
 END $$;
 
--- Returns texts of 1 to this many bytes without control characters, each once, in their order; null for an empty array.
+-- Checks the tags in a JSON array, and returns them without duplicates, in their order; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.tags_of(field text, tags jsonb, most integer, bytes integer) RETURNS text[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, tags, 'string', most, 'tags');
@@ -111,7 +111,7 @@ BEGIN
                   FROM jsonb_array_elements_text(tags) WITH ORDINALITY AS e(tag, n) GROUP BY 1) u);
 END $$;
 
--- Checks a text of 1 to this many bytes without control characters.
+-- Checks a tag: 1 to `bytes` bytes without control characters.
 CREATE OR REPLACE FUNCTION howdah.tag_of(field text, tag text, bytes integer) RETURNS text LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF tag = '' THEN
@@ -120,7 +120,7 @@ BEGIN
     RETURN howdah.text_of(field, tag, bytes);
 END $$;
 
--- Returns intervals within a range in ms, each rounded up; null for an empty array.
+-- Checks that the intervals in a JSON array are within a range, and returns each in ms, rounded up; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.all_ms_of(field text, intervals jsonb, most integer, low interval, high interval)
 RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
@@ -129,7 +129,7 @@ BEGIN
             FROM jsonb_array_elements_text(intervals) WITH ORDINALITY AS e(value, n));
 END $$;
 
--- Checks a whole number within a range.
+-- Checks that a text is a whole number within a range, and returns the number.
 CREATE OR REPLACE FUNCTION howdah.number_of(field text, value text, low bigint, high bigint) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF value !~ '^-?[0-9]{1,19}$' OR value::numeric NOT BETWEEN low AND high THEN
@@ -138,7 +138,7 @@ BEGIN
     RETURN value::bigint;
 END $$;
 
--- Checks a number with a fraction within a range.
+-- Checks that a value is a number within a range, and returns the number as float8.
 CREATE OR REPLACE FUNCTION howdah.fraction_of(field text, value jsonb, low float8, high float8) RETURNS float8 LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'number' OR value::numeric NOT BETWEEN low::numeric AND high::numeric THEN
@@ -148,7 +148,7 @@ BEGIN
     RETURN round(value::numeric, 20)::float8;
 END $$;
 
--- Checks that a value is one of these words.
+-- Checks that a value is one of the allowed words.
 CREATE OR REPLACE FUNCTION howdah.word_of(field text, value text, VARIADIC words text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF value <> ALL (words) THEN
@@ -157,7 +157,7 @@ BEGIN
     RETURN value;
 END $$;
 
--- Returns an interval within a range in ms, rounded up.
+-- Checks that a text is an interval within a range, and returns the interval in ms, rounded up.
 CREATE OR REPLACE FUNCTION howdah.ms_of(field text, value text, low interval, high interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     s numeric;
@@ -173,8 +173,8 @@ BEGIN
     RETURN ceil(s * 1000)::bigint;
 END $$;
 
--- Returns a time in microseconds after 1970, at most this far ahead. One more hour is accepted, as in brokers, because clocks
--- differ.
+-- Returns a time in microseconds after 1970. Accepts times up to `ahead` plus one hour from now: the hour, which brokers allow
+-- too, is for clocks that differ.
 CREATE OR REPLACE FUNCTION howdah.us_of(field text, value text, ahead interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     at timestamptz;
@@ -218,7 +218,7 @@ BEGIN
     RETURN nullif(headers, '{}');
 END $$;
 
--- Returns the fields of a retry policy that are set, as they are stored in options (server/src/store/option_sql.rs).
+-- Checks a retry policy, and returns its set fields in the format of stored options (server/src/store/option_sql.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
 DECLARE
     kind text;
@@ -245,8 +245,9 @@ BEGIN
         {{retry_checked}}));
 END $$;
 
--- Returns the job that this session runs, if its worker has set the setting below. It is the parent of jobs that the session
--- enqueues without a parent_id. The setting is written so that its name stays the same in every schema.
+-- Returns the id of the job that the worker of this session runs, from a setting that the worker sets. That job is the parent
+-- of jobs that the session enqueues without parent_id. \x2e is a dot, which keeps the name of the setting the same in every
+-- schema.
 CREATE OR REPLACE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),

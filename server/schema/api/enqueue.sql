@@ -1,7 +1,7 @@
 -- Enqueues one job. Text in double braces is generated from the options of a job (server/src/store/option_sql.rs).
 
--- Each option of a job is an argument, so functions of another release have other arguments. These functions are dropped,
--- because a call that matches both would fail as ambiguous.
+-- Drops the functions enqueue and enqueue_any of other releases. Each job option is an argument, so their arguments differ, and
+-- a call that matches the functions of two releases would fail as ambiguous.
 DO $$
 DECLARE
     other regprocedure;
@@ -14,8 +14,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Stores checked jobs and notifies the brokers. The request key is null or already checked. With it, the call can be repeated:
--- a repeat returns the ids of the first call.
+-- Stores checked jobs and notifies the brokers. The request key is null or already checked. A repeated call with the same
+-- request key returns the ids of the first call.
 CREATE OR REPLACE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -58,8 +58,8 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(ids, outcomes);
 END $$;
 
--- Stores checked jobs like store_checked, and names the argument in errors about keys and dependencies. Catching such an error
--- costs a subtransaction, so it is done only if a job has `after` or the key policy reject.
+-- Stores checked jobs like store_checked, and names the argument in errors about keys and dependencies. Catching an error costs
+-- a subtransaction, so this is done only if a job has `after` or the key policy reject.
 CREATE OR REPLACE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea, many boolean)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -114,9 +114,9 @@ BEGIN
     RETURN job_id;
 END $$;
 
--- Enqueues a job without options by one insert. Each statement and each expression costs time in each transaction, so the
--- function has few. SET search_path would cost as much as all of them, so the function names the schema of each function and
--- operator. All other jobs go through enqueue_any.
+-- Enqueues a job without options by one insert. The function has few statements and expressions, because each costs time in
+-- each transaction. SET search_path would double the cost, so each function and operator is named with its schema. Other jobs
+-- are passed to enqueue_any.
 CREATE OR REPLACE FUNCTION howdah.enqueue_plain(task_type text, payload bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     job_id bigint;
@@ -129,9 +129,9 @@ BEGIN
            coalesce(t.max_attempts, 10), 0, enqueue_plain.payload
     FROM howdah.task_type t
     WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
-      -- In these cases no row is inserted, and enqueue_any does the checks: the job has a parent, grants limit roles, or the
-      -- store is closed. The conditions stand in a comparison with a column of t, because a condition without t would add a
-      -- node to the plan.
+      -- Inserts no row for a large payload, an unused type, a job with a parent, grants or a closed store; enqueue_any then
+      -- checks the job. The conditions are part of a comparison with t, because a condition without t would add a node to the
+      -- plan.
       AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
           CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL AND t.unused_since IS NULL
                     AND NOT howdah.has_grants() AND NOT howdah.is_closed()
@@ -147,8 +147,8 @@ BEGIN
     RETURN job_id;
 END $$;
 
--- Enqueues a job with a fair key and no other option, like enqueue_any, but without steps that such a job does not need. Many
--- tenants enqueue at once, so it locks only the job's row in fair_share.
+-- Enqueues a job with a fair key and no other option, like enqueue_any, but without the steps for other options. Locks only the
+-- job's row in fair_share, because many tenants enqueue at once.
 CREATE OR REPLACE FUNCTION howdah.enqueue_fair(task_type text, payload bytea, fair_key text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_variable
@@ -190,8 +190,8 @@ BEGIN
 END $$;
 
 -- Stores a job. The job exists, and the brokers are notified, when the transaction commits. The function is overloaded for
--- payloads of bytes, text and JSON. Postgres inlines these functions, so it mostly decides between enqueue_plain, enqueue_fair
--- and enqueue_any while it plans the call.
+-- payloads of bytes, text and JSON. Postgres inlines these functions, so the planner mostly decides between enqueue_plain,
+-- enqueue_fair and enqueue_any.
 --
 -- Many drivers let Postgres plan the statement on each call. Planning 28 arguments takes three times as long as storing a job,
 -- so jobs without options have separate functions. Postgres chooses these for a call that matches both, because their first

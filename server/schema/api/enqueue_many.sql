@@ -69,7 +69,7 @@ RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_ca
 
 -- Stores jobs with any options, all or none. jobs is an array of objects with the options of enqueue by name; a null option
 -- counts as left out. A payload that is a text is stored unchanged, any other as JSON; payload_base64 is for bytes. With
--- local_name and after_local a job runs after jobs before it in the array.
+-- after_local, a job runs after earlier jobs of the array, which it names by their local_name.
 CREATE OR REPLACE FUNCTION howdah.enqueue_batch(jobs jsonb, request_key text DEFAULT NULL)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$

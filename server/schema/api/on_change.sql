@@ -24,8 +24,8 @@ BEGIN
 END $$;
 
 -- The trigger function of on_change: enqueues a job for each changed row. It runs with the rights of the role that writes the
--- row, because converting a row to JSON runs the casts of its column types. With the owner's rights, any role that can create a
--- type with a cast would gain them. So the writing role must be a member of howdah_producer.
+-- row, because converting a row to JSON runs the casts of its column types. With the owner's rights, a role that can create a
+-- type with a cast could run code as the owner. So the writing role must be a member of howdah_producer.
 CREATE OR REPLACE FUNCTION howdah.enqueue_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT (CASE WHEN has_schema_privilege(rtrim('howdah.', '.'), 'USAGE')
@@ -42,8 +42,8 @@ END $$;
 
 -- Creates a trigger, so that each insert, update and delete of a row enqueues a job. The payload is the new or deleted row as
 -- JSON; the headers are operation and table. The caller needs the right to create a trigger on the table. Returns the name of
--- the trigger, howdah_TYPE. If the table has that trigger, nothing changes: it stays disabled, or ENABLE ALWAYS. A long type is
--- shortened with a hash, because Postgres truncates names.
+-- the trigger, howdah_TYPE. An existing trigger of that name is not changed, also if it is disabled or ENABLE ALWAYS. A long
+-- task type is shortened with a hash, because Postgres truncates names.
 CREATE OR REPLACE FUNCTION howdah.on_change(table_name regclass, task_type text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,8 +1,8 @@
 -- Changes jobs that have not ended.
 
--- Deletes a job from its table, if it is in one of these states and this session may operate on its type, and returns the job.
--- A job whose type the session may not operate on is treated like a missing job. If another transaction moves the job to
--- another table at this moment, the tables are searched again.
+-- Deletes a job in one of the given states from its table, and returns the job. A job whose type this session may not operate
+-- on is treated like a missing job. The tables are searched again if no job was found, because another transaction may be
+-- moving the job to another table.
 CREATE OR REPLACE FUNCTION howdah.take_job(job_id bigint, states howdah.job_state[]) RETURNS howdah.taken_job LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.taken_job;
@@ -40,7 +40,7 @@ BEGIN
         -- The job no longer waits for other jobs.
         DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
     END IF;
-    -- The token of the lease is not stored: a late ack of the worker must be LEASE_LOST, not a repeat.
+    -- Do not store the lease's token: a late ack must be answered LEASE_LOST, and not OK as a repeat.
     INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority, key,
                                 headers, options, failures, payload)
     VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 'cancelled', j.attempt, j.max_attempts, j.priority, j.key,
@@ -60,8 +60,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Makes a scheduled or dead job ready now. A dead job gets all of its attempts again, and jobs that its death has cancelled
--- come back. Returns false if the job is neither.
+-- Makes a scheduled or dead job ready now. A dead job gets all of its attempts again, and jobs that were cancelled because it
+-- died are restored. Returns false if the job is neither scheduled nor dead.
 CREATE OR REPLACE FUNCTION howdah.retry_now(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t howdah.taken_job := howdah.take_job(job_id, '{scheduled, dead}');
@@ -91,8 +91,8 @@ BEGIN
                 j.options, j.failures, j.payload);
         PERFORM howdah.announce(j.type_id, j.rank);
     ELSE
-        -- Such a job may have to wait for its limit key. So it becomes a scheduled job that is due now, and promote_coordinated
-        -- decides.
+        -- A `coordinated` job may have to wait for its limit key. So it becomes a scheduled job that is due now, and
+        -- promote_coordinated decides.
         INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
                                       priority, key, headers, options, failures, payload)
         VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,
@@ -106,8 +106,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Changes the priority of a job that is not finished; for a running job it counts from its next attempt on. Returns false if
--- there is no such job.
+-- Changes the priority of a job that is not finished; for a running job, the new priority applies from the next attempt.
+-- Returns false if there is no such job.
 CREATE OR REPLACE FUNCTION howdah.reprioritize(job_id bigint, priority integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -50,9 +50,9 @@ CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result t
 CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result jsonb, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
     RETURN howdah.complete(job_id, token, convert_to(result::text, 'UTF8'), next_stage);
 
--- Ends a lease without an ack, like sql/settle/settle_nack.sql. The attempt failed, or with snooze it does not count. delay_ms:
--- the delay until the next attempt; null: by the retry policy. dead: the job gets no further attempt. Returns the new state of
--- the job.
+-- Ends a lease without an ack, like sql/settle/settle_nack.sql. The attempt counts as failed, unless snooze is true. delay_ms:
+-- delay until the next attempt; null: by the retry policy. dead: the job gets no further attempt. Returns the new state of the
+-- job.
 CREATE OR REPLACE FUNCTION howdah.nack(job_id bigint, token bigint, snooze boolean, dead boolean, delay_ms bigint, error text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -126,7 +126,7 @@ BEGIN
             PERFORM howdah.send_wakeup(w);
         END LOOP;
     END IF;
-    -- Limit states are locked after all other rows, as in Store::settle_nacks, so that transactions do not deadlock.
+    -- Lock limit states after all other rows, as in Store::settle_nacks, to avoid deadlocks.
     IF l.options -> 'limit_key' IS NOT NULL THEN
         FOR held IN SELECT * FROM howdah.requeue_for_limit(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]) LOOP
             PERFORM howdah.send_wakeup(ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup);
@@ -142,7 +142,7 @@ BEGIN
     RETURN state;
 END $$;
 
--- Returns an error as it is stored: at most 16 KiB, marked if it was truncated.
+-- Truncates an error to 16 KiB, and marks a truncated error.
 CREATE OR REPLACE FUNCTION howdah.short_error(error text) RETURNS text LANGUAGE sql
     RETURN CASE WHEN octet_length(error) > 16384
                 THEN left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '... [truncated]'
@@ -150,7 +150,7 @@ CREATE OR REPLACE FUNCTION howdah.short_error(error text) RETURNS text LANGUAGE 
 
 -- Ends an attempt that failed. The job is retried after the delay of its retry policy or after retry_after, unless its attempts
 -- are used up or no_retry is true. Returns where the job is now: ready (waiting if it must wait for its limit key), scheduled,
--- dead or fallback; or cancelled, if a newer job with the same key waits and runs instead.
+-- dead or fallback; or cancelled, if a newer job with the same key was waiting and runs instead.
 CREATE OR REPLACE FUNCTION howdah.fail(job_id bigint, token bigint, error text, retry_after interval DEFAULT NULL, no_retry boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -175,7 +175,7 @@ BEGIN
     RETURN howdah.nack(job_id, token, true, false, howdah.ms_of('delay', delay::text, '0', '365 days'), NULL);
 END $$;
 
--- Moves the deadline of an attempt to this duration from now, and returns the deadline.
+-- Moves the deadline of an attempt to now plus a duration, and returns the new deadline.
 CREATE OR REPLACE FUNCTION howdah.extend(job_id bigint, token bigint, duration interval) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -194,10 +194,9 @@ BEGIN
     RETURN until;
 END $$;
 
--- Takes a running job from its worker, for operators. With an error the attempt has failed, and the retry policy decides about
--- the next attempt. Without an error the attempt does not count, and the job is ready again. The worker is told within two
--- seconds, and a later outcome of the worker is refused. Returns where the job is now, as howdah.fail does; null: no worker has
--- the job.
+-- Ends the lease of a running job, for operators. With an error the attempt fails, and the retry policy determines the next
+-- attempt. Without an error the attempt does not count, and the job is ready again. The worker is notified within two seconds,
+-- and its later outcome is refused. Returns where the job is now, as howdah.fail does; null: no worker has the job.
 CREATE OR REPLACE FUNCTION howdah.end_lease(job_id bigint, error text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -213,7 +212,7 @@ BEGIN
     END IF;
     state := CASE WHEN error IS NULL THEN howdah.nack(job_id, token, true, false, 0, NULL)
                   ELSE howdah.nack(job_id, token, false, false, NULL, howdah.short_error(error)) END;
-    -- Forget the token, because an operator ended the lease: an outcome of the worker must not count as a repeat.
+    -- Delete the token: a later outcome of the worker must not be answered OK as a repeat.
     UPDATE howdah.ready r SET last_token = NULL WHERE r.id = job_id;
     UPDATE howdah.scheduled s SET last_token = NULL WHERE s.id = job_id;
     UPDATE howdah.waiting w SET last_token = NULL WHERE w.id = job_id;

@@ -1,48 +1,49 @@
--- Announcements of ready jobs by SQL functions. A transaction with NOTIFY holds a lock of the whole database cluster until its
--- commit is on disk, so transactions that all notify would commit one by one. Therefore only one connection in 20 ms announces
--- a type, also for the other connections. Brokers that receive this announcement (message `e`) check the type again a bit
--- later, to find the jobs of the connections that sent no message. A transaction may leave out its message only if it is
--- younger than 80 ms, and only for jobs that do not rank before the announced ones. All other transactions announce exactly
--- their jobs (message `r`). The sweep finds jobs that were still missed. Sequences record which connection last announced a
--- type, and when, because their values are visible before commit, and no transaction waits for them.
+-- Announces ready jobs from SQL functions. NOTIFY locks the whole database cluster until the commit is on disk, so transactions
+-- that all notify would commit one by one. Therefore only one connection in 20 ms announces a task type, with the message `e`.
+-- Brokers that receive `e` check the type again shortly afterwards, and find the jobs of connections that sent no message. A
+-- transaction may omit its message only if it is younger than 80 ms, and only for jobs that do not rank before the announced
+-- jobs. Jobs with older ranks are announced by their rank, with the message `r`. The sweep, a regular poll of the brokers,
+-- finds jobs that were still missed. Sequences record which connection last announced a type, and when, because their values
+-- are visible before commit, and no transaction waits for them.
 
--- The next four functions are short, because each operator adds time to a transaction of one insert. They do not depend on the
--- caller's search_path: announcement_sequence names the schema of each operator, and the others have SQL-standard bodies, which
--- Postgres resolves at creation. announcement_sequence cannot have such a body, because pg_dump would write it before its
--- sequences.
+-- announcement_sequence, announcement_mark, rank_now and needs_announcement are short, because each operator adds time to a
+-- transaction of one insert. They do not depend on the caller's search_path: announcement_sequence names the schema of each
+-- operator, and the others have SQL-standard bodies, which Postgres resolves at creation. announcement_sequence cannot have
+-- such a body, because pg_dump would write it before its sequences.
 --
--- Returns the sequence of a type. Types may share a sequence, which costs an additional notification.
+-- Returns the sequence that records the last announcement of a task type. Types may share a sequence, which costs additional
+-- notifications.
 CREATE OR REPLACE FUNCTION howdah.announcement_sequence(of_type integer) RETURNS regclass LANGUAGE sql STABLE AS $$
     SELECT ('{howdah.announced_0,howdah.announced_1,howdah.announced_2,howdah.announced_3,howdah.announced_4,howdah.announced_5,howdah.announced_6,howdah.announced_7}'::pg_catalog.regclass[])
         [(of_type OPERATOR(pg_catalog.&) 7) OPERATOR(pg_catalog.+) 1]
 $$;
 
--- Returns the mark of an announcement, the value that is stored in the sequence. From bit 42 on: the 20 ms slot in which the
--- transaction began (20 bits, 6 hours). From bit 22 on: the type id. Below: the pid of the session.
+-- Returns the value that the sequence stores for an announcement. Bits 42 to 61: the 20 ms slot in which the transaction began
+-- (repeats after 6 hours). From bit 22 on: the type id. Below: the pid of the session.
 CREATE OR REPLACE FUNCTION howdah.announcement_mark(of_type integer, began_us bigint) RETURNS bigint LANGUAGE sql STABLE
     RETURN ((began_us / 20000 & 1048575) << 42) # (of_type::bigint << 22) # pg_backend_pid();
 
 CREATE OR REPLACE FUNCTION howdah.rank_now() RETURNS bigint LANGUAGE sql STABLE RETURN (date_part('epoch', now()) * 1000000)::bigint;
 
 -- Returns whether brokers must be notified that a job of this type became ready in this transaction, which began at began_us.
--- No notification is needed if another connection announced the same type at most 20 ms before or 40 ms after. Then the type
--- bits are 0 in the difference of the two marks. The pid bits are not 0, so subtracting 1 borrows nothing from the type bits. An
--- earlier announcement of this connection does not count: its transaction may have been rolled back, or brokers received it
--- long ago.
+-- No notification is needed if another connection announced the same type at most 20 ms before or 40 ms after. In that case the
+-- difference of the two sequence values has type bits of 0, and pid bits that are not 0, so subtracting 1 borrows nothing from
+-- the type bits. An earlier announcement of this connection does not count: its transaction may have been rolled back, or
+-- brokers received it long ago.
 CREATE OR REPLACE FUNCTION howdah.needs_announcement(of_type integer, began_us bigint) RETURNS boolean LANGUAGE sql VOLATILE
     RETURN now() < clock_timestamp() - interval '80 ms'
         OR ((pg_sequence_last_value(howdah.announcement_sequence(of_type)) # pg_backend_pid() # (of_type::bigint << 22))
             - ((began_us / 20000 & 1048575) << 42) + 4398046511103 & -13194143727616) IS DISTINCT FROM 0;
 
 -- Returns whether this transaction may notify. Sessions that use PREPARE TRANSACTION turn notifications off by the setting
--- howdah\x2enotify, because Postgres cannot prepare a transaction that notified. The name is spelled with \x2e, so that it is
--- not replaced by the name of the schema.
+-- howdah\x2enotify (\x2e is a dot), because Postgres cannot prepare a transaction that notified. The dot is escaped, because
+-- the prefix of the schema is replaced in this file.
 CREATE OR REPLACE FUNCTION howdah.may_notify() RETURNS boolean LANGUAGE sql STABLE
     RETURN coalesce(lower(current_setting(E'howdah\x2enotify', true)), '') NOT IN ('off', 'false', 'no', '0');
 
--- Sends a message to the brokers. The message only saves time: without it, brokers find everything within the poll interval and
--- a second. It is left out while the queue of notifications, which all databases of the server share, is nearly full. If the
--- queue is full, Postgres fails the whole transaction at its commit (54000), where no function can catch the error.
+-- Sends a message to the brokers. The message only saves time: brokers that receive none find the jobs within the poll interval
+-- and a second. No message is sent while the queue of notifications, which all databases of the server share, is nearly full.
+-- If the queue is full, Postgres fails the whole transaction at its commit (54000), where no function can catch the error.
 CREATE OR REPLACE FUNCTION howdah.notify(message text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF howdah.may_notify() AND pg_notification_queue_usage() < 0.9 THEN
@@ -65,7 +66,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Sends a wake-up to the brokers. Jobs and limit keys that are due in more than a second need none: brokers find them by polling.
+-- Sends a wake-up to the brokers. Sends none for jobs and limit keys that are due in more than a second, because brokers find
+-- them by polling.
 CREATE OR REPLACE FUNCTION howdah.send_wakeup(w howdah.wakeup) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF w.kind = 'ready' THEN

@@ -1,17 +1,17 @@
 -- The archive of finished jobs (docs/operate/archive.md): the days to archive, the runs that work on them, and the data that
 -- may be deleted.
 
--- Records a job that arrives in a day after the day was sealed.
+-- Trigger function: records a job that is added to a day's partition of history after the day was sealed.
 CREATE OR REPLACE FUNCTION howdah.note_late() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.archive_late (day, id) VALUES ((NEW.finished AT TIME ZONE 'UTC')::date, NEW.id)
-    -- The job arrived late before, was restored to live, and has ended again. The next generation contains it.
+    -- The job was recorded as late before, was restored, and has ended again. The next archive run writes it again.
     ON CONFLICT (day, id) DO UPDATE SET generation = NULL;
     RETURN NULL;
 END $$;
 
--- Seals a day: from now on a trigger records each job that arrives in this day's partition. Creating the trigger waits for
--- transactions that write to the partition, and blocks new ones meanwhile. So it gives up after 200 ms.
+-- Seals a day for its archive run: creates a trigger that records each job that is added to the day's partition from now on.
+-- Creating the trigger waits for transactions that write to the partition, and blocks new ones, so it gives up after 200 ms.
 CREATE OR REPLACE FUNCTION howdah.seal_day(day date) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     part text := 'history_' || to_char(day, 'YYYYMMDD');
@@ -20,18 +20,18 @@ BEGIN
         PERFORM set_config('lock_timeout', '200ms', true);
         EXECUTE format('CREATE TRIGGER note_late AFTER INSERT ON howdah.%I FOR EACH ROW EXECUTE FUNCTION howdah.note_late()', part);
     END IF;
-    -- Jobs that arrived earlier are part of the first generation.
+    -- Delete records of jobs that were added before the seal: the first archive run writes these jobs anyway.
     DELETE FROM howdah.archive_late l WHERE l.day = seal_day.day;
 END $$;
 
--- Returns the days before this one that have jobs which are not archived, the oldest first.
+-- Returns the days before `before` with jobs that are not archived, the oldest first.
 CREATE OR REPLACE FUNCTION howdah.days_to_archive(before date) RETURNS SETOF date LANGUAGE sql STABLE AS $$
     WITH days AS (
         SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day
         FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = 'howdah.history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
         UNION SELECT (finished AT TIME ZONE 'UTC')::date FROM howdah.history_default
-        -- The day's files were being rewritten by howdah archive forget, which was killed. A run has to finish the rewrite.
+        -- A killed howdah archive forget was rewriting the day's files. An archive run has to finish the rewrite.
         UNION SELECT a.day FROM howdah.archive a WHERE a.rewrite IS NOT NULL
     )
     SELECT d.day FROM days d LEFT JOIN howdah.archive a ON a.day = d.day
@@ -40,15 +40,15 @@ CREATE OR REPLACE FUNCTION howdah.days_to_archive(before date) RETURNS SETOF dat
     ORDER BY 1
 $$;
 
--- Takes a day for an archive run, and seals it first if it is not sealed. Returns no row if another run has the day, or if the
--- day has nothing to archive. If jobs arrived in a day after its partition was dropped, all jobs that the day has now are
--- written as another generation. The transaction that seals a day must not have read its partition before.
+-- Reserves a day for an archive run, and seals the day if it is not sealed. Returns no row if another run has reserved the day,
+-- or if the day has nothing to archive. If jobs were added to a day after its partition was dropped, the run writes all of the
+-- day's current jobs as another generation. The transaction that seals a day must not have read its partition before.
 CREATE OR REPLACE FUNCTION howdah.take_day(day date, run text, held_by text, held interval, url text)
 RETURNS SETOF howdah.archive LANGUAGE plpgsql AS $$
 DECLARE
     a howdah.archive;
 BEGIN
-    -- The day's files were being rewritten by howdah archive forget, which was killed. The run finishes the rewrite first.
+    -- A killed howdah archive forget was rewriting the day's files. The run finishes the rewrite first.
     SELECT * INTO a FROM howdah.archive n WHERE n.day = take_day.day AND n.rewrite IS NOT NULL FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         IF a.held_until IS NULL OR a.held_until <= now() THEN
@@ -57,7 +57,7 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    -- The day's partition was dropped, and no job has arrived in this day since.
+    -- Nothing to archive: the day's partition was dropped, and no job has been added to the day since.
     IF NOT howdah.has_table('history_' || to_char(day, 'YYYYMMDD'))
        AND NOT EXISTS (SELECT FROM howdah.history_default h WHERE h.finished >= day::timestamp AT TIME ZONE 'UTC'
                                                               AND h.finished < (day + 1)::timestamp AT TIME ZONE 'UTC') THEN
@@ -83,14 +83,15 @@ BEGIN
     END IF;
     RETURN QUERY UPDATE howdah.archive n SET state = a.state, generation = a.generation, run = take_day.run,
                      held_by = take_day.held_by, held_until = clock_timestamp() + held, error = NULL,
-                     -- A day that has files stays at the URL of these files, even if the brokers' archive URL has changed.
+                     -- A day with files keeps the URL of these files, even if the brokers' archive URL has changed.
                      url = CASE WHEN n.manifest IS NULL THEN take_day.url ELSE n.url END
                  WHERE n.day = take_day.day RETURNING n.*;
 END $$;
 
--- Returns the checksums that are compared with the files of a day: the number of jobs, the sum of their ids, and the sum of
--- (id mod 65521) * (bytes of the payload + 1). One call reads some blocks of the partition, and returns the block at which the
--- next call begins. late: reads only the late jobs of this generation; null: reads only jobs that did not arrive late.
+-- Returns the checksums that are compared with the files of a day: the number of jobs, the sum of their ids, and the sum of (id
+-- mod 65521) * (bytes of the payload + 1). One call reads some blocks of the partition, and returns the block at which the next
+-- call begins. late: the generation whose late jobs are summed; null: all jobs that were not late. Late jobs were added after
+-- the day was sealed.
 CREATE OR REPLACE FUNCTION howdah.sums_of_day(day date, late integer, first_block bigint, blocks bigint,
                                    OUT jobs bigint, OUT ids numeric, OUT lengths numeric, OUT next_block bigint) LANGUAGE plpgsql STABLE AS $$
 DECLARE

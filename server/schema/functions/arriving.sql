@@ -13,8 +13,8 @@ BEGIN
     RETURN new_version;
 END $$;
 
--- Makes this store the home of a type, by dating the creation of the type before its creation in any other store. Returns the
--- new version of the settings.
+-- Makes this store the home of a task type: sets the creation time of the type before `oldest`, the earliest one in any other
+-- store. Returns the new version of the settings.
 CREATE OR REPLACE FUNCTION howdah.make_home_store(of_type integer, oldest timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     new_version bigint;
@@ -73,9 +73,9 @@ BEGIN
     RETURN QUERY SELECT u.id, (SELECT a.new_id FROM howdah.arrived a WHERE a.old_id = u.id) FROM unnest(old_ids) AS u(id);
 END $$;
 
--- Stores jobs, in the format of howdah.leaving, under these ids, and notifies the brokers. Used for jobs that arrive in the
--- target store, and for jobs that return to the source store. Scheduled jobs that have become due meanwhile are stored as
--- ready, because brokers search for due jobs only from a floor on (promote.sql).
+-- Stores jobs in the format of howdah.leaving under the given ids, and notifies the brokers. Used for jobs that arrive in the
+-- target store, and for jobs that return to the source store. Scheduled jobs that became due in transit are stored as ready,
+-- because brokers search only for jobs that are due after their last search (promote.sql).
 CREATE OR REPLACE FUNCTION howdah.store_moved(ids bigint[], of_type integer, jobs jsonb[], payloads bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     r record;
@@ -146,8 +146,8 @@ BEGIN
     END IF;
 END $$;
 
--- Stores schedules that arrive from another store. Returns the names of the schedules that this store now has. A schedule is
--- left out of the result if this store already had another schedule of that name.
+-- Stores schedules that arrive from another store. Returns the names of the stored schedules, also of those that an earlier
+-- call has stored. A schedule is not stored if this store has another schedule of that name.
 CREATE OR REPLACE FUNCTION howdah.arrive_schedules(schedules jsonb[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM howdah.store_schedules(schedules);
@@ -155,7 +155,7 @@ BEGIN
                      ON s.name = j.row ->> 'name' AND s.created = (j.row ->> 'created')::timestamptz;
 END $$;
 
--- Stores schedules as leave_schedules has read them, unless the name is taken.
+-- Stores schedules in the format that leave_schedules returns. Skips a schedule if its name is taken.
 CREATE OR REPLACE FUNCTION howdah.store_schedules(schedules jsonb[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH stored AS (

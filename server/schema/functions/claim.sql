@@ -1,12 +1,12 @@
--- Quotas for a claim.
+-- Quotas of task types with limits, for a claim.
 
--- Returns how many of the wanted jobs may be claimed now, for types with limits. retry_in_ms: when to ask again, if only the
--- passing of time raises the quota. It is called before the claim, in the claim's transaction: the type's row of limit_state
--- stays locked until the transaction ends. Leases of types with a limit are marked, and only these count. After a limit is set,
--- brokers may still claim without marking. So for about two seconds, until all brokers have read the limit and older leases are
--- marked, all leases of the type are counted. No index supports this count, because it is needed so rarely. A type whose row
--- another transaction has locked gets a quota of 0, so that the other types do not wait. Brokers hold the row for milliseconds.
--- So the call waits up to lock_timeout for the first locked row, and 1 ms for each further one.
+-- Returns, for task types with limits, how many of the wanted jobs may be claimed now. retry_in_ms: delay before the next call,
+-- if only time raises the quota (rate limit) or the row of the type is locked. A claim calls this function first, in its
+-- transaction: the type's row of limit_state stays locked until the transaction ends. Only leases with the mark `limited`
+-- count, which claims of a type with a limit set. For about two seconds after a limit is set, all leases of the type count,
+-- because brokers that have not read the limit claim without the mark. No index supports this rare count. A type whose row
+-- another transaction has locked gets a quota of 0, so that the other types do not wait. The call waits up to lock_timeout for
+-- the first locked row, and 1 ms for each further one, because brokers hold such rows for milliseconds.
 CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
 RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint, is_locked boolean) LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,10 +1,10 @@
 -- Corrects stored times after the database's clock has gone back: a replica with another clock was promoted, or a wrong clock
--- was set right. Rows that were written while the clock was ahead have times that are later than they could be now. If a row
--- says when it was written, its times move back by as much as that time is ahead of now, so the remaining wait stays the same.
--- If not, its times become now. Locked rows are skipped. Rows of brokers are corrected by their renewals (renew_broker.sql).
+-- was set right. Rows that were written while the clock was ahead contain times that are too late. If a row stores when it was
+-- written, all of its times move back by the distance of that time from now, so the remaining wait stays the same. Other times
+-- are set to now. Locked rows are skipped. Rows of brokers are corrected by their renewals (renew_broker.sql).
 
--- Returns whether the clock has gone back: the stored time of the last summation of statistics is in the future. Summations run
--- every few seconds while jobs are processed. None runs after the clock went back until howdah.correct_times has run.
+-- Returns whether the clock has gone back: the stored time of the last howdah.sum_statistics is in the future. That function
+-- runs every few seconds while jobs are processed, and after the clock went back not before howdah.correct_times has run.
 CREATE OR REPLACE FUNCTION howdah.clock_went_back() RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM howdah.statistics_sum WHERE summed > now() + interval '2 seconds' AND isfinite(summed))
 $$;
@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION howdah.not_after(stored timestamptz, latest timestamp
 
 CREATE OR REPLACE FUNCTION howdah.correct_times() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    -- Transactions that began after this one have written times that are some milliseconds ahead. These times are right.
+    -- Transactions that began later have written correct times some milliseconds ahead of now().
     soon CONSTANT timestamptz := now() + interval '1 second';
 BEGIN
     PERFORM howdah.correct_limit_times(soon);
@@ -29,7 +29,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED));
     UPDATE howdah.bulk SET next_at = now() WHERE ctid = ANY (ARRAY(
         SELECT b.ctid FROM howdah.bulk b WHERE b.state = 'running' AND b.next_at > soon FOR UPDATE SKIP LOCKED));
-    -- An archive run that still works on its day renews held_until, so shortening it does not end the run.
+    -- A running archive run renews held_until, so a shorter held_until does not end the run.
     UPDATE howdah.archive SET held_until = now() + interval '2 minutes' WHERE ctid = ANY (ARRAY(
         SELECT a.ctid FROM howdah.archive a WHERE a.held_until > soon + interval '2 minutes' FOR UPDATE SKIP LOCKED));
     UPDATE howdah.task_type SET step_changed = howdah.not_after(step_changed, now()), unused_since = howdah.not_after(unused_since, now())
@@ -43,11 +43,11 @@ BEGIN
         SELECT r.ctid FROM howdah.revoked_jwt r WHERE r.revoked > soon FOR UPDATE SKIP LOCKED));
     UPDATE howdah.settings SET version = version + 1;
     UPDATE howdah.backlog_sample SET sampled = least(sampled, date_trunc('minute', now()));
-    -- This statement is the last one, because from now on howdah.clock_went_back returns false.
+    -- This statement must be the last one: after it, howdah.clock_went_back returns false.
     UPDATE howdah.statistics_sum SET summed = least(summed, now()), scanned = least(scanned, now());
 END $$;
 
--- Makes all limit keys due for a check, which computes when they are checked next.
+-- Corrects the times of limit keys, and makes these keys due for a check, which computes the time of the next check.
 CREATE OR REPLACE FUNCTION howdah.correct_limit_times(soon timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE howdah.limit_state SET check_at = howdah.not_after(check_at, now()), refilled = howdah.not_after(refilled, now()),
@@ -59,8 +59,7 @@ BEGIN
     WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM howdah.limit_change l WHERE l.changed > soon FOR UPDATE SKIP LOCKED));
 END $$;
 
--- Corrects keys and request keys. The time for which a key is held counts from the enqueue of its job. Request keys are kept
--- for a day.
+-- Corrects the times of keys and request keys. The time for which a key is held counts from the enqueue of its job.
 CREATE OR REPLACE FUNCTION howdah.correct_key_times(soon timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH ahead AS MATERIALIZED (
@@ -80,8 +79,9 @@ BEGIN
         SELECT r.ctid FROM howdah.request r WHERE r.created > soon + interval '1 hour' FOR UPDATE SKIP LOCKED));
 END $$;
 
--- One bounded step through jobs that wait for another attempt. Their delay counts from the failure, or at the earliest from the
--- start of the attempt. Jobs that were enqueued for later keep their time, which the client may have given.
+-- Corrects the start times of scheduled jobs that wait for another attempt, in one bounded step. Their delay counts from the
+-- failure, or at the earliest from the start of the attempt. Jobs that have not run keep their start time, which the client may
+-- have given.
 CREATE OR REPLACE FUNCTION howdah.correct_scheduled_times(after_time timestamptz, after_id bigint, at_most integer,
                                                       OUT last_time timestamptz, OUT last_id bigint, OUT moved bigint) LANGUAGE sql AS $$
     WITH seen AS MATERIALIZED (

@@ -10,7 +10,8 @@ BEGIN
     END IF;
 END $$;
 
--- Closes this store, which is known under this name. Returns the new version of the settings; null: it was closed already.
+-- Closes this store; store_name is its name in the broker's configuration. Returns the new version of the settings; null: the
+-- store was already closed.
 CREATE OR REPLACE FUNCTION howdah.close_store(store_name text, by_whom text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     new_version bigint;
@@ -24,7 +25,7 @@ BEGIN
     RETURN new_version;
 END $$;
 
--- Opens this store. Returns the new version of the settings; null: it was open.
+-- Opens this store. Returns the new version of the settings; null: the store was already open.
 CREATE OR REPLACE FUNCTION howdah.open_store() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     new_version bigint;
@@ -39,8 +40,8 @@ BEGIN
 END $$;
 
 -- Raises the error for new jobs in a closed store, and names the command that opens the store. The message does not say who
--- closed it, because only callers that may list stores are to know. Statements call this function in a CASE on is_closed, which
--- Postgres removes from their plans while the store is open.
+-- closed the store, because only callers that may list stores may know. Statements call this function in a CASE on is_closed,
+-- which Postgres removes from their plans while the store is open.
 CREATE OR REPLACE FUNCTION howdah.refuse_closed() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     s howdah.settings;

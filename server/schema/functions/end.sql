@@ -1,10 +1,10 @@
 -- Consequences of the end of jobs.
 
--- Carries out the consequences of the end of jobs. Their keys are freed or pass to the next job. Limits are checked again,
--- dependents run or are cancelled, and callers that wait for a job are notified. The next round of the loop handles the end of
--- the cancelled dependents; one statement finds a whole chain of them. To avoid deadlocks, successors and dependents are locked
+-- Carries out the consequences of the end of jobs: frees their keys or passes them to the successors, schedules checks of their
+-- limit keys, releases or cancels their dependents, and notifies callers that wait for a job. The loop repeats this for the
+-- cancelled dependents; one statement finds a whole chain of them. To avoid deadlocks, successors and dependents are locked
 -- before keys, and limit states last, all at once and in the order of their keys. Dependents that are cancelled because a job
--- died keep their dependencies: they come back when that job is retried (revive_dependents).
+-- died keep their dependencies, so that they can be restored when that job is retried (revive_dependents).
 CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,7 +14,7 @@ DECLARE
     ended_ids text;
     limit_types integer[] := '{}';
     limit_keys text[] := '{}';
-    -- For each ended job: true if the dependents that its end cancels may come back, because the job is dead and may be
+    -- For each ended job: true if the dependents that its end cancels may be restored, because the job is dead and may be
     -- retried.
     revivable boolean[] := ARRAY(SELECT e = 'dead' FROM unnest(endings) WITH ORDINALITY AS u(e, n) ORDER BY n);
 BEGIN
@@ -34,7 +34,7 @@ BEGIN
         ORDER BY w.id FOR UPDATE;
         released := howdah.free_keys(ids, type_ids, keys, options, endings);
 
-        -- Dependents of jobs that did not succeed, and their dependents.
+        -- Jobs that ended without success, and all waiting jobs that are cancelled because of them.
         WITH RECURSIVE bad AS (
             SELECT e.id, e.ending, e.revivable FROM unnest(ids, endings, revivable) AS e(id, ending, revivable)
             WHERE e.ending IN ('dead', 'cancelled', 'expired', 'discarded')
@@ -53,8 +53,8 @@ BEGIN
         SELECT array_agg(d::howdah.waiting), array_agg(b.revivable) INTO cancelled_dependents, cancelled_revivable
         FROM deleted d JOIN (SELECT bad.id, bool_and(bad.revivable) AS revivable FROM bad GROUP BY bad.id) b ON b.id = d.id;
 
-        -- The dependents that are not cancelled no longer wait for these jobs. Exception: dependents with on_dependency_failure
-        -- wait go on waiting for a dead job.
+        -- Delete dependencies on the ended jobs, except for dependents that may be restored or that keep waiting for a dead
+        -- job.
         WITH deleted AS (
             DELETE FROM howdah.dependency WHERE ctid = ANY (ARRAY(
                 SELECT d.ctid FROM unnest(ids, type_ids, endings, revivable) AS e(id, type_id, ending, revivable)
@@ -62,16 +62,16 @@ BEGIN
                 WHERE e.ending NOT IN ('moved', 'fallback')
                   AND CASE WHEN e.revivable THEN
                           (SELECT w.options ->> 'on_dependency_failure' FROM howdah.waiting w WHERE w.id = d.job_id) = 'run'
-                      -- type_id 0 means that the job had ended before this call (route_new). Then dependencies of jobs that an
-                      -- earlier call cancelled stay.
+                      -- type_id 0: the job had ended before this call (route_new). Keep dependencies of jobs that an earlier
+                      -- call cancelled.
                       ELSE e.type_id <> 0 OR (SELECT w.id FROM howdah.waiting w WHERE w.id = d.job_id) IS NOT NULL
                            OR EXISTS (SELECT FROM unnest(cancelled_dependents) c WHERE c.id = d.job_id) END))
             RETURNING job_id
         )
         SELECT released || array_agg(DISTINCT job_id) INTO released FROM deleted;
         IF released IS NOT NULL THEN
-            -- A job that another death cancelled earlier can no longer come back, because one of its dependencies has now ended
-            -- without success. Jobs that this call cancels are excluded: the next round handles their dependents.
+            -- Dependents that were cancelled earlier, when another job died, can no longer be restored: one of their
+            -- dependencies has now ended without success. The next iteration handles jobs that this call cancels.
             IF EXISTS (SELECT FROM unnest(endings, revivable) AS e(ending, revivable)
                        WHERE e.ending IN ('cancelled', 'expired', 'discarded') AND NOT e.revivable) THEN
                 PERFORM howdah.drop_dependencies(ARRAY(
@@ -112,7 +112,7 @@ BEGIN
     END IF;
 END $$;
 
--- Deletes the dependencies of jobs that a death has cancelled and that will not come back, and of their dependents.
+-- Deletes the dependencies of cancelled jobs that can no longer be restored, and the dependencies of their dependents.
 CREATE OR REPLACE FUNCTION howdah.drop_dependencies(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH RECURSIVE lost AS (
@@ -123,9 +123,10 @@ BEGIN
     DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM lost));
 END $$;
 
--- Brings back the jobs that were cancelled because these jobs died, directly or through other jobs; returns their ids. The
--- caller has made the dead jobs live again. A job stays cancelled while another job that it runs after is dead. It stays
--- cancelled for good if another job holds its key, the time by which it had to start has passed, or its history was dropped.
+-- Restores the jobs that were cancelled because the given jobs died, directly or through other jobs; returns their ids. The
+-- caller has already moved the given jobs out of the table dead. A job stays cancelled while another job that it depends on is
+-- dead. It stays cancelled for good if another job holds its key, the time by which it had to start has passed, or its history
+-- was dropped.
 CREATE OR REPLACE FUNCTION howdah.revive_dependents(parents bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
@@ -143,8 +144,8 @@ BEGIN
     IF below IS NULL THEN
         RETURN;
     END IF;
-    -- Marking locks the parents, so none of them ends before this transaction ends. Otherwise a job that comes back could wait
-    -- for a parent that has just ended.
+    -- Marking locks the parents, so none of them ends before this transaction ends. Otherwise a restored job could wait for a
+    -- parent that has just ended.
     live := howdah.mark_coordinated(ARRAY(SELECT DISTINCT d.after_id FROM unnest(below) AS b(id)
                                           CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = b.id OFFSET 0) d),
                                     '{"coordinated": true}');
@@ -180,14 +181,15 @@ BEGIN
         EXIT WHEN batch IS NULL;
         revived := revived || batch;
     END LOOP;
-    -- A job that did not come back although all of its parents are live never will, so its dependencies are deleted.
+    -- Delete dependencies of jobs that were not restored although all of their parents are live: they can never be restored.
     PERFORM howdah.drop_dependencies(ARRAY(
         SELECT b.id FROM unnest(below) AS b(id) WHERE b.id <> ALL (revived)
           AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = b.id AND d.after_id <> ALL (live || revived) OFFSET 0)));
     RETURN QUERY SELECT unnest(revived);
 END $$;
 
--- Writes jobs that are in no table to history, and carries out the consequences of their end (after_end).
+-- Writes jobs, which the caller has deleted from their tables, to history, and carries out the consequences of their end
+-- (after_end).
 CREATE OR REPLACE FUNCTION howdah.finish(jobs howdah.waiting[], outcome howdah.job_state) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
@@ -207,7 +209,7 @@ BEGIN
         LATERAL howdah.after_end(j.ids, j.type_ids, j.keys, j.options, j.endings) w;
 END $$;
 
--- Ends the jobs of this list that have not started an attempt by the time by which they had to start.
+-- Ends, as expired, the given jobs whose first attempt had not started by their expiry time.
 CREATE OR REPLACE FUNCTION howdah.finish_unstarted(ids bigint[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
@@ -226,10 +228,10 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.finish(jobs, 'expired');
 END $$;
 
--- Ends jobs that have not started by the time by which they had to; at_most limits the rows of expiry that one call checks. The
--- row of a leased job is kept, because the job is unstarted again if its worker releases it. It is checked again after a tenth
--- of the time that has passed since, but at least 10 s and at most 10 min. If another transaction has locked a row that one of
--- the jobs needs, the jobs are ended one by one, and locked jobs are checked again after a second.
+-- Ends jobs that have not started by their expiry time. One call checks at most at_most rows of the table expiry. The row of a
+-- leased job is kept, because the job is unstarted again if its worker releases it. That row is checked again after a tenth of
+-- the time since the expiry, at least 10 s and at most 10 min. If another transaction has locked a row that one of the jobs
+-- needs, the jobs are ended one by one, and locked jobs are checked again after a second.
 CREATE OR REPLACE FUNCTION howdah.expire_unstarted(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
@@ -268,7 +270,7 @@ BEGIN
                         ELSE least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_at_us')::numeric / 1000000) / 10, 10), 600)
                              * interval '1 second' END, l.id
     FROM (SELECT id, options FROM howdah.leased WHERE id = ANY (ids) AND attempt = 1
-          -- Jobs that another transaction moved between tables during this call, so they were not found.
+          -- Jobs that were not found, because another transaction moved them between tables during this call.
           UNION ALL SELECT id, options FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0) l
@@ -277,9 +279,9 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(wakeups);
 END $$;
 
--- Adds a mark to the options of jobs, and returns the jobs that have not ended. The mark tells the transaction that ends a job
--- to carry out its consequences. A job that already has the mark is only locked, so that it does not end before this
--- transaction ends. If another transaction moves a job between two tables meanwhile, the tables are searched again.
+-- Adds a mark to the options of jobs, and returns the ids of the jobs that have not ended. The mark tells the transaction that
+-- ends a job to call after_end. A job that already has the mark is only locked, so that it does not end before this transaction
+-- ends. The tables are searched again for jobs that another transaction was moving between two tables.
 CREATE OR REPLACE FUNCTION howdah.mark_coordinated(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     missing bigint[] := ids;
@@ -312,8 +314,8 @@ BEGIN
     RETURN seen;
 END $$;
 
--- Marks jobs that a caller waits for; returns the jobs that have not ended. Jobs that already have the mark are only read,
--- because their end is notified in any case, even if they are ending just now.
+-- Marks jobs whose end a caller waits for (WaitJobs); returns the ids of the jobs that have not ended. Jobs that already have
+-- the mark are only read and not locked, because brokers are notified of their end in any case.
 CREATE OR REPLACE FUNCTION howdah.mark_awaited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     mark CONSTANT jsonb := '{"coordinated": true, "awaited": true}';

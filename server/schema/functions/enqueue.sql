@@ -17,7 +17,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Returns the options that only the enqueue needs; the others are kept with the job.
+-- Returns the names of the options that only the enqueue uses. All other options are stored with the job.
 CREATE OR REPLACE FUNCTION howdah.enqueue_only() RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT '{key_policy,key_version,key_hold_ms,key_debounce_limit_ms,expire_after_ms,after,after_ordinals}'::text[]
 $$;
@@ -43,8 +43,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- Stores jobs with or without a fair key whose other options need no decision (see is_fair_batch). The result is the same as
--- with enqueue_jobs, but one statement takes less than half of the time. The ranks are computed as in fair_ranks.
+-- Stores jobs with or without a fair key that become ready at once and have no key or limit key (see is_fair_batch). The result
+-- is the same as with enqueue_jobs, but one statement takes less than half of the time. The ranks are computed as in
+-- fair_ranks.
 CREATE OR REPLACE FUNCTION howdah.enqueue_fair_batch(
     type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[], timeouts_ms bigint[], headers jsonb[],
     options jsonb[], payloads bytea[], out_of_line_ordinals integer[], out_of_line_data bytea[])
@@ -70,7 +71,7 @@ BEGIN
               OFFSET 0) b
     ),
     given AS (
-        -- Sorted, so that two calls with the same fair keys lock the rows in the same order and do not deadlock.
+        -- Sort the rows, so that two calls with the same fair keys lock them in the same order and do not deadlock.
         INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given)
         SELECT k.type_id, k.priority, k.fair_key,
                (SELECT b.rank FROM base b WHERE b.type_id = k.type_id AND b.priority = k.priority) + (k.given - 1) * howdah.fair_rank_distance(),
@@ -103,9 +104,8 @@ BEGIN
     SELECT NULL, n.ordinal::integer, n.id, 'new', NULL, NULL, NULL, NULL FROM new n;
 END $$;
 
--- Returns whether enqueue_fair_batch can store these jobs. All must be able to run at once, none may have an option that
--- decides where it is stored (such as a key or a limit key), and at least one must have a fair key. Jobs without a fair key
--- must not be delayed by locks on fair_share.
+-- Returns whether enqueue_fair_batch can store these jobs: all of them are ready at once, none has an option that determines
+-- where it is stored (such as a key or a limit key), and at least one has a fair key.
 CREATE OR REPLACE FUNCTION howdah.is_fair_batch(keys text[], options jsonb[], run_at_us bigint[], delays_ms bigint[], request_keys text[])
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -115,11 +115,11 @@ BEGIN
                           o - '{fair_key,retry_policy,fallback,parent_id,traceparent,tracestate}'::text[] = '{}') FROM unnest(options) o), false);
 END $$;
 
--- Stores jobs of any kind. The first 12 arguments have one entry per job; request_… one per request with a request key;
--- out_of_line_… one per payload that is stored out of line. Rows with a null kind answer for a job: its ordinal, id and
--- outcome. The other rows are wake-ups. Options have the names of the protocol (server/src/job/job_options.rs).
--- take_keys decides about all jobs before any is stored. So a later job with the same key can still replace an earlier job of
--- the call. Limit states are changed last.
+-- Stores jobs with any options. The first 12 arguments have one entry per job, the next three one per request with a request
+-- key, and out_of_line_… one per payload that is stored out of line. Result rows with a kind are wake-ups. A row with a null
+-- kind is the result of one job: its ordinal, id and outcome. Options have the names of the protocol
+-- (server/src/job/job_options.rs). take_keys handles the keys of all jobs before the first job is stored, so that a later job
+-- with the same key can replace an earlier job of the call. Limit states are changed last.
 CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
     timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
@@ -168,7 +168,7 @@ BEGIN
     ) i LEFT JOIN unnest(out_of_line_ordinals, out_of_line_data) AS a(ordinal, data) ON a.ordinal = i.ordinal;
 
     IF cardinality(request_key_nos) > 0 THEN
-        -- Sorted by key, so that two calls with the same request keys lock them in the same order and do not deadlock.
+        -- Sort by key, so that two calls with the same request keys lock the rows in the same order and do not deadlock.
         WITH by_request AS (
             SELECT n.request_no, array_agg(n.id ORDER BY n.ordinal) AS ids FROM unnest(new) n GROUP BY n.request_no
         ), stored AS (
@@ -225,8 +225,8 @@ BEGIN
                  FROM unnest(new) n;
 END $$;
 
--- Routes new jobs, and stores their dependencies. A job that a dependency names must be known: in this call, live, dead or in
--- history.
+-- Stores new jobs in the tables in which they belong, and their dependencies. Fails if a job that a dependency names is
+-- unknown: not in this call, live, dead or in history.
 CREATE OR REPLACE FUNCTION howdah.route_new(new howdah.new_job[], routed howdah.waiting[]) RETURNS SETOF howdah.wakeup
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -250,7 +250,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT * FROM howdah.route(routed);
 
-    -- Parents that are stored by the same call have the mark `coordinated` already.
+    -- Collect the parents (jobs that new jobs depend on). Parents stored by the same call already have the mark `coordinated`.
     SELECT array_agg(DISTINCT d.after_id) INTO parents
     FROM unnest(new) n
     CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = n.id OFFSET 0) d
@@ -259,7 +259,7 @@ BEGIN
         RETURN;
     END IF;
     live := howdah.mark_coordinated(parents, '{"coordinated": true}');
-    -- A dead parent gets the mark too, because its dependents may wait until it is retried or discarded.
+    -- Mark dead parents too, because dependents may wait until a dead parent is retried or discarded.
     UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}'
     WHERE x.id = ANY (parents) AND x.id <> ALL (live);
     SELECT d.after_id, n.ordinal INTO unknown
@@ -274,7 +274,7 @@ BEGIN
         RAISE EXCEPTION 'names job %, which does not exist, or whose history has been dropped', unknown.after_id
             USING ERRCODE = 'HW001', DETAIL = unknown.ordinal::text, HINT = 'after';
     END IF;
-    -- Parents that had ended before are passed to after_end too, so that the new jobs run or are cancelled.
+    -- Pass parents that had already ended to after_end, so that the new jobs that depend on them run or are cancelled.
     RETURN QUERY SELECT w.* FROM (
         SELECT array_agg(e.id) AS ids, array_agg(0) AS type_ids, array_agg(NULL::text) AS keys,
                array_agg('{}'::jsonb) AS options, array_agg(e.ending) AS endings

@@ -1,18 +1,19 @@
 -- Fair keys: the jobs of a type alternate between its fair keys, by their ranks. Start-time fair queueing (Goyal, Vin, Cheng
--- 1996): a key starts at the lowest rank that is ready now, or at a fixed distance after its last rank.
+-- 1996): a new job of a key gets the lowest rank that is ready now, or a fixed distance after the last rank of the key,
+-- whichever is higher.
 
--- Returns the distance between the ranks of two jobs of a fair key, in µs of rank.
+-- Returns the distance between the ranks of two consecutive jobs with the same fair key, in µs.
 CREATE OR REPLACE FUNCTION howdah.fair_rank_distance() RETURNS bigint LANGUAGE sql IMMUTABLE RETURN 1000::bigint;
 
--- Returns the rank at which a fair key without a recent job starts. It is the lowest rank that is ready in this priority, or
--- the rank of the current time if nothing is ready. It looks at ranks from 30 days before the rank of the current time to half
--- a priority step after it.
+-- Returns the rank of the first job of a fair key without recent jobs: the lowest rank of the ready jobs of this priority, or
+-- the rank of the current time if no job is ready. Only ranks from 30 days before the rank of the current time to half a
+-- priority step after it are considered.
 --
 -- Claimed jobs leave dead entries in the index until VACUUM, and a scan that begins at the lowest rank goes through all of
 -- them. So for priority 0 a scan begins at the hint: the rank at which the last scan of any connection ended. A hint that is
 -- too low only costs time. A hint is too high if jobs below it became ready or visible since the last full scan: jobs that were
--- released, or whose claim or enqueue ended late. A fair key that starts then is ranked behind these jobs, and behind no
--- others. Every second or two, one connection scans from the lowest rank again and corrects the hint.
+-- released, or whose claim or enqueue ended late. With such a hint, a fair key without recent jobs is ranked behind these jobs,
+-- and behind no others. Every second or two, one connection scans from the lowest rank again and corrects the hint.
 --
 -- Bits of the hint. From bit 52 on: 11 bits of the type id (the other 3 choose the sequence). From bit 10 on: the rank in ms.
 -- Below: the second of the last full scan. Types that share a sequence and are busy at once overwrite each other's hint, and
@@ -53,10 +54,10 @@ BEGIN
     RETURN found;
 END $$;
 
--- Notifies the brokers of jobs with ranks from `base` on, unless another connection has just announced them. Works
--- like howdah.announce (functions/announce.sql), with the same kind of mark. There, the rank of a job is the current time. Here, a
--- rank may be far from the current time, so an announcement has a lowest rank, and a transaction with jobs below that rank must
--- notify too.
+-- Notifies the brokers of jobs with ranks from `base` on, unless another connection has just announced them. Works like
+-- howdah.announce (functions/announce.sql), with the same kind of sequence value. But with a fair key, the rank of a job may be
+-- far from the current time. So an announcement also stores its lowest rank, and a transaction with jobs below that rank
+-- notifies too.
 CREATE OR REPLACE FUNCTION howdah.announce_fair(of_type integer, base bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     announced_seq CONSTANT regclass := ('{howdah.fair_announced_0,howdah.fair_announced_1,howdah.fair_announced_2,howdah.fair_announced_3,howdah.fair_announced_4,howdah.fair_announced_5,howdah.fair_announced_6,howdah.fair_announced_7}'::regclass[])
@@ -64,7 +65,7 @@ DECLARE
     announced_from_seq CONSTANT regclass := ('{howdah.fair_announced_from_0,howdah.fair_announced_from_1,howdah.fair_announced_from_2,howdah.fair_announced_from_3,howdah.fair_announced_from_4,howdah.fair_announced_from_5,howdah.fair_announced_from_6,howdah.fair_announced_from_7}'::regclass[])
         [(of_type & 7) + 1];
     began_us CONSTANT bigint := howdah.rank_now();
-    -- Another connection announced the type at most 20 ms before or 40 ms after.
+    -- Another connection announced the type at most 20 ms before or 40 ms after the begin of this transaction.
     is_announced CONSTANT boolean := ((pg_sequence_last_value(announced_seq) # pg_backend_pid() # (of_type::bigint << 22))
         - ((began_us / 20000 & 1048575) << 42) + 4398046511103 & -13194143727616) IS NOT DISTINCT FROM 0;
 BEGIN
@@ -76,8 +77,8 @@ BEGIN
     END IF;
 END $$;
 
--- Gives new jobs with a fair key their ranks, so that jobs alternate between the fair keys of a type. No step before `given`
--- has a filter or a join: with one, Postgres would estimate one row instead of thousands, and go through all keys for each job.
+-- Gives new jobs with a fair key their ranks, so that jobs alternate between the fair keys of a type. No CTE before `given` has
+-- a filter or a join: with one, Postgres would estimate one row instead of thousands, and scan all keys for each job.
 CREATE OR REPLACE FUNCTION howdah.fair_ranks(jobs howdah.waiting[]) RETURNS howdah.waiting[] LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;

@@ -1,8 +1,9 @@
 -- Deletes finished jobs of the database before the end of their retention (howdah archive forget).
 
--- Deletes the chosen jobs of one history partition and their payloads, or only counts them. With a key, it takes at most 1,000
--- jobs, by the index on keys. Without a key, it takes the jobs of some blocks. next_block is the first block of the next call;
--- null: nothing is left. ids: the ids of the first ten chosen jobs.
+-- Deletes jobs of one history partition, selected by key, type and time, with their payloads, or only counts the jobs. With a
+-- key, a call deletes at most 1,000 jobs, which it finds by the index on keys. Without a key, it reads `blocks` blocks from
+-- first_block on. next_block is the first block of the next call; null: nothing is left. ids: ids of the first ten deleted
+-- jobs.
 CREATE OR REPLACE FUNCTION howdah.forget_history(part text, of_key text, of_type integer, before timestamptz, only_count boolean,
                                                  first_block bigint, blocks bigint,
                                                  OUT jobs bigint, OUT ids bigint[], OUT types integer[], OUT next_block bigint)
@@ -11,7 +12,7 @@ DECLARE
     chosen text := 'TRUE';
 BEGIN
     jobs := 0;
-    -- The partition was dropped meanwhile.
+    -- The partition has been dropped since the caller listed it.
     IF to_regclass(format('howdah.%I', part)) IS NULL THEN
         RETURN;
     END IF;

@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION howdah.matches(pattern text, task_type text) RETURNS boolean LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN right(pattern, 1) = '*' THEN starts_with(task_type, left(pattern, -1)) ELSE task_type = pattern END;
 
--- Returns whether this session needs grants.
+-- Returns whether this session needs grants: a grant exists, and the role may not act as the owner.
 CREATE OR REPLACE FUNCTION howdah.needs_grants() RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM howdah.grants)
        AND NOT pg_has_role(session_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = 'howdah.grants'::regclass), 'MEMBER')
@@ -24,7 +24,7 @@ CREATE OR REPLACE FUNCTION howdah.may_type(operation text, of_type integer) RETU
     SELECT howdah.may(operation, (SELECT t.name FROM howdah.task_type t WHERE t.id = of_type))
 $$;
 
--- Refuses the call if this session may not perform the operation on a task type (null: on no task type).
+-- Raises an error if this session may not perform an operation on a task type; null: if it may perform it on no task type.
 CREATE OR REPLACE FUNCTION howdah.check_grant(operation text, task_type text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF howdah.has_grants() AND NOT howdah.may(operation, task_type) THEN
@@ -34,8 +34,9 @@ BEGIN
     END IF;
 END $$;
 
--- Returns the first job in `after` that this session may not know: the job is missing, or the session has no grant for its type
--- and is not a member of howdah_reader. Both cases raise the same error, so the caller does not learn whether the job exists.
+-- Returns the first job in the option `after` that is unknown to this session: the job does not exist, or the session has no
+-- grant for its type and is not a member of howdah_reader. Both cases raise the same error, so the caller does not learn
+-- whether the job exists.
 CREATE OR REPLACE FUNCTION howdah.unknown_after(cs howdah.checked_job[]) RETURNS TABLE (ordinal bigint, id bigint) LANGUAGE sql STABLE AS $$
     SELECT c.n, e.value::bigint
     FROM unnest(cs) WITH ORDINALITY
@@ -82,8 +83,8 @@ BEGIN
     RETURN CASE WHEN key <> '' AND howdah.has_grants() AND howdah.needs_grants() THEN 'sql:' || session_user || E'\x1f' || key ELSE key END;
 END $$;
 
--- Lets a role perform an operation on task types: the pattern is a name, or a prefix of names followed by *. Only for the
--- owner, like the table.
+-- Lets a role perform an operation on task types: the pattern is a name, or a prefix of names followed by *. Only the owner of
+-- the tables may call the function.
 CREATE OR REPLACE FUNCTION howdah.grant_types(role text, operation text, pattern text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.grants (role, operation, pattern) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;

@@ -1,8 +1,8 @@
--- Keys, which several transactions may change at once. A statement that has waited for a lock sees the new state of the rows
--- that it locked, and the old state of all other rows. So a function locks rows first, and each further step is a separate
--- statement, which sees the new state of all rows. A waiting job is updated in place: if it were deleted and inserted again, a
--- statement that waits for the old row would not find the new one. To avoid deadlocks, all functions lock in this order: jobs
--- (ready, leased, scheduled, waiting; by id), keys (by type and key), limit states (by type and key).
+-- Functions for job keys, which several transactions may change at once. A statement that has waited for a lock sees the new
+-- state of the rows that it locked, and the old state of all other rows. So a function locks rows first, and each further step
+-- is a separate statement, which sees the new state of all rows. A waiting job is updated in place: if it were deleted and
+-- inserted again, a statement that waits for the old row would not find the new one. To avoid deadlocks, all functions lock in
+-- this order: jobs (ready, leased, scheduled, waiting; by id), keys (by type and key), limit states (by type and key).
 
 -- Locks jobs, whatever their state. A job that another transaction moves between tables at this moment may be missed.
 CREATE OR REPLACE FUNCTION howdah.lock_jobs(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -28,7 +28,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Frees the key of a plain job that has succeeded, unless the key is held for a time. Returns whether it was freed.
+-- Frees the key of a succeeded job that has no successor, unless the key is held for a fixed time. Returns whether the key was
+-- freed.
 CREATE OR REPLACE FUNCTION howdah.free_key(of_type integer, of_key text, holder bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM howdah.job_key k WHERE k.type_id = of_type AND k.key = of_key AND k.job_id = holder AND k.held_until IS NULL;
@@ -76,8 +77,8 @@ BEGIN
     RETURN w;
 END $$;
 
--- Deletes a locked job that has not started from its table, and returns it. A job that waits for another job stays in waiting,
--- to be updated in place (`stays`).
+-- Deletes a locked job that has not started from its table, and returns the job. A job that waits for another job keeps its row
+-- in the table waiting, which the caller updates (`stays` is true).
 CREATE OR REPLACE FUNCTION howdah.take_unstarted(target bigint, state howdah.job_state, OUT w howdah.waiting, OUT stays boolean) LANGUAGE plpgsql AS $$
 BEGIN
     stays := false;
@@ -101,7 +102,7 @@ END $$;
 -- Gives the new job j its key, or decides by the job's key policy what happens to the job that holds the key. If the holder is
 -- running, the new job waits and runs after it. Returns j with its outcome. If this transaction has locked the key for a
 -- change, it also returns the key's row k and the job w that will have the key: the new job, or the existing job as it was
--- before its replacement. `stays`: w is still in its row of waiting. Jobs are locked before keys, as in after_end.
+-- before its replacement. `stays`: w still has its row in the table waiting. Jobs are locked before keys, as in after_end.
 CREATE OR REPLACE FUNCTION howdah.take_key(INOUT j howdah.new_job, OUT k howdah.job_key, OUT w howdah.waiting, OUT stays boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -181,13 +182,13 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
-    -- In each of the 20 tries, another transaction changed the key first.
+    -- All 20 tries failed, because other transactions changed the key at the same time.
     RAISE EXCEPTION 'the key % keeps changing its holder; try again', to_json(j.key) USING ERRCODE = '40001';
 END $$;
 
 -- Gives jobs their keys, in the order of keys. If several jobs of the call have the same key, only the final result is written,
 -- because repeated changes of a row in one transaction get slower each time. Returns the jobs with their outcomes, the jobs to
--- pass to howdah.route, and the limit keys of which replaced jobs gave up a slot.
+-- pass to howdah.route, and the limit keys whose slots replaced jobs gave up.
 CREATE OR REPLACE FUNCTION howdah.take_keys(INOUT new howdah.new_job[], OUT routed howdah.waiting[], OUT limit_types integer[], OUT limit_keys text[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -270,10 +271,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Frees the keys of jobs that have ended, except keys that are held for a time. Returns the successors: the jobs that run next
--- with these keys. The caller has locked them. Keys are locked first, and each decision is a separate statement, which sees the
--- changes of the transactions that it waited for. Otherwise a successor that was replaced meanwhile would wait for ever, and a
--- key whose successor has ended meanwhile would never be freed.
+-- Frees the keys of jobs that have ended, except keys that are held for a time. Returns the ids of the successors, which get
+-- the keys and run next. The caller has locked the successors. Keys are locked first, and each decision is a separate
+-- statement, which sees the changes of the transactions that held the locks. Otherwise a successor that was replaced meanwhile
+-- would wait for ever, and a key whose successor has ended meanwhile would never be freed.
 CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -325,7 +326,7 @@ DECLARE
     old_ids bigint[];
     next_ids bigint[];
 BEGIN
-    -- Locks the rows that after_end will lock, in the same order. So a successor cannot be cancelled before this transaction
+    -- Lock the rows that after_end will lock, in the same order, so that no successor is cancelled before this transaction
     -- ends.
     PERFORM FROM howdah.waiting w WHERE w.id = ANY (ARRAY(
         SELECT k.next_id FROM unnest(ids, type_ids, keys, supersede.options) AS e(id, type_id, key, options)

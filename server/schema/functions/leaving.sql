@@ -7,9 +7,9 @@
 CREATE OR REPLACE FUNCTION howdah.may_leave(options jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE
     RETURN options IS NULL OR NOT options ?| '{coordinated,limit_key,queued_behind,next_stages,completed_stages,key_type}'::text[];
 
--- Begins or continues a move, and makes this broker its owner. Returns the version of the settings, the target store, and the
--- name of another live broker that owns the move. If another live broker owns it, or the move has another target, nothing is
--- changed.
+-- Begins or continues the move of a task type to another store, and makes this broker the owner of the move. Returns the
+-- version of the settings, the target store, and the name of another live broker that owns the move. Changes nothing if another
+-- live broker owns the move, or if the move has another target.
 CREATE OR REPLACE FUNCTION howdah.begin_move(of_type integer, store_name text, store_number integer, by_whom text, of_broker integer)
 RETURNS TABLE (version bigint, to_name text, owner text, is_new boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -30,9 +30,9 @@ BEGIN
     RETURN QUERY SELECT s.version, m.to_name, other, made FROM howdah.settings s;
 END $$;
 
--- Moves jobs of a type from the table of one state into leaving: jobs after a position in the table's order, up to a number of
--- jobs and of payload bytes. Locked jobs are left for the next call. Only the broker that owns the move may call it; the row of
--- the move stays locked until this transaction ends.
+-- Moves jobs of a type from the table of one state into the table leaving: the next jobs after a position, up to a number of
+-- jobs and of payload bytes. Skips locked jobs, which a later call moves. Only the broker that owns the move may call it; the
+-- row of the move stays locked until this transaction ends.
 CREATE OR REPLACE FUNCTION howdah.leave_jobs(of_type integer, of_state text, after_position bigint, after_id bigint, at_most integer,
                                              most_bytes bigint, of_broker integer)
 RETURNS TABLE (id bigint, sort_position bigint, job jsonb, payload bytea) LANGUAGE plpgsql AS $$
@@ -102,8 +102,8 @@ BEGIN
     SELECT s.id, (s.job ->> 'sort_position')::bigint, s.job, s.payload FROM stored s ORDER BY 2, 1;
 END $$;
 
--- Adds to the row of a leaving job what the target store cannot look up: the names of the types in its options, and the row of
--- its key.
+-- Adds data that the target store cannot look up to the row of a leaving job: the names of the types in its options, and the
+-- row of its key.
 CREATE OR REPLACE FUNCTION howdah.with_names(job jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT job || jsonb_strip_nulls(jsonb_build_object(
         'fallback', (SELECT t.name FROM howdah.task_type t WHERE t.id = (job -> 'options' ->> 'fallback')::integer),
@@ -114,7 +114,7 @@ CREATE OR REPLACE FUNCTION howdah.with_names(job jsonb) RETURNS jsonb LANGUAGE s
 $$;
 
 -- Ends the transit of jobs. Jobs with a new id have moved. The other jobs return to their former tables: the other store could
--- not take them, because a job there holds their key. Returns how many have moved.
+-- not take them, because a job there holds their key. Returns the number of moved jobs.
 CREATE OR REPLACE FUNCTION howdah.leave_done(of_type integer, old_ids bigint[], new_ids bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     returned howdah.leaving[];
@@ -139,8 +139,8 @@ BEGIN
     RETURN done;
 END $$;
 
--- Returns the jobs of a moving type that are still here: the number of running jobs that may still move, of jobs that must stay
--- with the first id of them, and of jobs in transit.
+-- Counts the jobs of a moving type that are still in this store: running jobs that may move later, jobs that stay (with the
+-- first ten ids), and jobs in transit.
 CREATE OR REPLACE FUNCTION howdah.left_to_move(of_type integer, most integer)
 RETURNS TABLE (running bigint, staying bigint, first_ids bigint[], leaving bigint) LANGUAGE sql STABLE AS $$
     WITH stay AS MATERIALIZED (
@@ -154,13 +154,13 @@ RETURNS TABLE (running bigint, staying bigint, first_ids bigint[], leaving bigin
            (SELECT count(*) FROM howdah.leaving l WHERE l.type_id = of_type)
 $$;
 
--- Ends a move. Returns the new version of the settings.
+-- Ends the move of a task type. Returns the new version of the settings.
 CREATE OR REPLACE FUNCTION howdah.end_move(of_type integer, of_broker integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     new_version bigint;
 BEGIN
     DELETE FROM howdah.type_move m WHERE m.type_id = of_type AND m.owner = of_broker;
-    -- A repeated call finds no row to delete, because the move has already ended. It succeeds too.
+    -- A repeated call finds no row to delete, because the move has already ended. The repeated call succeeds too.
     IF EXISTS (SELECT FROM howdah.type_move m WHERE m.type_id = of_type) OR EXISTS (SELECT FROM howdah.leaving l WHERE l.type_id = of_type) THEN
         RAISE EXCEPTION 'this broker does not own the move of the task type with id %, or some of its jobs are still in transit', of_type
             USING ERRCODE = '55000';

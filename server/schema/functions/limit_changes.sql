@@ -53,8 +53,8 @@ BEGIN
             c.moving := CASE WHEN moved = at_most THEN k END;
         END IF;
         IF c.moving IS NULL THEN
-            -- If jobs of this key were moved by an earlier step too, the limits may have changed again since. Then after_key
-            -- lies before this key, and stays, so that the keys in between are walked again.
+            -- If an earlier step began to move jobs of this key, the limits may have changed again since. Then after_key lies
+            -- before this key and is kept, so that the keys in between are checked again.
             IF NOT half_moved THEN
                 c.after_key := k;
             END IF;
@@ -69,7 +69,7 @@ BEGIN
 END $$;
 
 -- Makes one step through all leases, by id. Marks leases of the type that brokers claimed before they had read the limit, so
--- that these leases count too. Locked leases are skipped, because they are being settled.
+-- that these leases count towards the limit. Locked leases are skipped, because they are being settled.
 CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE sql AS $$
     WITH seen AS MATERIALIZED (
         SELECT l.ctid, l.id, l.type_id = c.type_id AND l.limited IS NULL AS is_new

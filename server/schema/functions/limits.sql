@@ -1,7 +1,8 @@
 -- Limits of limit keys: how many jobs of a key may be ready or leased, and when the next may start.
 
--- Returns whether jobs of a limit key must wait until howdah.admit makes them ready. In strict order retries must wait too,
--- because a gap, a rate or a lower limit may have been set since their first attempt; howdah.admit takes them first.
+-- Returns whether jobs of a limit key must wait until howdah.admit makes them ready. With key_strict, retries keep their slot
+-- but must wait too, because a gap, a rate or a lower limit may have been set since their first attempt. howdah.admit makes
+-- them ready first.
 CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text)
 RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -25,8 +26,7 @@ CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) 
         LIMIT greatest(t.key_max_running, t.key_rate_burst, 1) + 1) n
 $$;
 
--- Returns the number of started jobs of a limit key: leased jobs, and in strict order jobs that are scheduled for another
--- attempt.
+-- Returns the number of started jobs of a limit key: leased jobs, and with key_strict also jobs that are scheduled for a retry.
 CREATE OR REPLACE FUNCTION howdah.started_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (SELECT count(*) FROM howdah.leased l
             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = of_key COLLATE "C" AND l.options -> 'limit_key' IS NOT NULL)
@@ -45,7 +45,7 @@ CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text
     FROM (SELECT howdah.ready_of_key(t, of_key) AS jobs) r
 $$;
 
--- Schedules a check of limit keys of which a job has given up its slot. Returns false if no job waits for one of these keys.
+-- Schedules a check of limit keys whose slots jobs have given up. Returns false if no job waits for any of these keys.
 CREATE OR REPLACE FUNCTION howdah.recheck_limits(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key COLLATE "C" AS limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key)
@@ -62,13 +62,13 @@ END $$;
 
 -- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. Stores the start
 -- of the ended attempts, so that the minimum gap counts from it. It is called in the transaction that ended the leases, after
--- after_end. after_end gets options without limit keys, because limit states are locked last and all at once. Returns a row
--- with null if limit keys must be checked, and a row for each job that waits now.
+-- after_end, which gets options without limit keys, because limit states are locked last and all at once. Returns a null row if
+-- limit keys must be checked, and the id of each job that waits now.
 CREATE OR REPLACE FUNCTION howdah.requeue_for_limit(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
-    -- Locks all limit states in the order of their keys, and creates missing ones. So a transaction that pauses a key at this
-    -- moment waits for this one, or its pause is visible here.
+    -- Lock all limit states in the order of their keys, and create missing ones. So a concurrent pause of a key either waits
+    -- for this transaction or is visible here.
     INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, last_start)
     SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
     FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
@@ -116,12 +116,12 @@ BEGIN
     SELECT k.id FROM kept k;
 END $$;
 
--- Grants slots at each limit key that is due for a check, by moving jobs from waiting to ready in the order of their ranks. In
--- strict order, jobs that have started before go first, because their ranks date only from when they became ready again. The
+-- Grants slots at each limit key that is due for a check, by moving jobs from waiting to ready in the order of their ranks.
+-- With key_strict, jobs that have started before go first, because their ranks date only from when they became ready again. The
 -- row of limit_state is locked, so that two brokers do not grant the same slot. A transaction that ends or adds a job sets
 -- check_at in this row as its last step, so the key is checked again after the change. at_most limits the keys of one call. A
--- rate is a token bucket. A ready job holds a token, so that no more than a burst can start at once when workers connect. A key
--- whose ready jobs are being moved to waiting (limit_changes.sql) grants nothing.
+-- rate is a token bucket. A ready job holds a token, so that at most a burst of jobs can start at once when workers connect. A
+-- key whose ready jobs are being moved to waiting (limit_changes.sql) grants nothing.
 CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     g howdah.limit_state;
@@ -142,7 +142,7 @@ BEGIN
         SELECT * INTO t FROM howdah.task_type WHERE id = g.type_id;
         ready_jobs := howdah.ready_of_key(t, g.limit_key);
         other_jobs := howdah.started_of_key(t, g.limit_key);
-        -- One round grants at most 1,000 slots; the next round grants the rest.
+        -- One check grants at most 1,000 slots; the next check grants the rest.
         free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
         next_check := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
         IF t.key_min_gap_ms IS NOT NULL THEN
@@ -178,8 +178,8 @@ BEGIN
             next_check := CASE WHEN isfinite(g.paused_until) THEN g.paused_until END;
         END IF;
         IF EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = g.type_id AND c.moving = g.limit_key) THEN
-            -- The job that must go first may still be ready and not yet moved to waiting. The transaction that moves the last
-            -- job schedules the next check.
+            -- A step of limit_changes.sql still moves jobs of this key to waiting, maybe also the job that must run first. Its
+            -- last step schedules the next check.
             free := 0;
             next_check := NULL;
         END IF;

@@ -2,14 +2,14 @@
 -- every partition and each of its indexes, and may exhaust the lock table of the server (max_locks_per_transaction for each
 -- connection).
 
--- Stores the id range of one partition of a past day; returns false if all such partitions have one. The trigger is created
--- before the ids are read: creating it waits for transactions that write to the partition, and it widens the range for later
--- ones.
+-- Stores the id range of one partition of a past day; returns false if all such partitions have a range. Before it reads the
+-- ids, it creates a trigger that widens the range for later rows. Creating the trigger waits for transactions that write to the
+-- partition.
 CREATE OR REPLACE FUNCTION howdah.record_id_range() RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     part text;
 BEGIN
-    -- EXCEPT, because Postgres hashes both sides even if its table statistics are wrong.
+    -- Use EXCEPT instead of a join: Postgres hashes both sides even if its table statistics are wrong.
     SELECT d.relname INTO part FROM (
         SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent IN ('howdah.history'::regclass, 'howdah.payload'::regclass) AND c.relname ~ '_[0-9]{8}$'
@@ -29,7 +29,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Widens the id range of a past day when a job arrives in its partition.
+-- Trigger function: widens the id range of a past day when a row is added to its partition.
 CREATE OR REPLACE FUNCTION howdah.widen_ids() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE howdah.id_range r SET first_id = least(r.first_id, NEW.id), last_id = greatest(r.last_id, NEW.id)

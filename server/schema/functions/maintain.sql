@@ -85,7 +85,7 @@ BEGIN
     IF howdah.has_table(part) THEN
         RETURN false;
     END IF;
-    -- Give up after 200 ms: while this waits for a long reader, all readers and writers of the table wait behind it.
+    -- Give up after 200 ms: while a lock request waits for a long reader, all readers and writers of the table wait behind it.
     PERFORM set_config('lock_timeout', '200ms', true);
     EXECUTE format('CREATE TABLE howdah.%I (LIKE howdah.%I INCLUDING ALL)', part, parent);
     PERFORM howdah.prepare_partition(parent, part);
@@ -144,7 +144,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Validates the constraint of exclude_from_default.
+-- Validates the constraint that exclude_from_default has added.
 CREATE OR REPLACE FUNCTION howdah.validate_default(parent text, day date) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('ALTER TABLE howdah.%I VALIDATE CONSTRAINT %I', parent || '_default', to_char(day, '"not_"YYYYMMDD'));
@@ -186,7 +186,7 @@ $$;
 CREATE OR REPLACE FUNCTION howdah.partitions_before(parent text, before date) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM howdah.lock_partitions();
-    -- Give up after 200 ms, and try again later: while the drop waits for a long reader, every writer would wait behind it.
+    -- Give up after 200 ms; a later call tries again. While the drop waits for a long reader, every writer waits behind it.
     PERFORM set_config('lock_timeout', '200ms', true);
     RETURN QUERY SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                  WHERE i.inhparent = format('howdah.%I', parent)::regclass AND c.relname ~ format('^%s_[0-9]{8}$', parent)

@@ -1,7 +1,7 @@
 -- Moves jobs to another task type, for a bulk operation. A job keeps its state and its own data; only data that depends on the
 -- type is computed again.
 
--- Locks jobs of this list that are in this state and of this type, in the order of their ids.
+-- Locks the given jobs in the order of their ids. Skips jobs of another state or task type.
 -- IS TRUE keeps Postgres from using an index that begins with the type, so that it looks up jobs by id.
 CREATE OR REPLACE FUNCTION howdah.lock_in_state(ids bigint[], of_state howdah.job_state, of_type integer) RETURNS SETOF howdah.locked_job
 LANGUAGE plpgsql AS $$
@@ -77,9 +77,9 @@ CREATE OR REPLACE FUNCTION howdah.in_type(options jsonb, to_type integer, priori
                             priority, step)
 $$;
 
--- Puts locked jobs, all in this state, into another type. Jobs with a limit key or a fair key are routed again, because their
--- slot and their rank belong to the type. last_token is cleared, so a late outcome of a lost worker does not count any more.
--- Jobs that wait for another job are updated in place (keys.sql explains why).
+-- Changes the task type of locked jobs, which are all in the same state. Jobs with a limit key or a fair key are routed again,
+-- because their slot and their rank belong to the type. last_token is cleared, so a late outcome of a lost worker does not
+-- count any more. Jobs that wait for another job are updated in place (keys.sql explains why).
 CREATE OR REPLACE FUNCTION howdah.put_in_type(ids bigint[], of_state howdah.job_state, to_type integer) RETURNS SETOF howdah.wakeup
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -128,9 +128,10 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(routed);
 END $$;
 
--- Moves jobs of one type that are in this state to another type. Rows with a null kind answer for a job: why it was not moved;
--- a null problem: it was moved. The other rows are wake-ups. A job that has left the state has no row. Jobs are locked before
--- keys, and limit states last. A moved job counts as enqueued in its new type, like a job that goes to its fallback.
+-- Moves jobs of one type and state to another type. Result rows with a kind are wake-ups. A row with a null kind is the result
+-- of one job: the reason why it was not moved; a null problem: it was moved. A job that has left the state has no row. Jobs are
+-- locked before keys, and limit states last. A moved job counts as enqueued in its new type, like a job that goes to its
+-- fallback.
 CREATE OR REPLACE FUNCTION howdah.move_jobs(ids bigint[], of_state howdah.job_state, from_type integer, to_name text)
 RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -154,7 +155,7 @@ BEGIN
                  FROM howdah.put_in_type(able, of_state, to_type) w;
     PERFORM howdah.index_tags(f.id, to_type, f.options) FROM unnest(locked) f WHERE f.options ? 'tags' AND f.id = ANY (able);
     PERFORM howdah.count_enqueued(array_fill(to_type, ARRAY[cardinality(able)]));
-    -- The limit keys of which the jobs gave up a slot in their former type. Other jobs may take these slots.
+    -- Limit keys of the former type whose slots the moved jobs gave up. Other jobs may take these slots.
     limit_keys := ARRAY(SELECT f.options ->> 'limit_key' FROM unnest(locked) f
                         WHERE of_state <> 'dead' AND f.options -> 'limit_key' IS NOT NULL AND f.id = ANY (able));
     IF cardinality(limit_keys) > 0 AND howdah.recheck_limits(array_fill(from_type, ARRAY[cardinality(limit_keys)]), limit_keys) THEN

@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION howdah.original_type(options jsonb) RETURNS text LANG
                       THEN least(greatest((options -> 'fallback_from')::numeric, 0), 2147483647)::integer END
 $$;
 
--- Returns the limits of a type that are set.
+-- Returns the limits that are set for a task type, as a JSON object.
 CREATE OR REPLACE FUNCTION howdah.limits_of(t howdah.task_type) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object(
         'max_running', t.max_running, 'rate_per_s', t.rate_per_s, 'rate_burst', t.rate_burst,

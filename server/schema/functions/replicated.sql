@@ -68,7 +68,7 @@ BEGIN
     IF highest <= coalesce(pg_sequence_last_value(sequence), 0) OR highest IS NULL THEN
         RETURN false;
     END IF;
-    -- ALTER SEQUENCE with the same value changes nothing. Its lock keeps other sessions from taking a value until this
+    -- ALTER SEQUENCE with the same value changes nothing, but its lock keeps other sessions from taking a value until this
     -- transaction ends.
     EXECUTE format('ALTER SEQUENCE %s CACHE 1', sequence);
     IF highest <= coalesce(pg_sequence_last_value(sequence), 0) THEN
@@ -102,8 +102,8 @@ BEGIN
         UNION ALL SELECT pg_get_serial_sequence('howdah.task_type', 'id')::regclass, (SELECT max(t.id) FROM howdah.task_type t);
 END $$;
 
--- Makes sequences and constants agree with the stored rows. A broker calls it when it starts. Returns descriptions of the
--- changes.
+-- Corrects sequences and the constant functions is_closed and has_grants to match the stored rows. Brokers call it when they
+-- start. Returns descriptions of the changes.
 CREATE OR REPLACE FUNCTION howdah.sync_state_with_rows() RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     highest_ids bigint[];

@@ -32,7 +32,8 @@ BEGIN
     FROM unnest(old_ids, types, payloads) AS o(id, name, payload) JOIN unnest(known) t ON t.name = o.name
     WHERE o.id <> ALL (unfinished_ids) AND (o.payload IS NULL OR octet_length(o.payload) > least(t.max_payload_bytes, s.payload_bytes)) LIMIT 1;
 
-    -- The arguments of enqueue_jobs. If a job ended several times, the first end counts.
+    -- Compute the arguments of enqueue_jobs. If a job is given several times, because it ended several times, its first entry
+    -- counts.
     SELECT array_agg(c.no ORDER BY c.no) AS nos, array_agg(c.n::integer ORDER BY c.no) AS positions, array_agg(c.id ORDER BY c.no) AS ids,
            array_agg(c.type_id ORDER BY c.no) AS type_ids, array_agg(c.priority * c.step ORDER BY c.no) AS bases,
            array_agg(c.priority ORDER BY c.no) AS priorities, array_agg(c.attempts ORDER BY c.no) AS attempts,

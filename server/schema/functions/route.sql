@@ -1,7 +1,8 @@
 -- Decides in which table a job is stored. Functions that run for single jobs are in plpgsql, which plans each query once per
 -- connection. A function of LANGUAGE sql that is not inlined plans its query in each call.
 
--- Returns the priority step of a type. Frequent statements look it up themselves, because this function is called for each row.
+-- Returns the priority step of a type. Frequent statements read the step inline instead, because this function is called for
+-- each row.
 CREATE OR REPLACE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), howdah.default_step());
@@ -18,7 +19,7 @@ BEGIN
         ELSE 'ready' END;
 END $$;
 
--- Inserts jobs, which are in no table, into the tables in which they belong now.
+-- Inserts jobs, which are new or which the caller has deleted from their tables, into the tables in which they belong now.
 CREATE OR REPLACE FUNCTION howdah.route(jobs howdah.waiting[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
@@ -87,7 +88,7 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;
 
--- Moves these rows of scheduled, which the caller has locked, to the tables in which their jobs belong now.
+-- Moves jobs from the table scheduled, whose rows the caller has locked, to the tables in which they belong now.
 CREATE OR REPLACE FUNCTION howdah.promote_rows(rows tid[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];

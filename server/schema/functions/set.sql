@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION howdah.start_to_set(wanted jsonb) RETURNS bigint LANG
                     (extract(epoch FROM now()) * 1000000)::bigint + (wanted ->> 'delay_ms')::bigint * 1000)
 $$;
 
--- Returns the new max_attempts of a job. For a job that is not dead it is raised, if necessary, so that one attempt is left: a
+-- Returns the new max_attempts of a job. If necessary, raises the value so that a job that is not dead has one attempt left: a
 -- claim must not find a job without attempts.
 CREATE OR REPLACE FUNCTION howdah.attempts_to_set(wanted jsonb, of_state howdah.job_state, attempt smallint, max_attempts smallint)
 RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
@@ -37,7 +37,7 @@ CREATE OR REPLACE FUNCTION howdah.options_to_set(wanted jsonb, options jsonb) RE
                 ELSE coalesce(options, '{}') || jsonb_build_object('tags', howdah.tags_to_set(wanted, options)) END
 $$;
 
--- Returns whether the change would make a job different.
+-- Returns whether the bulk operation would change a job.
 CREATE OR REPLACE FUNCTION howdah.would_change(wanted jsonb, of_state howdah.job_state, j howdah.locked_job) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     start_us bigint := howdah.start_to_set(wanted);
@@ -56,7 +56,7 @@ BEGIN
                 ELSE false END;
 END $$;
 
--- Returns why a job cannot be changed; null: it can.
+-- Returns why a job cannot be changed; null: the job can be changed.
 CREATE OR REPLACE FUNCTION howdah.why_not_set(wanted jsonb, j howdah.locked_job) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     -- Maximum number of tags of a job; equals Limits::TAGS in the broker.
@@ -70,9 +70,9 @@ BEGIN
         END;
 END $$;
 
--- Gives locked jobs, all in this state, another start time. Ready jobs, and jobs that wait for a slot of their limit key,
--- become scheduled. Jobs that wait for another job become scheduled when their wait ends. A time that has passed means now: the
--- maintenance task that promotes scheduled jobs is notified at once.
+-- Changes the start time of locked jobs, which are all in the same state. Ready jobs, and jobs that wait for a slot of their
+-- limit key, become scheduled. Jobs that wait for another job become scheduled when their wait ends. A time that has passed
+-- means now: the maintenance task that promotes scheduled jobs is notified at once.
 CREATE OR REPLACE FUNCTION howdah.set_start(ids bigint[], of_state howdah.job_state, of_type integer, start_us bigint)
 RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
@@ -122,13 +122,13 @@ BEGIN
     IF scheduled > 0 THEN
         RETURN NEXT ROW('scheduled', NULL, NULL, scheduled, start_rank - now_us)::howdah.wakeup;
     END IF;
-    -- The limit keys of which the jobs gave up a slot. Other jobs may take these slots.
+    -- Limit keys whose slots the jobs gave up. Other jobs may take these slots.
     IF limit_keys IS NOT NULL AND howdah.recheck_limits(array_fill(of_type, ARRAY[cardinality(limit_keys)]), limit_keys) THEN
         RETURN NEXT ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup;
     END IF;
 END $$;
 
--- Sets fields of jobs of one type that are in this state. Returns rows like howdah.move_jobs.
+-- Sets fields of jobs of one type and state. Returns wake-ups and results of single jobs, like howdah.move_jobs.
 CREATE OR REPLACE FUNCTION howdah.set_in_jobs(ids bigint[], of_state howdah.job_state, of_type integer, wanted jsonb)
 RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

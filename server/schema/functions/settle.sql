@@ -1,12 +1,12 @@
 -- Functions that end attempts.
 
--- Restores leases that a broker ended because it had lost the worker, so that a late outcome still counts. It requires that
--- nothing has happened to the jobs since: no other delivery, no change by an operator. The attempt continues as if the lease
--- had not ended, and the error that the end added is removed. A lease is restored only if last_token = token XOR 6. The row has
--- this value until the next delivery, and a job whose type or state has changed otherwise does not have it.
--- A dead job takes its key again; if another job holds the key, it stays dead. Jobs that were cancelled because it died come
--- back. The restored lease has no broker, like the lease of a pulled job, and a deadline of at least a minute; the caller
--- settles it at once. ids must be sorted and unique. Returns the ids of the restored jobs.
+-- Restores leases that a broker ended because it had lost the worker, so that a late outcome still counts. The jobs must not
+-- have been delivered again or changed by an operator since. The attempt continues as if the lease had not ended, and the error
+-- that the end added is removed. A lease is restored only if the job's last_token is token XOR 6 (worker lost). The next
+-- delivery, or a change of the type or state, removes this value. A dead job takes its key again, but stays dead if another job
+-- holds the key. Jobs that were cancelled because the dead job died are restored. The restored lease has no broker, like the
+-- lease of a pulled job, and a deadline of at least a minute; the caller settles it at once. ids must be sorted and unique.
+-- Returns the ids of the restored jobs.
 CREATE OR REPLACE FUNCTION howdah.regain(ids bigint[], tokens bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
     dead_ids bigint[];
@@ -56,10 +56,10 @@ BEGIN
     END IF;
 END $$;
 
--- Acks jobs with the mark `coordinated`. They go to their next stage or to history, and the consequences of their end are
--- carried out. ids must be sorted and unique. next_types: for each job, a type that the worker names instead of the planned
--- next stage, or null. Rows with a null kind answer for a job: its id, and its type if that had a limit. The other rows are
--- wake-ups.
+-- Acks jobs, also those with the mark `coordinated`: moves them to their next stage or to history, and calls after_end. ids
+-- must be sorted and unique. next_types: for each job, a type that the worker names instead of the planned next stage, or null.
+-- Result rows with a kind are wake-ups. A row with a null kind is the result of one job: its id, and its type if the lease
+-- counted towards a limit of the type.
 CREATE OR REPLACE FUNCTION howdah.ack_coordinated(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
 RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -130,8 +130,8 @@ BEGIN
                array_agg(CASE WHEN g.id = ANY (ended) THEN 'succeeded' ELSE 'moved' END::howdah.ending) AS endings
         FROM unnest(deleted) g
     ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.endings) x;
-    -- Stores the start of the attempts, so that the minimum gap counts from it, even if the job ended before the key was
-    -- checked. Limit states are locked after all other rows. ON CONFLICT finds the existing ones.
+    -- Store the start of the attempts, from which the minimum gap counts, even if a job ended before its key was checked. Limit
+    -- states are locked after all other rows.
     INSERT INTO howdah.limit_state AS l (type_id, limit_key, last_start)
     SELECT g.type_id, (g.options ->> 'limit_key') COLLATE "C", max(g.leased_at)
     FROM unnest(deleted) g JOIN howdah.task_type t ON t.id = g.type_id AND t.key_min_gap_ms IS NOT NULL
@@ -158,8 +158,8 @@ CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb,
                      || coalesce(options -> 'retry_policy', '{}') AS p) d) e
 $$;
 
--- Returns the type that a job goes to when it is given up: the job's fallback, else its type's. Null: there is no fallback, the
--- job is in its fallback already, or its options contain an invalid value.
+-- Returns the fallback type of a job without attempts left: the job's own fallback, else the fallback of its type. Null: there
+-- is no fallback, the job is in its fallback already, or its options contain an invalid value.
 CREATE OR REPLACE FUNCTION howdah.fallback_of(of_type integer, options jsonb) RETURNS integer LANGUAGE sql STABLE AS $$
     SELECT f.id FROM howdah.task_type f
     WHERE f.id = CASE WHEN options -> 'fallback_from' IS NOT NULL THEN NULL

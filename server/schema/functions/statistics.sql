@@ -1,7 +1,7 @@
 -- Statistics of task types: functions that count, and the summation of the counts. Statements for frequent operations count
 -- inline instead of calling these functions.
 
--- Counts attempts that end now.
+-- Adds attempts that end now to the statistics.
 CREATE OR REPLACE FUNCTION howdah.count_attempts(leases howdah.leased[], has_failed boolean, is_dead boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.statistics_change (type_id, succeeded, failed, dead, wait_us, wait_bucket, run_us, run_bucket)
@@ -14,13 +14,13 @@ BEGIN
     GROUP BY a.type_id, howdah.duration_bucket(a.wait_us), howdah.duration_bucket(a.run_us);
 END $$;
 
--- Counts jobs that are added to these types now.
+-- Adds jobs that enter the given task types now to the statistics.
 CREATE OR REPLACE FUNCTION howdah.count_enqueued(type_ids integer[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.statistics_change (type_id, enqueued) SELECT t.id, count(*) FROM unnest(type_ids) AS t(id) GROUP BY t.id;
 END $$;
 
--- Counts jobs of these types that end now outside of an attempt.
+-- Adds jobs of the given types that are cancelled or expire now to the statistics.
 CREATE OR REPLACE FUNCTION howdah.count_ended(type_ids integer[], outcome howdah.job_state) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO howdah.statistics_change (type_id, cancelled, expired)
@@ -28,8 +28,8 @@ BEGIN
     FROM unnest(type_ids) AS t(id) WHERE outcome IN ('cancelled', 'expired') GROUP BY t.id;
 END $$;
 
--- Sums up at most this many rows of statistics_change, unless the last summation is less than `every` ago. Returns the number
--- of rows; null: another broker is summing up, or has just finished.
+-- Adds at most at_most rows of statistics_change to the statistics, unless the last call that did so is less than `every` ago.
+-- Returns the number of rows; null: another broker is summing up, or has just finished.
 -- Deleted rows stay on their pages until VACUUM removes them, which it cannot do while a transaction holds an old snapshot. So
 -- if the table is large, reading begins at the block where the last call ended. Once a minute it begins at the first block, to
 -- find rows that were inserted into pages that VACUUM has freed.
@@ -55,8 +55,8 @@ BEGIN
         RETURNING ctid AS row_tid, *
     ),
     by_minute AS MATERIALIZED (
-        -- This runs for each row, so it uses date_bin, and reads the block of the last ctid only: date_trunc and splitting each
-        -- ctid took a third of the statement's time.
+        -- date_bin instead of date_trunc, and the block of the last ctid only, because both run for each row: otherwise they
+        -- took a third of the statement's time.
         SELECT d.type_id, date_bin('1 minute', d.at, 'epoch') AS minute, d.wait_bucket, d.run_bucket, count(*) AS changes,
                (max(d.row_tid)::text::point)[0] AS block, sum(d.enqueued) AS enqueued, sum(d.succeeded) AS succeeded,
                sum(d.failed) AS failed, sum(d.dead) AS dead, sum(d.cancelled) AS cancelled, sum(d.expired) AS expired,
@@ -75,8 +75,7 @@ BEGIN
                sum(c.run_us) AS run_us
         FROM change c GROUP BY 1, 2, 3
     ),
-    -- The stored rows, to whose buckets the new counts are added. No other statement changes these rows, so they are not
-    -- locked.
+    -- Stored rows, to which the new counts are added. They are not locked, because no other statement changes them.
     before AS MATERIALIZED (SELECT o.* FROM counted c JOIN howdah.statistics o USING (type_id, minutes, starts)),
     waits AS (
         SELECT b.type_id, b.minutes, b.starts, array_agg(b.bucket ORDER BY b.bucket) AS buckets, array_agg(b.jobs ORDER BY b.bucket) AS counts
@@ -110,7 +109,7 @@ BEGIN
             wait_counts = excluded.wait_counts, run_buckets = excluded.run_buckets, run_counts = excluded.run_counts
     )
     SELECT coalesce(sum(m.changes), 0), coalesce(max(m.block), 0) INTO taken, last_block FROM by_minute m;
-    -- If the batch was full, committed rows may be left. So `summed` stays, and the next call continues at once.
+    -- If the batch was full, more rows may be left. So `summed` is not advanced, and the next call continues at once.
     UPDATE howdah.statistics_sum u SET summed = CASE WHEN taken < at_most THEN now() ELSE u.summed END,
         block = CASE WHEN taken > 0 THEN last_block ELSE u.block END, scanned = s.scanned;
     RETURN taken;

@@ -24,7 +24,7 @@ BEGIN
         RAISE EXCEPTION 'the store number must be from 0 to 89, not %', number USING ERRCODE = '22023';
     END IF;
     before := number * howdah.ids_of_a_store();
-    -- OWNED BY NONE changes nothing. Its lock waits for sessions that are taking an id, and blocks others until this
+    -- OWNED BY NONE changes nothing, but its lock waits for sessions that are taking an id, and blocks others until this
     -- transaction ends.
     ALTER SEQUENCE howdah.job_id OWNED BY NONE;
     IF howdah.store_number() = number THEN

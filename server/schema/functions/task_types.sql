@@ -9,7 +9,7 @@ DECLARE
     share integer;
     created integer[];
 BEGIN
-    -- Sorted, so that two callers insert in the same order and do not deadlock.
+    -- Sort the names, so that two callers insert them in the same order and do not deadlock.
     WITH made AS (
         INSERT INTO howdah.task_type (name) SELECT DISTINCT n COLLATE "C" FROM unnest(names) n ORDER BY 1 ON CONFLICT (name) DO NOTHING
         RETURNING id)

@@ -27,7 +27,7 @@ BEGIN
     RETURN format('job %s holds its key', coalesce(k.job_id::text, '?'));
 END $$;
 
--- Returns a reason in the job itself for which it cannot be restored; null: no such reason.
+-- Returns why the job's own data prevents its restore; null: its data does not prevent it.
 CREATE OR REPLACE FUNCTION howdah.why_not_restored(c howdah.bulk_change, options jsonb, attempt integer) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE
@@ -42,8 +42,8 @@ BEGIN
         END;
 END $$;
 
--- Returns a parent of this job (a job that it ran after) that keeps it from being restored; null: no parent does. A parent in
--- no table prevents the restore too, because it is not known whether it succeeded.
+-- Returns a parent (a job that this job depends on) that prevents the restore of the job; null: no parent does. A parent in no
+-- table prevents it too, because it is not known whether that parent succeeded.
 CREATE OR REPLACE FUNCTION howdah.blocking_parent(c howdah.bulk_change, on_failure text, live bigint[], dead_ones bigint[])
 RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -54,9 +54,9 @@ BEGIN
         ORDER BY p LIMIT 1);
 END $$;
 
--- Moves jobs from history back to their former tables: plain jobs directly, the others by howdah.route. A job that was leased
--- becomes ready, as if its worker had released it. The caller has locked the jobs and their keys, and stored their
--- dependencies.
+-- Moves jobs from history back to their former tables: jobs without the mark `coordinated` directly, the others by
+-- howdah.route. A job that was leased becomes ready, as if its worker had released it. The caller has locked the jobs and their
+-- keys, and stored their dependencies.
 CREATE OR REPLACE FUNCTION howdah.restore_jobs_of_bulk(of_bulk bigint, ids bigint[], unqueued bigint[]) RETURNS SETOF howdah.wakeup
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -141,8 +141,8 @@ END $$;
 
 -- Decides which of these locked jobs are restored, and gives those jobs their keys and dependencies. A job is restored only if
 -- it can return to its former state: its key is free, and its parents are unfinished or have succeeded. So parents are decided
--- before their dependents. refused_ids, problems: the jobs that stay, and why. unqueued: restored jobs that are no longer
--- the successor for a key.
+-- before their dependents. refused_ids, problems: the jobs that are not restored, and why. unqueued: restored jobs that are no
+-- longer the successor for a key.
 CREATE OR REPLACE FUNCTION howdah.decide_undo(of_bulk bigint, ids bigint[], OUT restored_ids bigint[], OUT unqueued bigint[],
                                               OUT refused_ids bigint[], OUT problems text[]) LANGUAGE plpgsql AS $$
 DECLARE
@@ -171,7 +171,7 @@ BEGIN
             problem := CASE WHEN r.attempt IS NULL THEN 'its history has been dropped' ELSE howdah.why_not_restored(r.c, r.options, r.attempt) END;
             on_failure := coalesce(r.options ->> 'on_dependency_failure', 'cancel');
             IF problem IS NULL AND (r.c).after_ids IS NOT NULL THEN
-                -- A parent of this job is not decided yet and may be restored, so decide about this job in a later round.
+                -- A parent of this job is not decided yet and may be restored, so decide about this job in a later iteration.
                 IF EXISTS (SELECT FROM unnest((r.c).after_ids) p WHERE p = ANY (todo) AND p <> ALL (restored_ids) AND p <> ALL (refused_ids)) THEN
                     later := later || r.job_id;
                     CONTINUE;
@@ -203,9 +203,9 @@ BEGIN
     problems := problems || array_fill('it depends on a job that was not restored'::text, ARRAY[cardinality(later)]);
 END $$;
 
--- Restores jobs of one type that a bulk operation has ended. Rows with a null kind answer for a job: why it could not be
--- restored; a null problem: it was restored. The other rows are wake-ups. Jobs are locked before keys, and limit states are
--- locked last.
+-- Restores jobs of one type that a bulk operation has ended. Result rows with a kind are wake-ups. A row with a null kind is
+-- the result of one job: why it could not be restored; a null problem: it was restored. Jobs are locked before keys, and limit
+-- states are locked last.
 CREATE OR REPLACE FUNCTION howdah.undo_bulk(of_bulk bigint, of_type integer, ids bigint[])
 RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint, problem text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -214,8 +214,8 @@ DECLARE
     lowest bigint;
     highest bigint;
 BEGIN
-    -- The range of ids to read in the journal. Postgres may scan the index in the order of ids instead of looking up each id of
-    -- the array. Without these bounds, each batch would then read all jobs that the bulk operation has ended.
+    -- Bounds of the ids to read in the journal. Postgres may scan the index in the order of ids; without bounds, each batch
+    -- would then read all jobs that the bulk operation has ended.
     SELECT min(i), max(i) INTO lowest, highest FROM unnest(ids) i;
     PERFORM FROM howdah.bulk_change c
     WHERE c.bulk_id = of_bulk AND c.undone IS NULL AND c.job_id >= lowest AND c.job_id <= highest AND c.job_id = ANY (ids) ORDER BY c.job_id FOR UPDATE;

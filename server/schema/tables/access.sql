@@ -14,7 +14,7 @@ CREATE TABLE howdah.token (
     revoked     timestamptz                 -- null: not revoked
 );
 
--- Sessions of the page whose user logged out before they expired.
+-- Sessions of the web page that were ended by a logout before they expired.
 CREATE TABLE howdah.ended_session (
     hash  bytea PRIMARY KEY,                -- SHA-256 of the cookie
     ends  timestamptz NOT NULL              -- the session expires then, and the row can be deleted

@@ -9,15 +9,15 @@ CREATE TABLE howdah.archive_target (
 
 CREATE TABLE howdah.archive (
     day            date PRIMARY KEY,
-    -- sealed: jobs of the day are to be written, or are being written. late: the same for jobs that arrived after the day was
-    -- sealed. publishing: the files are written and verified, and get their final names. archived: all jobs are in published
-    -- files. dropped: the same, and the history partition was dropped.
+    -- sealed: jobs of the day are to be written, or are being written. late: jobs that were added after the day was sealed are
+    -- to be written, or are being written. publishing: the files are written and verified, and get their final names. archived:
+    -- all jobs are in published files. dropped: all jobs are in published files, and the history partition was dropped.
     state          text COLLATE "C" NOT NULL CHECK (state IN ('sealed', 'late', 'publishing', 'archived', 'dropped')),
-    -- Number of the write: incremented each time jobs of the day are written to files.
+    -- Incremented each time an archive run writes jobs of the day to files.
     generation     integer NOT NULL DEFAULT 1,
     url            text COLLATE "C",
-    -- The archive run that works on the day. It has the day to itself as long as it renews held_until. A row lock is not used,
-    -- because a transaction that is open for minutes would keep VACUUM from cleaning up any table.
+    -- The archive run that works on the day. As long as it renews held_until, no other run works on the day. A row lock is not
+    -- used, because a transaction that is open for minutes would keep VACUUM from cleaning up any table.
     run            text COLLATE "C",
     held_by        text COLLATE "C",
     held_until     timestamptz,
@@ -26,12 +26,12 @@ CREATE TABLE howdah.archive (
     files          integer NOT NULL DEFAULT 0,
     bytes          bigint NOT NULL DEFAULT 0,
     manifest       jsonb,
-    -- Manifest of the replacement files after a forget: they are written, verified, and replace the old ones. Null: no rewrite
-    -- is under way.
+    -- Manifest of the written and verified files that replace the day's files, from which howdah archive forget removes jobs.
+    -- Null: no rewrite is in progress.
     rewrite        jsonb,
     archived_at    timestamptz,
     archived_by    text COLLATE "C",
-    -- Why the last run failed.
+    -- Error of the last archive run; null: it has not failed.
     error          text COLLATE "C"
 );
 
@@ -49,8 +49,8 @@ ALTER TABLE howdah.archive_file REPLICA IDENTITY FULL;
 CREATE INDEX archive_file_by_day ON howdah.archive_file (day);
 CREATE INDEX archive_file_by_ids ON howdah.archive_file USING gist (ids);
 
--- Jobs that arrived in a day after it was sealed. A trigger on the day's partition adds them, and the next run writes them.
--- generation: the generation that contains the job; null: not assigned yet.
+-- Jobs that were added to a day's history after the day was sealed. A trigger on the day's partition adds the rows, and the
+-- next archive run writes the jobs. generation: the generation of files that contains the job; null: not assigned yet.
 CREATE TABLE howdah.archive_late (
     day         date NOT NULL,
     id          bigint NOT NULL,

@@ -1,4 +1,4 @@
--- The state of brokers, and answered requests.
+-- Running brokers and their sessions, answered enqueue requests, and announcements of ready jobs.
 
 CREATE SEQUENCE howdah.broker_id AS integer;
 
@@ -37,8 +37,8 @@ CREATE TABLE howdah.request (
 );
 CREATE INDEX request_by_age ON howdah.request (created);
 
--- The connection that last announced a task type, and when (functions/announce.sql). Sequences are used because all
--- transactions see their values at once, and no transaction waits for a row.
+-- Sequences that store which connection last announced a task type, and when (functions/announce.sql). They are used because
+-- all transactions see their values at once, and no transaction waits for a row.
 DO $$ BEGIN
     FOR i IN 0..7 LOOP
         EXECUTE format('CREATE SEQUENCE howdah.announced_%s', i);

@@ -4,7 +4,7 @@ CREATE SEQUENCE howdah.bulk_id;
 
 CREATE TABLE howdah.bulk (
     id            bigint PRIMARY KEY DEFAULT nextval('howdah.bulk_id'),
-    -- The change, and the selected jobs.
+    -- The change that the operation makes, and the conditions that select its jobs.
     operation     text COLLATE "C" NOT NULL CHECK (operation IN ('retry', 'cancel', 'discard', 'reprioritize', 'undo', 'move', 'set')),
     type_id       integer NOT NULL,
     task_type     text COLLATE "C" NOT NULL,    -- stored, because unused types are deleted
@@ -24,7 +24,8 @@ CREATE TABLE howdah.bulk (
     reason        text COLLATE "C" NOT NULL,
     request_key   text COLLATE "C",
     created       timestamptz NOT NULL DEFAULT now(),
-    -- Progress. One transaction changes a batch of jobs and adds to the counts; the next transaction moves the position.
+    -- Progress of the operation. One transaction changes a batch of jobs and adds to the counts; the next transaction moves the
+    -- position (at_state, at_rank, at_id).
     state         text COLLATE "C" NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'paused', 'completed', 'cancelled')),
     updated       timestamptz NOT NULL DEFAULT now(),
     ended         timestamptz CHECK ((ended IS NULL) = (state IN ('running', 'paused'))),
@@ -40,7 +41,7 @@ CREATE TABLE howdah.bulk (
     failed        bigint NOT NULL DEFAULT 0,    -- jobs that failed in the last round
     problem       text COLLATE "C" NOT NULL DEFAULT ''  -- why the last of the failed jobs failed
 );
--- A partial index, because running operations are few among all that are kept.
+-- Partial index, because only few of the stored bulk operations are running.
 CREATE INDEX bulk_running ON howdah.bulk (next_at) WHERE state = 'running';
 CREATE UNIQUE INDEX bulk_request ON howdah.bulk (principal, request_key) WHERE request_key IS NOT NULL;
 
@@ -64,7 +65,7 @@ CREATE TABLE howdah.bulk_change (
     undone       timestamptz,                         -- when the job was restored
     PRIMARY KEY (bulk_id, job_id, changed)            -- for logical replication, like the primary key of history
 ) PARTITION BY RANGE (changed);
--- A partial index of rows that are not undone, so that a repeated undo does not read jobs that it restored before.
+-- Partial index of rows that are not undone, so that a repeated undo does not read jobs that it restored before.
 CREATE INDEX bulk_change_by_job ON howdah.bulk_change (bulk_id, job_id) WHERE undone IS NULL;
 -- howdah explain looks up here whether an undo has restored a job.
 CREATE INDEX bulk_change_undone ON howdah.bulk_change (job_id) WHERE undone IS NOT NULL;

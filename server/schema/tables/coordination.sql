@@ -23,7 +23,8 @@ CREATE TABLE howdah.dependency (
 );
 CREATE INDEX dependency_by_job ON howdah.dependency (job_id);
 
--- Jobs that must start their first attempt by a time. A row stays until that time, even if the job starts or ends earlier.
+-- Expiry times: jobs that must start their first attempt by a time. A row stays until that time, even if the job starts or ends
+-- earlier.
 CREATE TABLE howdah.expiry (
     expire_at  timestamptz NOT NULL,
     id         bigint NOT NULL,

@@ -11,8 +11,8 @@ CREATE TABLE howdah.ready (
     timeout_ms    bigint,
     -- The token of the lease that ended last, XOR a code for how it ended: 0 ack, 1 nack, 2 nack without another attempt, 3
     -- snooze, 4 release, 5 timed out, 6 worker lost. So a repeat of the same outcome is answered OK, and any other outcome is
-    -- refused. Codes 5 and 6 are no outcomes of workers. After 6, any outcome with the token counts until the next delivery
-    -- (howdah.regain).
+    -- refused. Codes 5 and 6 do not stand for outcomes of workers. After code 6, any outcome with the token counts until the
+    -- next delivery (howdah.regain).
     last_token    bigint,
     type_id       integer NOT NULL,
     attempt       smallint NOT NULL,  -- attempts started so far
@@ -25,7 +25,7 @@ CREATE TABLE howdah.ready (
     payload       bytea NOT NULL,
     PRIMARY KEY (type_id, rank, id)
 );
--- For look-ups by id, as by cancel and by operators. The index was measured to cost about 5 % of throughput.
+-- Index for look-ups by id, such as by a cancel or by operators. It was measured to cost about 5 % of throughput.
 CREATE INDEX ready_by_id ON howdah.ready (id);
 -- A job with a limit key holds a slot while it is ready or leased. Used slots are looked up here instead of being kept in a
 -- counter, so a crash neither loses a slot nor counts one twice.
@@ -104,10 +104,9 @@ CREATE TABLE howdah.waiting (
     payload       bytea NOT NULL
 );
 CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL;
--- Finds waiting jobs that have started before. With limits in strict order (key_strict), they run before other jobs of their
--- key.
+-- Index of waiting jobs that have started before. With key_strict, they run before the other jobs of their limit key.
 CREATE INDEX waiting_started ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL AND attempt > 0;
--- Used to count the backlog of a type, and to change the priority of its jobs.
+-- Index to count the backlog of a type, and to change the priority of its jobs.
 CREATE INDEX waiting_by_type ON howdah.waiting (type_id);
 
 -- Dead jobs: their attempts are used up, or they cannot be retried. They are kept until an operator decides.
@@ -132,14 +131,15 @@ CREATE TABLE howdah.dead (
     error_group   text COLLATE "C" NOT NULL GENERATED ALWAYS AS (howdah.error_group(failures -> -1 ->> 'error')) STORED
 );
 CREATE INDEX dead_by_type ON howdah.dead (type_id, id);
--- Used by lists of the dead jobs with the most attempts. Dead jobs may be many, because they are kept. Few jobs die, so an
--- index costs little here; on the tables that every job passes through it would cost much. The index does not contain the id.
--- With the id, Postgres would look up jobs by id in this index while its table statistics still describe an empty table, and
--- each look-up would read the whole index. Without the id the index is also small: equal entries are stored once.
+-- Index for lists of the dead jobs with the most attempts. The table may contain many jobs, because dead jobs are kept. Few
+-- jobs die, so the index costs little here; on tables that every job passes through, it would cost much. The index does not
+-- contain the id. With the id, Postgres would look up jobs by id in this index while its table statistics still describe an
+-- empty table, and each look-up would read the whole index. Without the id the index is also small: equal entries are stored
+-- once.
 CREATE INDEX dead_by_attempt ON howdah.dead (type_id, attempt DESC);
--- Used by searches by key. Jobs without a key have no entries. The hash takes half the space of the key.
+-- Index for searches by key. Jobs without a key have no entries. The hash takes half the space of the key.
 CREATE INDEX dead_by_key ON howdah.dead (hashtext(key), type_id, id) WHERE key IS NOT NULL;
--- `died` is included, so that counting the groups reads only the index.
+-- Index for error groups. `died` is included, so that counting the groups is an index-only scan.
 CREATE INDEX dead_by_error_group ON howdah.dead (type_id, error_group, id) INCLUDE (died);
 
 -- Finished jobs, which never change. Each day has a partition, which is dropped at the end of the retention. The primary keys
@@ -165,7 +165,8 @@ CREATE TABLE howdah.history (
     PRIMARY KEY (id, finished)
 ) PARTITION BY RANGE (finished);
 CREATE INDEX history_by_key ON howdah.history (hashtext(key), type_id, id) WHERE key IS NOT NULL;
--- Takes rows of days without a partition, so that an ack never fails because a partition is missing.
+-- Default partition of history: takes rows of days without a partition, so that an ack never fails because a partition is
+-- missing.
 CREATE TABLE howdah.history_default PARTITION OF howdah.history DEFAULT;
 
 -- The range of job ids in each day partition of history and payload, for past days. A look-up by id reads and locks only
@@ -224,7 +225,7 @@ BEGIN
             'autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000, '
             'autovacuum_vacuum_cost_delay = 0)', t);
     END LOOP;
-    -- Each job leaves a dead row in this table, which has few live rows. So VACUUM starts after 2,000 dead rows.
+    -- Each job leaves a dead row in the table leased, which has few live rows. So VACUUM starts after 2,000 dead rows.
     ALTER TABLE howdah.leased SET (autovacuum_vacuum_threshold = 2000);
     FOREACH t IN ARRAY ARRAY['ready', 'leased', 'scheduled', 'waiting', 'dead', 'history', 'history_default'] LOOP
         EXECUTE format('ALTER TABLE howdah.%I ALTER COLUMN payload SET STORAGE EXTERNAL', t);

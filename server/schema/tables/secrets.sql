@@ -7,5 +7,5 @@ INSERT INTO howdah.identity DEFAULT VALUES;
 
 -- Keys that all brokers of the database share. howdah_reader cannot read them.
 CREATE TABLE howdah.secret (name text COLLATE "C" PRIMARY KEY, value bytea NOT NULL);
--- A key of two UUIDs with 244 random bits: of the 128 bits of each, two are the variant and four the version.
+-- The key consists of two random UUIDs with 122 random bits each, because two bits are the variant and four the version.
 INSERT INTO howdah.secret VALUES ('page_tokens', uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));

@@ -10,7 +10,7 @@ CREATE TABLE howdah.settings (
     -- Maximum bytes of a payload, and of a result. At least 1,024, because howdah.enqueue_plain and howdah.complete accept that
     -- much without reading this row. The largest payload with the largest headers fits into the largest gRPC message (1 GiB).
     payload_bytes integer NOT NULL DEFAULT 1048576 CHECK (payload_bytes BETWEEN 1024 AND 1048576000),
-    -- Maximum number of headers of a job. Schedules and triggers add two.
+    -- Maximum number of headers of a job. Schedules and triggers add two headers.
     headers       integer NOT NULL DEFAULT 64 CHECK (headers BETWEEN 8 AND 10000),
     -- Maximum total bytes of a job's headers: names and values.
     header_bytes  integer NOT NULL DEFAULT 8192 CHECK (header_bytes BETWEEN 1024 AND 16777216),
@@ -22,10 +22,10 @@ CREATE TABLE howdah.settings (
     -- The longest delay of a job, and how far ahead its start and its expiry may be.
     max_delay     interval NOT NULL DEFAULT '3650 days'
                   CHECK (extract(epoch FROM max_delay) BETWEEN 1 AND 36500 * 86400::bigint),
-    -- The longest timeout of an attempt, and the longest extension of it.
+    -- The longest timeout of an attempt, and the longest extension of its deadline.
     max_timeout   interval NOT NULL DEFAULT '30 days'
                   CHECK (extract(epoch FROM max_timeout) BETWEEN 1 AND 3650 * 86400::bigint),
-    -- Maximum number of task types. Every broker keeps each in memory, and the sweep looks at each that has ready jobs.
+    -- Maximum number of task types. Every broker keeps all types in memory, and its sweep visits each type with ready jobs.
     task_types    integer NOT NULL DEFAULT 10000 CHECK (task_types BETWEEN 100 AND 100000),
     -- The time at which this store was closed to new jobs (howdah store drain), under which store name, and by whom. Null: the
     -- store is open.

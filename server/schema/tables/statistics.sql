@@ -1,12 +1,12 @@
 -- Statistics of task types by period.
 
--- Changes since the last summation. Each statement that enqueues, ends or loses jobs inserts one row or a few here, in its own
--- transaction. No statement updates a row, so none waits for another, and a rolled-back change is not counted. Maintenance sums
--- the rows up (howdah.sum_statistics) and deletes them. There is no index, so a statement pays only for the insert. Without a
--- key, logical replication identifies rows by all of their columns.
+-- Changes of the statistics that are not yet summed up. Each statement that enqueues, ends or loses jobs inserts one row or a
+-- few here, in its own transaction. No statement updates a row, so none waits for another, and a rolled-back change is not
+-- counted. Maintenance sums the rows up (howdah.sum_statistics) and deletes them. There is no index, so a statement pays only
+-- for the insert. Without a key, logical replication identifies rows by all of their columns.
 CREATE TABLE howdah.statistics_change (
     at           timestamptz NOT NULL DEFAULT now(),
-    -- Sums over the attempts of this row, µs.
+    -- Sums of the wait times and run times of the attempts that the row counts, in µs.
     wait_us      bigint,
     run_us       bigint,
     type_id      integer NOT NULL,
@@ -16,14 +16,15 @@ CREATE TABLE howdah.statistics_change (
     dead         integer,
     cancelled    integer,
     expired      integer,
-    -- The buckets of the attempts of this row (howdah.duration_bucket).
+    -- Histogram buckets of the wait times and run times of the attempts that the row counts (howdah.duration_bucket).
     wait_bucket  smallint,
     run_bucket   smallint
 );
 ALTER TABLE howdah.statistics_change REPLICA IDENTITY FULL;
 
--- The sums. A period is a minute, an hour or a day (UTC); all three are written together, so each is complete. A type's rows
--- are deleted with the type. So the number of types in statistics is bounded, and a new type under an old name starts at zero.
+-- The statistics of each task type, summed up by period. A period is a minute, an hour or a day (UTC); all three are written
+-- together, so each is complete. A type's rows are deleted with the type. So the number of types in statistics is bounded, and
+-- a new type under an old name starts at zero.
 CREATE TABLE howdah.statistics (
     type_id      integer NOT NULL,
     minutes      smallint NOT NULL CHECK (minutes IN (1, 60, 1440)),
@@ -37,7 +38,7 @@ CREATE TABLE howdah.statistics (
     -- numeric: the wait times of a hundred million jobs that waited for days overflow a bigint.
     wait_us      numeric NOT NULL,
     run_us       numeric NOT NULL,
-    -- The non-empty buckets, in order, and the number of attempts in each.
+    -- Histograms: the non-empty buckets in ascending order, and the number of attempts in each.
     wait_buckets smallint[] NOT NULL,
     wait_counts  bigint[] NOT NULL,
     run_buckets  smallint[] NOT NULL,

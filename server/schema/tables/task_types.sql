@@ -28,12 +28,12 @@ CREATE TABLE howdah.task_type (
     max_payload_bytes integer CHECK (max_payload_bytes > 0),
     max_backlog       bigint CHECK (max_backlog > 0),
     history_days      smallint CHECK (history_days > 0),
-    -- When priority_step_us was changed, while ranks of some jobs still have the old step; null: all ranks have the current
-    -- step.
+    -- Time at which priority_step_us was changed, as long as ranks of some jobs may have the old step; null: all ranks have the
+    -- current step.
     step_changed      timestamptz,
-    -- The time since which the type has had no jobs, settings or schedules; null: in use, as far as brokers have looked. A
-    -- caller that uses an unused type sets this to now. A type that is unused for longer than the retention of history is
-    -- deleted.
+    -- The time since which the type has had no jobs, settings or schedules; null: the type was in use at the last check. A
+    -- caller that uses an unused type sets unused_since to now. A type that is unused for longer than the retention of history
+    -- is deleted.
     unused_since      timestamptz
 );
 -- The principal that created each type, by being the first to use its name. Each principal may create only a share of all

@@ -1,6 +1,6 @@
 -- Composite types that functions pass to one another.
 
--- A wake-up for brokers. Functions that also return answers for single jobs have a null kind in those rows.
+-- A wake-up for brokers. Functions that also return results of single jobs return these in rows with a null kind.
 CREATE TYPE howdah.wakeup AS (kind howdah.wakeup_kind, type_id integer, rank bigint, jobs bigint, in_us bigint);
 
 -- A job that is being enqueued. ordinal: its position in the call, from 1. outcome: null until its key has been looked up.

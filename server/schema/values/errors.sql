@@ -23,8 +23,8 @@ BEGIN
     END IF;
     line := CASE WHEN starts_with(line, 'Traceback (') THEN substring(line, E'[^\r\n]*$') ELSE substring(line, E'^[^\r\n]*') END;
     line := left(line, 1000);
-    -- The whole error is one name, such as KeyError: 'user_id'. Without digits, the name is a part of the program and not an
-    -- id.
+    -- Keep the name if the whole error is one name, such as KeyError: 'user_id': a name without digits is part of the program,
+    -- and not an id.
     IF line ~ E'^[\\w.]+: ([''"`])[A-Za-z_.-]{1,100}\\1$' THEN
         RETURN line;
     END IF;

@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION howdah.in_fallback(options jsonb, from_type integer) 
         || jsonb_build_object('fallback_from', from_type)
 $$;
 
--- Returns whether a succeeded job goes to history.
+-- Returns whether a succeeded job is kept in history.
 CREATE OR REPLACE FUNCTION howdah.keeps_history(mode text, failures jsonb, result bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE mode WHEN 'none' THEN false WHEN 'failures' THEN failures IS NOT NULL
                      WHEN 'without_empty' THEN failures IS NOT NULL OR result IS NOT NULL ELSE true END

@@ -12,14 +12,14 @@ CREATE OR REPLACE FUNCTION howdah.step_of(options jsonb) RETURNS bigint LANGUAGE
                 ELSE howdah.default_step() END
 $$;
 
--- Returns the options of a job with this priority step stored in them; the default step is left out.
+-- Returns the options of a job with a priority step stored in them. The default step is not stored.
 CREATE OR REPLACE FUNCTION howdah.with_step(options jsonb, priority smallint, step bigint) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(options) <> 'object' THEN options
                 WHEN priority = 0 OR step = howdah.default_step() THEN nullif(options - 'priority_step_us', '{}'::jsonb)
                 ELSE coalesce(options, '{}'::jsonb) || jsonb_build_object('priority_step_us', step) END
 $$;
 
--- Returns the rank of a job with another priority and step. The options have the step of the old rank.
+-- Returns the rank of a job after a change of its priority or step. The options contain the step of the old rank.
 CREATE OR REPLACE FUNCTION howdah.reranked(rank bigint, priority smallint, options jsonb, new_priority smallint, step bigint)
 RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT rank - priority * howdah.step_of(options) + new_priority * step

@@ -1,4 +1,5 @@
--- Like archive_page.sql, for jobs that arrived after their day was sealed. It reads the jobs of one generation, which are few.
+-- Like archive_page.sql, for jobs that were added to history after their day was sealed for the archive. It reads the jobs of
+-- one generation, which are few.
 -- $1 day $2 after this id $3 limit $4 with payloads $5 generation
 SELECT h.id, h.type_id, h.created, h.leased_at, h.finished, h.outcome::text AS outcome, h.attempt, h.max_attempts, h.priority,
        h.key, h.options ->> 'limit_key' AS limit_key, h.options ->> 'fair_key' AS fair_key, h.headers::text AS headers,

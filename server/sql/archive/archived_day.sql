@@ -1,6 +1,6 @@
--- Marks a day, and its late jobs, as archived. Records all files of the manifest, so that jobs are found in them. The manifest
--- also lists the files of earlier generations, some of which may have got new names. $1 day $2 run $3 broker $4 jobs $5 files
--- $6 bytes
+-- Marks a day, and its late jobs, as archived. Records all files of the manifest, so that look-ups find jobs in them. The
+-- manifest also lists the files of earlier generations, some of which may have got new names. $1 day $2 run $3 broker $4 jobs
+-- $5 files $6 bytes
 -- $7 manifest
 WITH done AS (
     UPDATE howdah.archive a SET state = 'archived', held_by = NULL, held_until = NULL, run = NULL, archived_at = now(),

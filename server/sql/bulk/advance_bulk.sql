@@ -13,7 +13,7 @@ UPDATE howdah.bulk b SET
     at_state = $3, at_rank = $4::bigint, at_id = $5::bigint, updated = now(),
     round = b.round + begins::integer,
     round_done = CASE WHEN begins THEN 0 ELSE b.round_done END,
-    -- If the last round changed nothing, the jobs that are left are locked by other transactions: wait a second.
+    -- If the last round changed no job, the jobs that are left are locked by other transactions: wait a second.
     next_at = now() + CASE WHEN begins AND next.round_done = 0 THEN 1000 ELSE $6::bigint END * interval '1 millisecond',
     state = CASE WHEN over AND NOT begins THEN 'completed' ELSE b.state END,
     ended = CASE WHEN over AND NOT begins THEN now() END,

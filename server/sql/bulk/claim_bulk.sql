@@ -1,5 +1,6 @@
--- Takes a bulk operation that is due and that no other live broker owns; two brokers never take the same one. The first batch
--- of a new round resets the counts of skipped and failed jobs; until then, operators see the counts of the previous round.
+-- Makes this broker the owner of a bulk operation that is due and that no other live broker owns. Two brokers never take the
+-- same bulk operation. The first batch of a new round resets the counts of skipped and failed jobs; until then, operators see
+-- the counts of the previous round.
 -- $1 this broker
 WITH due AS (
     SELECT b.id FROM howdah.bulk b

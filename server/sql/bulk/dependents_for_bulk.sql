@@ -1,6 +1,6 @@
--- Returns the waiting jobs of a type that run after these jobs, directly or through others. A bulk operation that cancels all
--- of them cancels these dependents first: a job that is cancelled as a consequence of its parent's end is not in the journal,
--- so it could not be undone.
+-- Returns the waiting jobs of a type that depend on the given jobs, directly or through other jobs. A bulk operation that
+-- cancels all of these jobs cancels the dependents first: a job that is cancelled as a consequence of its parent's end is not
+-- in the journal, so it could not be undone.
 -- $1 id[] $2 type $3 last id
 WITH RECURSIVE below AS (
     SELECT w.id

@@ -1,5 +1,6 @@
--- Returns ids of leased or waiting jobs of a type for a bulk operation, by id. There is no index by type, so a call reads at most 20,000
--- rows. It also returns the last row if that job is not selected (picked false), because the next call starts there.
+-- Returns ids of leased or waiting jobs of a type for a bulk operation, by id. There is no index by type, so a call reads at
+-- most 20,000 rows. If it selects fewer jobs than requested, it also returns the last row that it read, with picked false: the
+-- next call continues after that row.
 -- $1 type $2 id after $3 at most $4 last id $5 another priority than this (null: any)
 WITH seen AS MATERIALIZED (
     SELECT id, type_id, priority FROM howdah.{table} WHERE id > $2::bigint AND id <= $4::bigint ORDER BY id LIMIT 20000

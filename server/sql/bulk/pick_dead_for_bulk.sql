@@ -1,5 +1,5 @@
--- Returns ids of dead jobs of a type for a bulk operation, by id. A call reads at most 20,000 rows. It also returns the last
--- row if that job is not selected (picked false), because the next call starts there.
+-- Returns ids of dead jobs of a type for a bulk operation, by id. A call reads at most 20,000 rows. If it selects fewer jobs
+-- than requested, it also returns the last row that it read, with picked false: the next call continues after that row.
 -- $1 type $2 id after $3 at most $4 last id $5 died before this time (null: any time)
 WITH seen AS MATERIALIZED (
     SELECT id, died FROM howdah.dead

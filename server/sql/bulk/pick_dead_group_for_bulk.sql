@@ -1,6 +1,6 @@
--- Like pick_dead_for_bulk.sql, for one error group. Each part of the union reads a part of the index in order. The conditions
--- compare rows, so that Postgres never chooses the index without the group, in which it would read all dead jobs of the type to
--- find 20,000 of the group.
+-- Like pick_dead_for_bulk.sql, for one error group. Each part of the union reads a part of the index in order. Row comparisons
+-- keep Postgres from choosing the index without the group, with which it would read all dead jobs of the type to find 20,000 of
+-- the group.
 -- $1 type $2 id after $3 at most $4 last id $5 died before this time (null: any time) $6 the group, or an error of it
 WITH seen AS MATERIALIZED (
     SELECT id, died FROM (

@@ -1,5 +1,6 @@
--- Returns ids of ready jobs of a type for a bulk operation, in the order of rank. A call reads at most 20,000 rows. It also
--- returns the last row if that job is not selected (picked false), because the next call starts there.
+-- Returns ids of ready jobs of a type for a bulk operation, in the order of rank. A call reads at most 20,000 rows. If it
+-- selects fewer jobs than requested, it also returns the last row that it read, with picked false: the next call continues
+-- after that row.
 -- $1 type $2 rank after $3 id after $4 at most $5 last id $6 another priority than this (null: any)
 WITH seen AS MATERIALIZED (
     SELECT id, rank, priority FROM howdah.ready

@@ -1,6 +1,6 @@
 -- Returns ids of scheduled jobs of a type for a bulk operation, by id. There is no index by type, so a call reads at most
--- 20,000 rows. It also returns the last row if that job is not selected (picked false), because the next call starts there.
--- The error group is computed only for jobs of this type, because that is slow.
+-- 20,000 rows. If it selects fewer jobs than requested, it also returns the last row that it read, with picked false: the next
+-- call continues after that row. The error group is computed only for jobs of this type, because that is slow.
 -- With $7, for a retry, a job is selected only if it failed before the operation started and is not due yet. So a job that the
 -- operation has already retried, or that has failed again since, is not selected.
 -- $1 type $2 id after $3 at most $4 last id $5 another priority than this (null: any) $6 error group, or an error of it (null:

@@ -47,11 +47,12 @@ SELECT id, rank, created, timeout_ms, last_token, ($7::bigint[])[row_number() OV
        $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload, $10::boolean
 FROM deleted
 RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options,
-          -- Inlined from howdah.payload_of, because Postgres would call that function for each row.
+          -- Same as howdah.payload_of, but inline, because Postgres would call that function for each row.
           CASE WHEN options -> 'payload_bytes' IS NULL THEN payload
                ELSE coalesce((SELECT p.data FROM howdah.payload p WHERE p.id = leased.id LIMIT 1), payload) END,
           (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
-          -- The broker computes the wait time from now_us: rank without the priority is the time at which the job became ready.
+          -- The broker computes the wait time from now_us and the rank: the rank without its priority part is the time at which
+          -- the job became ready.
           (SELECT (extract(epoch FROM now()) * 1000000)::bigint) AS now_us,
           howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight,
           priority,

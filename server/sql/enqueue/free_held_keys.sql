@@ -1,4 +1,4 @@
--- Deletes the keys of this list that were held until a time that has passed. Locked keys are skipped. $1 type_id[] $2 key[]
+-- Deletes the given keys if the time until which they were held has passed. Locked keys are skipped. $1 type_id[] $2 key[]
 DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
     SELECT k.ctid FROM unnest($1::integer[], $2::text[]) AS w(type_id, key)
     CROSS JOIN LATERAL (

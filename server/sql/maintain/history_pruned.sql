@@ -1,4 +1,4 @@
--- Records that a day was pruned, and deletes the records of days that were dropped. $1 day $2 types $3 keep
+-- Records which types' jobs were deleted from a day's history, and deletes the records of dropped days. $1 day $2 types $3 keep
 WITH forgotten AS (
     DELETE FROM howdah.history_pruned
     WHERE day <> $1::text::date AND to_regclass('howdah.' || to_char(day, '"history_"YYYYMMDD')) IS NULL

@@ -1,5 +1,6 @@
--- Returns leases of jobs with the mark `coordinated` whose brokers have expired. rescue.sql leaves them to settle_nack.sql and
--- the functions after it, which carry out the consequences of the end. Locked leases are skipped, and found by a later call.
+-- Returns leases whose brokers have expired, of jobs with the mark `coordinated` (their end affects other jobs). rescue.sql
+-- leaves these jobs to settle_nack.sql and the functions called after it, which carry out the consequences of the end. Locked
+-- leases are skipped, and found by a later call.
 -- $1 at most $2 the broker that asks $3 also leases of jobs that have a key and no attempts left, so that their key is freed
 SELECT id, token, broker_id FROM howdah.leased
 WHERE (options -> 'coordinated' IS NOT NULL OR $3::boolean AND key IS NOT NULL AND attempt >= max_attempts)

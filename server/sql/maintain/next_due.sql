@@ -1,5 +1,5 @@
--- Returns when the next scheduled job, deadline, expiry and schedule are due that are not due yet: one look-up in an index
--- each. Overdue entries are either being processed, or locked, and then the sweep finds them.
+-- Returns the next future times at which a scheduled job, a deadline, an expiry and a schedule are due, by one index look-up
+-- each. Overdue entries are left out: they are being processed, or are locked and found by the sweep.
 SELECT (SELECT ceil(extract(epoch FROM run_at - now()) * 1000000)::bigint FROM howdah.scheduled
         WHERE run_at > now() ORDER BY run_at, id LIMIT 1) AS job_in_us,
        (SELECT ceil(extract(epoch FROM deadline - now()) * 1000000)::bigint FROM howdah.leased

@@ -1,6 +1,7 @@
--- Makes scheduled jobs that are due ready. Jobs with the mark `coordinated` are left to howdah.promote_coordinated. The scan
--- starts at the floor, a time before which no scheduled job is left, to skip the dead rows of promoted jobs (see claim.sql).
--- Once a minute the floor is null, for a full scan, which finds rows that became visible late. $1 floor $2 at most
+-- Makes scheduled jobs that are due ready. Jobs with the mark `coordinated`, which may have to wait for a limit, are left to
+-- howdah.promote_coordinated. The scan starts at the floor, a time before which no scheduled job is left, to skip the dead rows
+-- of promoted jobs (see claim.sql). Once a minute the floor is null, for a full scan, which finds rows that became visible
+-- late. $1 floor $2 at most
 WITH due AS (
     SELECT ctid FROM howdah.scheduled
     WHERE run_at <= now() AND run_at >= coalesce($1::timestamptz, '-infinity')

@@ -1,8 +1,8 @@
 -- Releases the leases of brokers that have expired. The jobs are ready again at their old rank (with the current step of the
 -- type). If their attempts are used up, they go to their fallback or are dead. The attempt counts, because the job may have
 -- killed its worker. Until the job is delivered again, a late outcome of its worker still counts (howdah.regain). The statement
--- scans the leases, but it runs rarely, and windows bound their number. Jobs with the mark `coordinated` are left to
--- lost_coordinated.sql.
+-- scans the leases, but it runs rarely, and windows bound their number. Jobs with the mark `coordinated` (their end affects
+-- other jobs) are left to lost_coordinated.sql.
 -- A broker whose own row has expired (it was paused or cut off) rescues no leases before it has registered again, because the
 -- other brokers may have been cut off in the same way. If a key is locked, the broker repeats the call with $3 false. Then jobs
 -- whose end frees a key are left to lost_coordinated.sql.
@@ -74,8 +74,8 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
 )
--- The broker starts its next search at this rank, so it must not be too high. Jobs that went to their fallback have higher
--- ranks.
+-- The broker starts its next claim of the type at this rank, so the rank must not be too high. Jobs that went to their fallback
+-- have higher ranks.
 SELECT coalesce(fallback_id, type_id) AS type_id, min(same_rank) AS lowest_rank, count(*) AS jobs,
        count(howdah.index_tags(id, fallback_id, options)) FILTER (WHERE fallback_id IS NOT NULL AND options ? 'tags') AS tagged
 FROM failed GROUP BY 1

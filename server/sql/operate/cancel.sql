@@ -1,5 +1,6 @@
 -- Cancels jobs: moves them from any state to history. A job that moves between two tables meanwhile is missed, so the caller
--- searches missing jobs again. For coordinated jobs after_end follows in the same transaction.
+-- searches missing jobs again. For jobs with the mark `coordinated` (their end affects other jobs), the caller runs after_end
+-- in the same transaction.
 -- $1 id[] $2 only in these states (null: in any) $3 only of these types (null: of any)
 WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[])
     AND ($2::text[] IS NULL OR 'ready' = ANY ($2::text[])) AND ($3::integer[] IS NULL OR type_id = ANY ($3::integer[])) RETURNING *),
@@ -35,7 +36,7 @@ unkeyed AS (
 dependencies AS (
     DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM from_waiting))
 ),
--- The token of the lease is not stored: a late ack of the worker must be LEASE_LOST, not a repeat.
+-- Do not store the lease's token: a late ack must be answered LEASE_LOST, and not OK as a repeat.
 kept AS (
     INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority,
                                 key, headers, options, failures, payload)

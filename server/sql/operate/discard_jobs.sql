@@ -1,5 +1,5 @@
--- Moves dead jobs to history as discarded. Their keys were freed when they died. For coordinated jobs after_end follows in the
--- same transaction. $1 id[] $2 only of these types (null: of any)
+-- Moves dead jobs to history as discarded. Their keys were freed when they died. For jobs with the mark `coordinated` (their
+-- end affects other jobs), the caller runs after_end in the same transaction. $1 id[] $2 only of these types (null: of any)
 WITH deleted AS (
     DELETE FROM howdah.dead WHERE id = ANY (ARRAY(
         SELECT id FROM howdah.dead WHERE id = ANY ($1::bigint[])

@@ -1,5 +1,5 @@
--- Returns jobs of this list that have finished or are dead, as many as fit into an answer. $1 id[] $2 bytes at most (and the
--- first job)
+-- Returns which of the given jobs have finished or are dead, as many as fit into an answer. $1 id[] $2 bytes at most (but at
+-- least one job)
 WITH ended AS (
     SELECT id, options, headers, failures, payload, NULL::bytea AS result FROM howdah.dead WHERE id = ANY ($1::bigint[])
     UNION ALL

@@ -53,7 +53,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT c.bulk_id, c.changed, c.undone, (SELECT o.operation FROM howdah.bulk o WHERE o.id = c.bulk_id) AS operation
     FROM howdah.bulk_change c WHERE c.job_id = $1 AND c.undone IS NOT NULL ORDER BY c.undone DESC LIMIT 1) u ON true
--- The last undo of this operation that began before the job was restored. Not read for a job that was not restored.
+-- The last undo of the bulk operation that began before the job was restored. Not read for a job that was not restored.
 LEFT JOIN LATERAL (
     SELECT o.id, o.principal FROM howdah.bulk o
     WHERE u.bulk_id IS NOT NULL AND o.undo_bulk_id = u.bulk_id AND o.created <= u.undone ORDER BY o.id DESC LIMIT 1) p ON true

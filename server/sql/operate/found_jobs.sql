@@ -1,5 +1,5 @@
 -- Returns jobs that a search or a list by attempts found, whatever their state now, in the order of the ids, as many as fit
--- into an answer. $1 id[] $2 bytes at most (and the first job) $3 with payload
+-- into an answer. $1 id[] $2 bytes at most (but at least one job) $3 with payload
 SELECT * FROM (
     SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts, j.key, j.created, j.run_at, j.leased_at, j.finished,
            j.deadline, j.headers, j.failures, CASE WHEN $3 THEN howdah.payload_of(j.id, j.payload, j.options) END AS payload, NULL::bytea AS result,

@@ -1,4 +1,4 @@
--- Returns one job. Options are not in the view, so they are read from the table that holds the job. $1 id
+-- Returns one job. The options are not in the view howdah.job, so they are read from the table that holds the job. $1 id
 SELECT id, task_type, state, priority, attempt, max_attempts, key, created, run_at, leased_at, finished,
        deadline, headers, failures, payload, result, o.options, howdah.coordination_of(id, o.options) AS coordination,
        howdah.original_type(o.options) AS original_task_type, o.options -> 'tags' AS tags, broker

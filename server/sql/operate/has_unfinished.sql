@@ -1,3 +1,3 @@
--- Returns whether this store has a live job: one look-up in each table of live jobs.
+-- Returns whether this store has a ready, leased, scheduled or waiting job, by one look-up in each of these tables.
 SELECT EXISTS (SELECT FROM howdah.ready) OR EXISTS (SELECT FROM howdah.leased) OR EXISTS (SELECT FROM howdah.scheduled)
     OR EXISTS (SELECT FROM howdah.waiting)

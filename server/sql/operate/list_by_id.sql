@@ -1,7 +1,7 @@
 -- Returns a page of jobs by id. There is no index by type, so a page reads at most 20,000 rows, some 30 ms, and may have fewer
 -- jobs than requested. last_id is where the next page starts (null: nothing is left). It is computed only if the page is not
 -- full, because a full page ends the scan early.
--- $1 type $2 (unused; history: outcome) $3 position $4 at most $5 with payload $6 bytes at most (and the first job)
+-- $1 type $2 (unused; history: outcome) $3 position $4 at most $5 with payload $6 bytes at most (but at least one job)
 WITH page AS MATERIALIZED (
     SELECT id FROM (
         SELECT * FROM howdah.{table} WHERE {after} ORDER BY {scan} LIMIT 20000

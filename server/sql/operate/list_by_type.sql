@@ -1,5 +1,5 @@
 -- Returns a page of jobs of a type, by an index. The position of a ready job is its rank. $1 type $2 and $3 position
--- $4 at most $5 with payload $6 bytes at most (and the first job)
+-- $4 at most $5 with payload $6 bytes at most (but at least one job)
 SELECT * FROM (
     SELECT *, sum(size) OVER in_order AS bytes, row_number() OVER in_order AS ordinal, count(*) OVER () AS page_rows
     FROM (

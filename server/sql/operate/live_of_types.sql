@@ -1,4 +1,4 @@
--- Returns one unfinished job of this list that is of one of these types. $1 id[] $2 type_id[]
+-- Returns one unfinished job among the given jobs that is of one of the given types. $1 id[] $2 type_id[]
 SELECT j.id, t.name
 FROM (
     SELECT id, type_id FROM howdah.ready WHERE id = ANY ($1::bigint[])

@@ -1,5 +1,5 @@
--- Returns ids of jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. It also returns
--- the last row if that job is of another type (picked false), because the next call starts there.
+-- Returns ids of jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. If it selects fewer
+-- jobs than requested, it also returns the last row that it read, with picked false: the next call continues after that row.
 -- $1 type $2 (unused) $3 id after $4 at most
 WITH seen AS MATERIALIZED (
     SELECT id, type_id FROM howdah.{table} WHERE {after} ORDER BY {scan} LIMIT 20000

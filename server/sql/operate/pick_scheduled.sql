@@ -1,6 +1,6 @@
--- Returns ids of scheduled jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. It also
--- returns the last row if that job is not selected (picked false), because the next call starts there. Only errors of this type
--- are grouped.
+-- Returns ids of scheduled jobs of a type, by id. There is no index by type, so a call reads at most 20,000 rows. If it selects
+-- fewer jobs than requested, it also returns the last row that it read, with picked false: the next call continues after that
+-- row. Error groups are computed only for jobs of this type, because that is slow.
 -- $1 type $2 error group, or an error of it (null: any) $3 id after $4 at most $5 only jobs that failed before
 WITH seen AS MATERIALIZED (
     SELECT id, type_id, failures FROM howdah.scheduled WHERE id > $3::bigint ORDER BY id LIMIT 20000

@@ -1,9 +1,9 @@
 -- Retries jobs: scheduled and dead jobs become ready now, or scheduled for a later time. A scheduled job keeps its remaining
 -- attempts. A dead job gets all attempts again; it has started before, so it does not expire. Errors are kept. A dead job takes
 -- its key again; if another job has the key, it stays dead. Of several jobs with the same key, the oldest takes it. A key that
--- was held until a time is free when that time has passed. Jobs with the mark `coordinated` always go to scheduled, and
--- howdah.promote_coordinated decides whether they must wait. Rows are locked in the order of ids, so that two calls cannot
--- deadlock.
+-- was held until a time is free when that time has passed. Jobs with the mark `coordinated` (with a limit key, for example)
+-- always go to scheduled, and howdah.promote_coordinated decides whether they must wait. Rows are locked in the order of ids,
+-- so that two calls cannot deadlock.
 -- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 also scheduled jobs $5 also dead jobs $6 payload (null:
 -- unchanged) $7 only jobs that failed before $8 only of these types (null: of any)
 WITH clock AS MATERIALIZED (
@@ -39,7 +39,7 @@ from_dead AS (
     RETURNING *
 ),
 deleted AS MATERIALIZED (
-    -- The old start time is removed, because it would delay the job until then.
+    -- The old start time is removed, because it would delay the retried job.
     SELECT id, created, timeout_ms, last_token, leased_at, type_id, attempt, max_attempts, priority, key, headers,
            nullif(options - 'start_us', '{}') AS options, failures, payload FROM from_scheduled
     UNION ALL SELECT id, created, timeout_ms, last_token, leased_at, type_id, 0, max_attempts, priority, key, headers,

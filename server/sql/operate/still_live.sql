@@ -1,4 +1,4 @@
--- Returns jobs of this list that are not finished. $1 id[]
+-- Returns which of the given jobs are not finished. $1 id[]
 SELECT id FROM howdah.ready WHERE id = ANY ($1::bigint[])
 UNION SELECT id FROM howdah.leased WHERE id = ANY ($1::bigint[])
 UNION SELECT id FROM howdah.scheduled WHERE id = ANY ($1::bigint[])

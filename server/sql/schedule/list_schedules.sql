@@ -1,4 +1,4 @@
--- Returns a page of schedules by name, without payloads. $1 name after $2 at most $3 bytes at most (and the first schedule)
+-- Returns a page of schedules by name, without payloads. $1 name after $2 at most $3 bytes at most (but at least one schedule)
 WITH page AS (
     SELECT *, sum(octet_length(template) + 500) OVER (ORDER BY name) - octet_length(template) - 500 AS bytes_before
     FROM (SELECT * FROM howdah.schedule WHERE name > $1::text ORDER BY name LIMIT $2::integer) s

@@ -1,6 +1,6 @@
 -- Returns schedules that are due, locked until the end of the transaction. Schedules that another broker has locked are
--- skipped. A broker that locks a schedule after another broker has fired it does not get it, because FOR UPDATE checks the
--- condition again. $1 at most $2 names of schedules that this broker cannot plan
+-- skipped. A schedule that another broker has just fired is not returned, because FOR UPDATE checks the condition again. $1 at
+-- most $2 names of schedules that this broker cannot plan
 SELECT *, now() AS now FROM howdah.schedule
 WHERE next_at <= now() AND name <> ALL ($2::text[])
 ORDER BY next_at LIMIT $1::integer

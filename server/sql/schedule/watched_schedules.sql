@@ -1,2 +1,2 @@
--- Returns schedules at which brokers must look when one of their jobs ends, with these jobs.
+-- Returns schedules that brokers must check when one of their jobs ends, with the ids of these jobs.
 SELECT name, job_ids FROM howdah.schedule WHERE watching AND NOT paused

@@ -1,10 +1,10 @@
 -- Acks jobs. ids ($1) must be sorted and unique: width_bucket finds a row's position in them by binary search, so each row is
 -- compared with its own token only. Alternatives are worse: token = ANY ($2) would accept the token of another job of the
 -- batch, and is 8 to 18 % slower with batches of 500; with a join on unnest the planner may choose a scan, which is 6 times
--- slower. Jobs with the mark `coordinated` are skipped. The caller passes the jobs that were not found here to
--- howdah.ack_coordinated. Statistics: the broker that claimed the jobs knows when they became ready and started. It sends the
--- attempts in groups, which costs a fifth of grouping the rows. If an ack has no effect, or a start is not known, the rows are
--- grouped here.
+-- slower. Jobs with the mark `coordinated` (their end affects other jobs) are skipped. The caller passes all jobs that this
+-- statement did not find to howdah.ack_coordinated. Statistics: the broker that claimed the jobs knows when they became ready
+-- and started. It sends the attempts in groups, which costs a fifth of grouping the rows. If an ack has no effect, or a start
+-- is not known, the rows are grouped here.
 -- $1 id[] $2 token[] $3 result[] (null: none) $4 types that keep no succeeded jobs $5 types that keep succeeded jobs only if
 -- they failed before $6 types of $5 that also keep jobs with a result; mostly all three are empty
 -- Attempts in groups (null: not known): $7 type_id[] $8 start[] (µs after 1970) $9 wait_bucket[] $10 attempts[] $11 sum of
@@ -16,7 +16,7 @@ WITH deleted AS (
       AND options -> 'coordinated' IS NULL
     RETURNING *
 ),
--- LATERAL … OFFSET 0 keeps this an index look-up for each keyed row; without keyed rows it does nothing.
+-- LATERAL … OFFSET 0 forces an index look-up for each row with a key; without such rows, nothing is read.
 unkeyed AS (
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM deleted g CROSS JOIN LATERAL (

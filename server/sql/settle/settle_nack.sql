@@ -4,8 +4,8 @@
 -- with the step at the time of the lease. ids ($1) must be sorted and unique (see settle_ack.sql). With owners ($6: a broker's
 -- number, and its former numbers) only leases of these numbers are ended, so a lease that another broker has adopted is left
 -- alone. Owner 0 means pulled leases, which have no broker. $7: only leases whose deadline has passed. $8: also jobs with the
--- mark `coordinated`; then after_end and requeue_for_limit follow in the same transaction. $9: on behalf of an operator; the
--- token is forgotten, so a later outcome of the worker is refused.
+-- mark `coordinated` (their end affects other jobs); the caller then runs after_end and requeue_for_limit in the same
+-- transaction. $9: on behalf of an operator; the token is forgotten, so a later outcome of the worker is refused.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner[] $7 expired only $8 coordinated too $9 by an operator
 WITH deleted AS (
     DELETE FROM howdah.leased
@@ -18,8 +18,8 @@ WITH deleted AS (
 ),
 judged AS (
     SELECT deleted.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
-           -- A job that has started an attempt no longer expires. A snoozed attempt does not count, so without this the job
-           -- would look unstarted.
+           -- A job that has started an attempt no longer expires. A snoozed attempt does not count, so the job would look
+           -- unstarted: remove its expiry.
            howdah.with_step(CASE WHEN action = 'snooze' AND options -> 'expire_at_us' IS NOT NULL THEN options - 'expire_at_us' ELSE options END,
                             priority, step) AS step_options, step,
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,

@@ -1,4 +1,4 @@
-//! The caller of a call and its permissions, the same for both ports.
+//! Caller of a gRPC or HTTP call, and its permissions.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ pub struct Grant {
     /// Principal of the credential. Without authentication: `cert:NAME` with a client certificate, else empty.
     pub principal: Arc<str>,
     pub rights: Rights,
-    /// Quotas of the principal at this broker, set by its first call.
+    /// Quotas of the principal at this broker, set by the first call of the principal.
     pub(super) quota: OnceLock<Arc<Principal>>,
     /// Cancelled when the credential ends or its rights change. Streams opened with the credential then end.
     pub(super) ended: CancellationToken,
@@ -35,7 +35,7 @@ impl Grant {
         Self::until(CancellationToken::new(), principal, rights)
     }
 
-    /// Creates a grant that ends when the token `ended` is cancelled.
+    /// Creates a grant that ends when the cancellation token `ended` is cancelled.
     pub(super) fn until(ended: CancellationToken, principal: &str, rights: Rights) -> Self {
         Self { principal: principal.into(), rights, quota: OnceLock::new(), ended }
     }
@@ -79,7 +79,7 @@ impl Caller {
         self.grant.quota.get()
     }
 
-    /// Takes one stream from the principal's quota.
+    /// Counts an open stream against the principal's quota, until the returned guard is dropped.
     pub(crate) fn open_stream(&self) -> Result<Option<OpenGuard>, Error> {
         self.quota().map(|principal| principal.open_stream()).transpose()
     }
@@ -89,7 +89,7 @@ impl Caller {
         self.grant.rights.on(operation, task_type)
     }
 
-    /// Whether the caller may perform the operation on every task type, so that single checks are unnecessary.
+    /// Whether the caller may perform the operation on every task type. If true, checks of single task types are unnecessary.
     pub fn may_everywhere(&self, operation: Operation) -> bool {
         self.grant.rights.everywhere(operation)
     }
@@ -102,7 +102,8 @@ impl Caller {
         Err(self.denied(operation, task_type.as_str()))
     }
 
-    /// Fails with `PERMISSION_DENIED` if the rule of a call excludes the caller for every task type.
+    /// Fails with `PERMISSION_DENIED` if the caller does not meet the [`Rule`] of a call. The rule is checked before the
+    /// request is read.
     pub(crate) fn check_rule(&self, rule: Rule) -> Result<(), Error> {
         let rights = &self.grant.rights;
         match rule {
@@ -118,14 +119,14 @@ impl Caller {
         self.check(Operation::Enqueue, to)
     }
 
-    /// Checks that the caller may enqueue to the next stage that an outcome names, if it names one.
+    /// Checks that the caller may enqueue to the task type that an outcome names as the next stage, if any.
     pub fn check_stage(&self, outcome: &Outcome) -> Result<(), Error> {
         outcome.next_stage().map_or(Ok(()), |stage| self.check_target(stage))
     }
 
-    /// Checks that the caller may move jobs of other principals from one task type to another, by a setting or a bulk operation.
-    /// The caller needs the right to operate or enqueue at the target. The move must not reveal payloads that the caller cannot
-    /// see now.
+    /// Checks that the caller may move jobs of other principals from one task type to another, by a setting or a bulk
+    /// operation. The caller needs the right to operate or enqueue at the target. If the caller cannot see payloads of the old
+    /// task type, it must not see them at the new one.
     pub fn check_reroute(&self, from: &TaskTypeName, to: &TaskTypeName) -> Result<(), Error> {
         if !self.may(Operation::Operate, to) {
             self.check_target(to)?;
@@ -145,7 +146,7 @@ impl Caller {
         Error::Denied(format!("{who:?} needs the scope {operation}:{task_types} for this call"))
     }
 
-    /// Completes when the credential is no longer valid or its rights have changed.
+    /// Completes when the caller's credential is no longer valid or its rights have changed.
     pub fn ended(&self) -> WaitForCancellationFuture<'_> {
         self.grant.ended.cancelled()
     }

@@ -14,7 +14,7 @@ pub struct TokenQuery {
     /// The principal that the token authenticates.
     pub principal: String,
     pub scopes: Vec<Scope>,
-    /// Time until the token expires. `None`: it is valid until it is revoked.
+    /// Time until the token expires. `None` for a token that never expires.
     pub lifetime: Option<Duration>,
 }
 

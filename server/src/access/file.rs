@@ -1,15 +1,16 @@
-//! The token file, read at the start. It holds the first token, which may create others, or the tokens of a deployment.
+//! The token file, which the broker reads at startup. It holds the first token, which may create others, or all tokens of a
+//! deployment.
 
 use std::{collections::HashSet, path::Path};
 
 use super::{Scope, Token, check_principal};
 use crate::store::ActiveToken;
 
-/// Maximum size of the file.
+/// Maximum size of the token file, in bytes.
 const BYTES: u64 = 4 << 20;
 
-/// Reads a file with one token per line: `TOKEN PRINCIPAL SCOPE…`. Ignores empty lines and lines that begin with `#`. Errors
-/// name the line and never contain the token.
+/// Reads a token file: one `TOKEN PRINCIPAL SCOPE…` per line. Ignores empty lines and lines that begin with `#`. Errors name
+/// the line number and never contain the token.
 pub fn read(path: &Path) -> Result<Vec<ActiveToken>, String> {
     let failed = |problem: String| format!("cannot use the token file {}: {problem}", path.display());
     let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
@@ -36,7 +37,7 @@ pub fn read(path: &Path) -> Result<Vec<ActiveToken>, String> {
 fn one(line: &str) -> Result<ActiveToken, String> {
     let mut words = line.split_whitespace();
     let token = Token::parse(words.next().unwrap_or_default())
-        .map_err(|problem| format!("the first word is no token: {problem} (`howdah token generate` makes one)"))?;
+        .map_err(|problem| format!("the first word is not a token: {problem} (`howdah token generate` makes one)"))?;
     let principal = words.next().ok_or("the name of the principal is missing")?;
     check_principal(principal).map_err(|problem| format!("the principal {problem}"))?;
     let scopes: Vec<String> =
@@ -77,7 +78,7 @@ mod tests {
         let token = Token::generate();
         let secret = token.secret();
         for (text, problem) in [
-            (format!("{secret}x ops admin:*"), "line 1: the first word is no token"),
+            (format!("{secret}x ops admin:*"), "line 1: the first word is not a token"),
             (format!("\n{secret}"), "line 2: the name of the principal is missing"),
             (format!("{secret} ops"), "line 1: there is no scope"),
             (format!("{secret} ops all"), "line 1: \"all\" is not a scope"),

@@ -45,16 +45,16 @@ use crate::{
 use jwt::Jwt;
 use tokens::Tokens;
 
-/// Minimum interval between two reads of the stored tokens that unknown tokens cause. Every broker learns of a new
-/// token within a second; these reads find tokens that are used earlier.
+/// Minimum interval between reads of the stored tokens that unknown tokens trigger. Brokers learn of new tokens within a
+/// second; such a read makes a token usable earlier.
 const RELOAD: Duration = Duration::from_millis(200);
 
 /// Maximum length of a principal's name, in bytes.
 pub const PRINCIPAL_BYTES: usize = 200;
-/// Name prefixes of principals without a Howdah token: JSON Web Tokens, client certificates, and SQL roles in the audit log.
+/// Reserved name prefixes, for principals with JSON Web Tokens or client certificates, and for SQL roles in the audit log.
 const RESERVED_PREFIXES: [&str; 3] = [jwt::PRINCIPAL_BEGIN, caller::CERTIFICATE, "sql:"];
 
-/// The origin of a call.
+/// Address and certificate of the client that makes a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Peer<'a> {
     /// Quota of the client's address, if quotas per address apply.
@@ -63,10 +63,10 @@ pub(crate) struct Peer<'a> {
     pub(crate) identity: Option<&'a PeerIdentity>,
 }
 
-/// The latest read of the tokens.
+/// The latest read of the stored tokens that an unknown token has triggered.
 struct LastRead {
     begun: Instant,
-    /// Whether the read succeeded. `None` while it runs, or if its caller was cancelled.
+    /// Whether the read of the tokens succeeded. `None` while the read runs, or if the call that ran it was cancelled.
     succeeded: Option<bool>,
 }
 
@@ -79,7 +79,7 @@ pub struct Access {
     addresses: Addresses,
     tokens: Tokens,
     jwt: Option<Jwt>,
-    /// Tokens of the token file, valid as long as the broker runs.
+    /// Tokens of the token file, which stay valid until the broker stops.
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
     last_read: Mutex<Option<LastRead>>,
@@ -88,7 +88,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads the configured files of tokens and issuers. The first `refresh` reads the stored tokens.
+    /// Reads the configured token file and file of issuers. The first `refresh` then reads the stored tokens.
     pub fn new(config: &Config, store: Store, metrics: &Metrics) -> Result<Self, String> {
         let issuers = config.auth_jwt_file.as_deref().filter(|_| config.auth.jwt);
         let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
@@ -112,7 +112,8 @@ impl Access {
         Self { refusals: Refusals::counting(refusals), ..self }
     }
 
-    /// Identifies the caller by the header `authorization`, or by the client certificate when authentication is off.
+    /// Identifies the caller by the `authorization` header. When authentication is off, the client certificate identifies it,
+    /// if there is one.
     async fn authenticate(&self, authorization: Option<&[u8]>, peer: Peer<'_>) -> Result<Caller, Error> {
         if self.modes.is_none() {
             return Ok(peer.identity.map_or_else(|| self.unauthenticated.clone(), Caller::with_certificate));
@@ -127,7 +128,7 @@ impl Access {
         if let Some(caller) = self.tokens.caller(&token) {
             return Ok(caller);
         }
-        // Valid tokens are exempt from the address's quota of failures.
+        // The address's quota of failed authentications applies only to unknown tokens.
         peer.address.map_or(Ok(()), |address| address.may_fail(Cost::Read))?;
         self.reload_after(Instant::now()).await?;
         if let Some(caller) = self.tokens.caller(&token) {
@@ -147,7 +148,8 @@ impl Access {
         Ok(caller)
     }
 
-    /// Returns the quota of an address for calls that are not authenticated yet. `None` if authentication is off.
+    /// Returns the quota of a client address, which applies to calls that are not authenticated yet. `None` if authentication
+    /// is off.
     pub(crate) fn address(&self, address: IpAddr) -> Option<Arc<Address>> {
         (!self.modes.is_none()).then(|| self.addresses.get(address))
     }
@@ -168,7 +170,7 @@ impl Access {
         self.store.end_session(hash, lasts).await
     }
 
-    /// Whether a session of the page was logged out.
+    /// Whether a session of the page has been logged out, by the hash of its cookie.
     pub(crate) async fn session_has_ended(&self, hash: &[u8]) -> Result<bool, StoreError> {
         self.store.has_ended(hash).await
     }
@@ -177,8 +179,8 @@ impl Access {
         self.read_as(&mut *self.last_read.lock().await).await
     }
 
-    /// Waits for a read of the tokens that began after `asked`. Callers share a read, including a failed one. Throttling bounds
-    /// the cost of a flood of unknown tokens to a few statements per second.
+    /// Returns after a read of the tokens that began after `asked`. Calls share a read, even a failed one. Throttling limits a
+    /// flood of unknown tokens to a few statements per second.
     async fn reload_after(&self, asked: Instant) -> Result<(), Error> {
         let mut last_read = self.last_read.lock().await;
         if let Some(last) = &*last_read {
@@ -212,7 +214,8 @@ impl Access {
         Ok(())
     }
 
-    /// Returns how long JSON Web Tokens with this name or principal may still be valid. `None` if their issuer is unknown.
+    /// Returns the maximum remaining validity of JSON Web Tokens with this name or principal. `None` if their issuer is
+    /// unknown.
     pub(crate) fn jwt_lifetime(&self, name: &str) -> Option<Duration> {
         self.jwt.as_ref()?.longest_lifetime(name)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A kind of call. A scope allows one operation on some task types.
+/// A kind of call that requires a permission. A scope allows one operation on some task types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Enqueue jobs, and manage schedules that enqueue them.
@@ -20,7 +20,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All operations with their names in scopes.
+    /// All operations, each with its name in scopes.
     pub const ALL: [(Self, &'static str); 6] = [
         (Self::Enqueue, "enqueue"),
         (Self::Work, "work"),
@@ -30,12 +30,10 @@ impl Operation {
         (Self::Admin, "admin"),
     ];
 
-    /// Returns the operation's name in scopes.
     pub fn as_str(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 
-    /// Returns the operation with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(operation, _)| operation)
     }

@@ -18,9 +18,9 @@ pub(crate) struct Refusals {
 
 /// A refused call.
 pub struct Refusal<'a> {
-    /// gRPC code of the response.
+    /// gRPC status code of the response.
     pub code: Code,
-    /// Message of the response.
+    /// Error message of the response.
     pub problem: &'a str,
     /// Principal of the caller. `None` if the caller was not identified.
     pub principal: Option<&'a str>,
@@ -31,7 +31,7 @@ pub struct Refusal<'a> {
 }
 
 impl Refusals {
-    /// Counts refused calls in this metric.
+    /// Creates a counter of refused calls for this metric.
     pub(crate) fn counting(counts: Family<ByReason, Counter>) -> Self {
         Self { counts, ..Self::default() }
     }

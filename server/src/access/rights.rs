@@ -1,4 +1,5 @@
-//! The compiled scopes of a caller. After the first check of a task type, its rights are cached as one bit per operation.
+//! Scopes of a caller, compiled for fast checks. After the first check of a task type, its allowed operations are cached as one
+//! bit each.
 
 use std::collections::HashMap;
 
@@ -7,8 +8,8 @@ use parking_lot::RwLock;
 use super::{Operation, Scope, operation::Operations, scope::Pattern};
 use crate::job::TaskTypeName;
 
-/// Maximum number of task types whose rights are cached. Other task types are matched at each check. Callers choose the names,
-/// so the limit bounds the memory that callers can make a broker use.
+/// Maximum number of task types whose rights are cached. Task types beyond the limit are matched against the scopes at each
+/// check. Callers choose the names, so the limit bounds the memory that callers can make a broker use.
 const KEPT: usize = 256;
 
 /// The operations that a caller may perform on each task type.
@@ -19,7 +20,7 @@ pub struct Rights {
     everywhere: Operations,
     /// Operations allowed on at least one task type.
     somewhere: Operations,
-    /// Cached operations by task type.
+    /// Cache of the allowed operations, by task type.
     known: RwLock<HashMap<TaskTypeName, Operations>>,
 }
 
@@ -55,7 +56,7 @@ impl Rights {
         self.somewhere.contains(operation)
     }
 
-    /// Whether the operation is allowed on this task type. All checks of a single task type use this function.
+    /// Whether the operation is allowed on this task type. All permission checks for a single task type call this function.
     pub fn on(&self, operation: Operation, task_type: &TaskTypeName) -> bool {
         if self.everywhere.contains(operation) {
             return true;
@@ -98,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bits agree with the scopes, at the first check and from the cache.
+        /// The allowed operations agree with the scopes, both at the first check and from the cache.
         #[test]
         fn the_bits_are_those_of_the_scopes(
             scopes in prop::collection::vec(("(enqueue|work|read|payload|operate|admin):[ab.]{0,2}\\*?", any::<bool>()), 0..6),

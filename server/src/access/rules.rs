@@ -1,8 +1,6 @@
-//! The kinds of permission that a call requires.
-
 use super::Operation;
 
-/// The permission that a call requires.
+/// Permission that a call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// The caller needs the operation on each task type that the request names, directly or through jobs; the call

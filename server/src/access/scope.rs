@@ -35,7 +35,7 @@ impl Scope {
             ));
         };
         let operation = Operation::parse(operation)
-            .ok_or_else(|| format!("{text:?} begins with no operation; use one of {}", words()))?;
+            .ok_or_else(|| format!("{text:?} does not begin with an operation; use one of {}", words()))?;
         let pattern = Pattern::parse(pattern).map_err(|problem| format!("{text:?}: the task type {problem}"))?;
         Ok(Self { operation, pattern })
     }
@@ -103,8 +103,8 @@ mod tests {
         for (text, problem) in [
             ("", "is not a scope"),
             ("enqueue", "is not a scope"),
-            ("enqueu:a", "no operation"),
-            ("Enqueue:a", "no operation"),
+            ("enqueu:a", "begin with an operation"),
+            ("Enqueue:a", "begin with an operation"),
             ("enqueue:", "is empty"),
             ("enqueue:a*b", "has the character '*'"),
             ("enqueue:**", "has the character '*'"),

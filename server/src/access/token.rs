@@ -1,5 +1,5 @@
-//! The format of a token: `hwd_<id>_<secret>_<check>`, in hex. Secret scanners find tokens by the prefix. The id is public and
-//! names the token in logs. The checksum distinguishes a mistyped token from an unknown one.
+//! The format of a token: `hwd_<id>_<secret>_<check>`, with the three parts in hex. Secret scanners find tokens by the prefix.
+//! The id is public and names the token in logs. The checksum distinguishes a mistyped token from an unknown one.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ const PREFIX: &str = "hwd";
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
 
-/// The public part of a token.
+/// Id of a token, which is its public part.
 pub type TokenId = String;
 
 /// A token with its secret. The secret is shown once, when the token is created.
@@ -18,7 +18,7 @@ pub struct Token {
     text: String,
 }
 
-/// Omits the secret text.
+/// Omits the secret, so that it cannot appear in logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("id", &self.id).finish_non_exhaustive()
@@ -29,10 +29,10 @@ impl fmt::Debug for Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The text does not have the form of a token.
-    #[error("it does not look like hwd_ID_SECRET_CHECK")]
+    #[error("it must have the form hwd_ID_SECRET_CHECK")]
     Shape,
     /// The checksum does not match, or a part has the wrong length or characters.
-    #[error("a character is wrong or missing")]
+    #[error("its checksum is wrong, so a character is wrong or missing")]
     Check,
 }
 

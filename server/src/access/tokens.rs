@@ -1,4 +1,4 @@
-//! The valid tokens, in memory.
+//! In-memory copy of the valid tokens.
 
 use std::{
     collections::HashMap,
@@ -72,7 +72,8 @@ impl Tokens {
     }
 }
 
-/// A longer lifetime counts as this long: some systems cannot represent an `Instant` further in the future.
+/// Maximum lifetime of a token in memory; a longer one is reduced to it. Some systems cannot represent an `Instant` further in
+/// the future.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl ValidToken {

@@ -1,8 +1,10 @@
-//! Response bodies that reserve memory until the client has read them. A body that the client leaves unread is ended.
+//! Response bodies that reserve memory until the client has read them. A response that the client does not read in time is
+//! ended.
 //!
-//! hyper does not poll a body while the client's flow-control window is closed, so a body cannot end itself. A separate task
-//! watches its progress and drops the data of an unread body; the stream is reset when the client reads again. A body is passed on
-//! in small copies, because data that HTTP/2 has accepted and cannot send yet stays in memory that the broker cannot free.
+//! hyper does not poll a body while the client's flow-control window is closed, so the body cannot end the response. A separate
+//! task watches its progress and drops the data of an unread body; the stream is reset when the client reads again. Data is
+//! copied into small pieces for HTTP/2, because data that HTTP/2 has accepted and cannot send yet stays in memory that the
+//! broker cannot free.
 
 use std::{
     pin::Pin,
@@ -30,28 +32,28 @@ use crate::{
 
 /// Time for which a client may leave a response unread before the response is ended.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(30);
-/// Minimum rate, in bytes per second, at which a client reads a single response message after `TAKEN_WITHIN`.
+/// Minimum rate, in bytes per second, at which a client must read a single-message response after the first `TAKEN_WITHIN`.
 pub(crate) const RATE: usize = 64 << 10;
 /// Memory for a response with a list of ids, names or numbers.
 pub(super) const SHORT: usize = 512 << 10;
 /// Memory for a response with the settings and counts of many types, or with many error groups.
 pub(super) const MEDIUM: usize = 4 << 20;
-/// Memory for a job besides its payload, result and failures: the row, the message and its encoding.
+/// Memory for a job in a response, in addition to its payload, result and failures: the row, the message and its encoding.
 pub(super) const JOB_BYTES: usize = 2 << 10;
 
 /// Memory for a page of jobs: the rows, and the encoded message.
 pub(super) fn page_bytes(jobs: usize, cluster: &ClusterSettings, with_payload: bool) -> usize {
-    // The job that fills the page may have a payload and a result of maximum size.
+    // The last job may exceed the size of a page, by a payload and a result of maximum size.
     let last = if with_payload { 2 * cluster.payload_bytes } else { 0 };
     2 * (LIST_BYTES as usize + last) + jobs * JOB_BYTES
 }
 
-/// Size of the pieces passed to HTTP/2.
+/// Size, in bytes, of the pieces in which a body is passed to HTTP/2.
 const PIECE: usize = 16 << 10;
-/// Number of checks of an unread body before its time limit.
+/// Number of times that an unread body is checked before its read timeout has passed.
 const LOOKS: u32 = 3;
 
-/// Kind of response of a method.
+/// How many messages a method answers with, and what bounds their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
     /// One message.
@@ -63,7 +65,7 @@ pub(super) enum Answers {
 }
 
 impl Answers {
-    /// Kind of response of the method with this path.
+    /// Returns the kind of response of the method with this path.
     pub(super) fn from_path(path: &str) -> Self {
         match Rpc::of_path(path) {
             Some(Rpc::StreamEnqueue | Rpc::WaitJobs) => Self::Many,
@@ -82,8 +84,8 @@ pub(super) async fn room(memory: &Arc<Memory>, peer: &PeerInfo, bytes: usize) ->
     AnswerMemory::new(memory, &peer.accounts.answers).take(bytes).await
 }
 
-/// Shrinks the memory reservation of a response to the actual size, and attaches it to the response. `bytes` is the memory of its
-/// entries besides twice their encoding.
+/// Shrinks the memory reservation of a response to the actual size, and attaches it to the response. `bytes` is the memory of
+/// its entries, in addition to twice the encoded size.
 pub(super) fn hold(extensions: &mut Extensions, mut room: Held, answer: &impl Message, bytes: usize) {
     room.shrink(2 * answer.encoded_len() + bytes);
     extensions.insert(AnswerRoom(vec![Arc::new(room)]));
@@ -95,7 +97,7 @@ pub(super) fn hold_all(answer: &mut Extensions, parts: Vec<Extensions>) {
     answer.insert(AnswerRoom(rooms.flat_map(|room| room.0).collect()));
 }
 
-/// Memory of a request's message and of its response, held until the response was read.
+/// Memory of a request's message and of its response, reserved until the response has been read.
 type Rooms = (Option<Kept>, Option<AnswerRoom>);
 
 /// Response body that ends if the client does not read it.
@@ -105,15 +107,15 @@ pub(super) struct Answered {
 }
 
 struct State {
-    /// `None` after the end.
+    /// The body of the handler; `None` after its end.
     body: Option<Body>,
     rooms: Rooms,
-    /// Next frame, taken from the body but not passed on yet.
+    /// Next frame, which was polled from the body and not passed to the transport yet.
     ahead: Option<Result<Frame<Bytes>, Status>>,
     piece: Bytes,
-    /// Number of polls by the transport.
+    /// Number of times that the transport has polled this body.
     asked: u64,
-    /// Bytes passed to the transport.
+    /// Number of bytes passed to the transport.
     passed: usize,
     transport: Waker,
     failed: Option<Status>,
@@ -136,7 +138,7 @@ impl Answered {
     }
 }
 
-/// Ends the response if the client does not read it.
+/// Ends the response if the client does not read it in time.
 async fn watch(state: Weak<Mutex<State>>, answers: Answers, read_timeout: Duration) {
     let begun = Instant::now();
     let (mut seen, mut idle) = (0, 0);
@@ -162,7 +164,8 @@ async fn watch(state: Weak<Mutex<State>>, answers: Answers, read_timeout: Durati
 }
 
 impl State {
-    /// Whether a frame is ready to send. The transport does not poll while the client's window is closed.
+    /// Whether a frame is ready to send. The transport does not poll ready frames while the client's flow-control window is
+    /// closed.
     fn has_something(&mut self) -> bool {
         if !self.piece.is_empty() || self.ahead.is_some() {
             return true;
@@ -197,7 +200,7 @@ impl State {
         self.failed = failed;
     }
 
-    /// Next piece, copied so that the memory of its message can be freed.
+    /// Returns the next piece of the current frame. It is copied, so that the memory of the whole message can be freed.
     fn next_piece(&mut self) -> Option<Bytes> {
         if self.piece.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Authentication: checks the credential of each call before anything else of the call is read.
+//! Authentication: checks the credential of each call before its message is read.
 
 use std::{
     pin::Pin,
@@ -27,7 +27,7 @@ use crate::{
     quota::OpenGuard,
 };
 
-/// The health service needs no credential, because probes have none. It reveals nothing.
+/// The health service needs no credential, because health probes have no credential. Its answers reveal no data.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
 /// Layer that adds the [`Caller`] to the extensions of each request, or rejects the call.
@@ -66,7 +66,7 @@ where
         let Some(access) = self.access.clone().filter(|_| !request.uri().path().starts_with(HEALTH)) else {
             return Box::pin(self.inner.call(request));
         };
-        // Calls the service that is ready and leaves a clone in its place.
+        // Calls the service that `poll_ready` was called on, and leaves a clone for the next request, as tower requires.
         let ready = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, ready);
         let (credential, rpc) = (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()));
@@ -86,7 +86,8 @@ where
                 }
                 (_, permitted) => Ok(Status::from(permitted.err().unwrap_or_else(not_authenticated)).into_http()),
             };
-            // The headers of the response contain the error of a unary call. `verbs::workers::work` notes the later errors of its stream.
+            // The headers of the response contain the error of a unary call. `verbs::workers::work` records errors that end a
+            // worker's stream later.
             if let Some(status) = answer.as_ref().ok().and_then(|answer| Status::from_header_map(answer.headers())) {
                 access.refusals.note(&Refusal {
                     code: status.code(),
@@ -101,7 +102,7 @@ where
     }
 }
 
-/// Authenticates the caller and checks that it may make this call.
+/// Authenticates the caller, and checks that it may make a call with this rule.
 async fn authenticated(
     access: &Access,
     credential: Option<HeaderValue>,
@@ -118,7 +119,7 @@ async fn authenticated(
     }
 }
 
-/// Counts the connection and its memory for the principal from now on.
+/// From the first call of a principal on, counts the connection and its memory for the quotas of the principal.
 fn count_connection(request: &mut http::Request<Body>, caller: &Caller) -> Result<(), Error> {
     let extensions = request.extensions_mut();
     if let (Some(principal), Some(peer)) = (caller.quota(), extensions.get::<PeerInfo>()) {

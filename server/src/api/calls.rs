@@ -1,7 +1,7 @@
 //! Guards every call: catches panics, enforces the time limit, and rejects requests that are not gRPC.
 //!
-//! A browser sends a request of any type on behalf of a web page. So a request must have a gRPC content type, and none of the
-//! headers by which browsers mark their requests.
+//! A browser sends a request of any type on behalf of a web page. To block such requests, a request must have a gRPC content
+//! type, and none of the headers by which browsers mark their requests.
 //!
 //! hyper runs each call in its own task, so a panic ends neither the process nor the connection. Without this module the client
 //! would see a reset stream; with it, the client gets an error. A panic inside a response stream still resets that stream.
@@ -31,14 +31,14 @@ use tonic::{
 use super::{once_sent, peer::PeerInfo};
 use crate::{browser, error::Error};
 
-/// Header of every response with the id of the broker's database.
+/// Response header with the id of the broker's database.
 const DATABASE: HeaderName = HeaderName::from_static("howdah-database");
 
 /// Outermost layer: ends calls that take too long, answers INTERNAL if a handler panics, and adds the id of the database to
 /// every response. It also puts the client certificate into the request as `PeerIdentity`.
 #[derive(Clone, Debug)]
 pub(super) struct GuardCalls {
-    /// Time limit of a call.
+    /// Time limit of a call, until the headers of its response.
     pub(super) longest: Duration,
     /// Id of this broker's database.
     pub(super) database: Option<HeaderValue>,
@@ -82,7 +82,7 @@ where
             extensions.insert(identity);
         }
         let (path, longest) = (request.uri().path().to_owned(), self.longest);
-        // The call's state is not used again after a panic.
+        // `AssertUnwindSafe` is sound because the state of the call is dropped after a panic.
         let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();
         let database = self.database.clone();
         Box::pin(async move {

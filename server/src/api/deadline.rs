@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
-/// Maximum number of digits in the header.
+/// Maximum number of digits of the value of `grpc-timeout`.
 const DIGITS: usize = 8;
 
 /// Time at which the caller stops waiting; `None` without a deadline.
@@ -13,7 +13,7 @@ pub(super) fn deadline(metadata: &MetadataMap) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-/// Parses an amount and a unit, such as `250m`.
+/// Parses a value of `grpc-timeout`: a number and a unit, such as `250m` for 250 ms.
 fn parse(text: &str) -> Option<Duration> {
     let (amount, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let amount: u64 = amount.parse().ok().filter(|_| amount.len() <= DIGITS)?;

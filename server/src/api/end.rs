@@ -15,7 +15,8 @@ impl End {
         Self { stopping: stopping.clone(), caller: caller.clone() }
     }
 
-    /// Waits for the error that ends the stream. `what_to_do` is the advice if the broker stops.
+    /// Waits for an event that ends the stream, and returns its error. `what_to_do` is advice for the client in the error of a
+    /// stopping broker.
     pub(super) async fn reached(&self, what_to_do: &str) -> Error {
         tokio::select! {
             () = self.stopping.cancelled() => Error::Unavailable(format!("the broker is stopping; {what_to_do}")),

@@ -10,7 +10,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-/// Services with a status; the empty name is the whole broker.
+/// Services whose health is reported; the empty name stands for the whole broker.
 const SERVICES: [&str; 8] = [
     "",
     bulk_service_server::SERVICE_NAME,
@@ -22,7 +22,7 @@ const SERVICES: [&str; 8] = [
     worker_service_server::SERVICE_NAME,
 ];
 
-/// Maximum request size. A check only names a service.
+/// Maximum size of a health check request, in bytes. The request only names a service.
 const MESSAGE_BYTES: usize = 4 << 10;
 
 /// Health of the broker: `NOT_SERVING` until it serves, and again when it stops.
@@ -44,12 +44,12 @@ impl Health {
         self.set(ServingStatus::Serving).await;
     }
 
-    /// Sets `NOT_SERVING`. Call it before draining, so that load balancers switch to other brokers in time.
+    /// Sets `NOT_SERVING`. Must be called before the broker drains, so that load balancers switch to other brokers in time.
     pub async fn not_serving(&self) {
         self.set(ServingStatus::NotServing).await;
     }
 
-    /// Ends the streams of watchers after they got the last status, because the streams would keep their connections open.
+    /// Ends the `Watch` streams after they have sent the last status. Otherwise the streams would keep their connections open.
     pub(super) async fn end(&self) {
         let mut reporter = self.reporter.clone();
         for service in SERVICES {

@@ -1,4 +1,4 @@
-//! The accept loop: it takes a bounded number of connections, and no error ends it or makes it spin.
+//! The accept loop: it bounds the number of connections, and errors neither end it nor make it loop without pauses.
 
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
@@ -22,25 +22,26 @@ use crate::{
 
 /// Pause after the first failed accept that the peer did not cause.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Time without traffic after which the kernel sends the first keepalive probe.
+/// Idle time of a connection after which the kernel sends the first keepalive probe.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 /// Interval between keepalive probes. The kernel answers them even if the process is blocked or stopped.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// Time without an acknowledgement by the peer's kernel after which a connection ends, because the link or the machine
-/// is gone. Together with `PROBE_AFTER`, a dead link is noticed within 25 s. On Linux, a receive buffer that stays full
-/// for this time counts too: the peer does not read. Clients therefore read on threads that handlers do not block.
+/// Time without an acknowledgement by the peer's kernel after which a connection ends, because the link or the machine is gone.
+/// Together with `PROBE_AFTER`, a dead link is noticed within 25 s. On Linux this also ends a connection whose peer does not
+/// read for that time. So clients must read on threads that job handlers do not block.
 pub(crate) const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
-/// Maximum pause after a failed accept. Usually file descriptors are lacking, and only other connections free them.
+/// Maximum pause after a failed accept. The usual cause is a lack of file descriptors, which lasts until other connections
+/// close.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Conditions for accepting connections.
+/// Limits and services that apply to accepted connections.
 #[derive(Clone)]
 pub(super) struct Terms {
     /// Maximum number of concurrent connections.
     pub(super) connections: usize,
     /// Quotas of addresses and authentication. `None` to accept every caller.
     pub(super) access: Option<Arc<Access>>,
-    /// TLS, if connections begin with a handshake.
+    /// TLS configuration. `None` for connections without TLS.
     pub(super) tls: Option<Arc<TlsPort>>,
     /// Time limit for the HTTP/2 preface, after the TLS handshake.
     pub(super) preface: Duration,
@@ -50,7 +51,7 @@ pub(super) struct Terms {
     pub(super) counts: ConnectionCounts,
 }
 
-/// The accepted connections. The stream never ends and never fails.
+/// Returns the stream of accepted connections. The stream never ends and never fails.
 pub(super) fn incoming(listener: TcpListener, terms: Terms) -> impl Stream<Item = io::Result<Peer>> {
     let slots = Arc::new(Semaphore::new(terms.connections.min(Semaphore::MAX_PERMITS)));
     let (refusals, failures) = (Throttle::default(), Throttle::default());
@@ -62,7 +63,7 @@ struct Incoming {
     listener: TcpListener,
     terms: Terms,
     slots: Arc<Semaphore>,
-    /// Running TLS handshakes. Other connections are accepted meanwhile. Each handshake holds a connection slot.
+    /// Running TLS handshakes, each with a connection slot. Meanwhile other connections are accepted.
     handshakes: JoinSet<Option<Peer>>,
     refusals: Throttle,
     failures: Throttle,
@@ -98,7 +99,8 @@ impl Incoming {
         }
     }
 
-    /// Takes a slot for the connection, or closes it. With TLS, returns `None`: `handshakes` yields the peer later.
+    /// Takes a connection slot for an accepted connection, or closes the connection if there is no slot. Returns `None` for a
+    /// connection with TLS, which `handshakes` returns after its handshake.
     fn admit(&mut self, stream: TcpStream, from: IpAddr) -> Option<Peer> {
         let address = self.terms.access.as_ref().and_then(|access| access.address(from));
         let Some(info) = PeerInfo::from_address(address) else {
@@ -117,8 +119,8 @@ impl Incoming {
             return None;
         };
         self.terms.counts.accepted.inc();
-        // Sends each write at once, because the broker itself combines small writes. A failure means that the peer has
-        // gone; then the first read fails too.
+        // Disables Nagle's algorithm, because the broker combines small writes. The call fails only if the peer has gone; then
+        // the first read fails too.
         let _ = stream.set_nodelay(true);
         if let Err(error) = notice_dead_link(&stream) {
             tracing::debug!(%error, %from, "cannot set the keepalive options of a connection");
@@ -136,7 +138,7 @@ impl Incoming {
     }
 }
 
-/// Lets the kernel end the connection when its link is dead.
+/// Configures TCP keepalive, with which the kernel ends a connection whose link is dead.
 fn notice_dead_link(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket

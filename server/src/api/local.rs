@@ -1,5 +1,5 @@
-//! Calls from inside this process, which is the page for operators. A local call passes the same rules, checks, permissions
-//! and audit as a gRPC call.
+//! Calls that the page for operators makes inside this process. A local call passes the same rules, checks, permissions and
+//! audit as a gRPC call.
 
 mod by;
 mod counted;
@@ -13,10 +13,10 @@ use super::verbs::{Answer, Gateway, Verb};
 use crate::{access::Refusal, broker::SharedBroker, error::Error, stores::SharedStores};
 pub(crate) use by::{By, Client, Unanswered};
 
-/// Time limit of a call.
+/// Time limit of a local call.
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
-/// The calls of this process.
+/// Makes calls inside this process.
 pub(crate) struct Local {
     /// Broker of the primary store.
     broker: SharedBroker,
@@ -25,13 +25,12 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Creates the local calls of a process.
     pub(crate) fn new(all_stores: SharedStores) -> Self {
         let gateway = Gateway::new(all_stores.clone(), CancellationToken::new());
         Self { broker: all_stores.main().clone(), all_stores, gateway }
     }
 
-    /// Makes a call if the caller is permitted. The response holds its memory until it is dropped.
+    /// Makes a call if the caller is permitted. The response keeps its memory reserved until it is dropped.
     pub(crate) async fn call<V: Verb>(&self, by: &By, message: V::Request) -> Answer<V> {
         let answer = async {
             by.caller.check_rule(V::RULE)?;
@@ -50,7 +49,7 @@ impl Local {
         answer
     }
 
-    /// Records a rejected call.
+    /// Counts and logs a rejected call.
     fn note(&self, method: &str, by: &By, status: &Status) {
         self.broker.access.refusals.note(&Refusal {
             code: status.code(),

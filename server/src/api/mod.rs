@@ -1,5 +1,6 @@
-//! The gRPC port. Connections come in through `incoming` and pass the layers of `server`: time limits, authentication, memory. Then a
-//! call runs in its file of `verbs`, which uses the shared checks, permissions and conversions of `check`, `permit` and `render`.
+//! The gRPC port. Connections come in through `incoming` and pass the layers of `server`: time limits, authentication, memory.
+//! Each call is implemented in a file of `verbs`, which uses the shared checks, permissions and conversions of `check`,
+//! `permit` and `render`.
 
 pub(crate) mod answer; // ends responses that the client does not read, and frees their memory
 mod authenticate; // checks the credential of each call
@@ -33,9 +34,8 @@ pub use server::Server;
 pub(crate) use trace_context::give as give_trace_context;
 pub use verbs::rule;
 
-/// Converts a finished job of the archive to the form of
-/// [`GetJob`](howdah_proto::v1::job_service_server::JobService::get_job). Stages and dependencies are missing, because
-/// only the database has them.
+/// Converts a finished job of the archive to the form of [`GetJob`](howdah_proto::v1::job_service_server::JobService::get_job).
+/// The result has no stages and dependencies, because only the database has them.
 #[cfg(feature = "archive")]
 pub fn finished_job(job: &howdah_archive::Job<'_>) -> howdah_proto::v1::Job {
     render::job(crate::archive::view(job))

@@ -1,4 +1,4 @@
-//! Callbacks for responses that have been sent. A response that is dropped earlier does not call them.
+//! Calls a function when a response has been sent. If the response is dropped before, the function is not called.
 
 use std::{
     pin::Pin,
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tonic::{Status, body::Body, codegen::http::Response};
 
-/// Response extension: a function that is called when the last frame has been handed to the connection.
+/// Response extension: a function that is called when the last frame has been passed to the HTTP/2 connection.
 #[derive(Clone)]
 pub(super) struct OnceSent(Arc<dyn Fn() + Send + Sync>);
 
@@ -20,7 +20,7 @@ impl OnceSent {
     }
 }
 
-/// Wraps a response so that its callback is called, if it has one.
+/// Wraps the body of a response that has a callback, so that the callback runs at its end.
 pub(super) fn watch(mut response: Response<Body>) -> Response<Body> {
     match response.extensions_mut().remove::<OnceSent>() {
         None => response,
@@ -39,7 +39,7 @@ impl HttpBody for Watched {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        // The connection polls for the trailers once it has room for all data before them.
+        // The HTTP/2 connection polls for the trailers only when it has accepted all data before them.
         if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
             (self.sent.0)();
         }

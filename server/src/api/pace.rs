@@ -1,6 +1,6 @@
-//! Enqueue rate limit of a principal. A call above the rate is rejected. A pipeline is throttled instead: its stream is read as
-//! slowly as the rate allows, so its producer needs no retries and its jobs stay in order. Retries and manual runs count as well,
-//! because the jobs run once more.
+//! Enqueue rate limit of a principal. A call above the rate is rejected. A pipeline (`StreamEnqueue`) is throttled instead: its
+//! stream is read more slowly, so its producer needs no retries and its jobs stay in order. Retried jobs and manual runs of
+//! schedules count too.
 
 use std::time::{Duration, Instant};
 
@@ -10,28 +10,28 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{access::Caller, error::Error, job::schedule::Template, quota::Exceeded};
 
-/// Maximum time for which a request of a pipeline waits for the rate limits. Then it fails.
+/// Maximum time that a request of a pipeline waits for the rate limits before it fails.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Takes tokens for these jobs from the rate limits of the principal, or returns the exceeded limit.
+/// Takes tokens for these jobs from the principal's rate limits. Fails with the exceeded limit.
 pub(super) fn take(caller: &Caller, jobs: &[v1::NewJob]) -> Result<(), Exceeded> {
     let bytes = || jobs.iter().map(v1::NewJob::encoded_len).sum();
     caller.quota().map_or(Ok(()), |principal| principal.take(jobs.len(), bytes))
 }
 
-/// Takes tokens for the jobs of a call. Fails with an error that names the exceeded limit.
+/// Takes rate limit tokens for the jobs of a call. Fails with an error that names the exceeded limit.
 pub(super) fn check(caller: &Caller, jobs: &[v1::NewJob]) -> Result<(), Error> {
     take(caller, jobs).map_err(|exceeded| refusal(caller, exceeded))
 }
 
-/// Takes tokens for the job of a schedule that is run manually.
+/// Takes a rate limit token for a manual run of a schedule.
 pub(super) fn check_template(caller: &Caller, template: &Template) -> Result<(), Error> {
     let taken = caller.quota().map(|principal| principal.take(1, || template.message.len() + template.payload.len()));
     taken.unwrap_or(Ok(())).map_err(|exceeded| refusal(caller, exceeded))
 }
 
-/// Waits until the rate limits allow a request of a pipeline that has exceeded one. A stopping broker accepts the request
-/// immediately, because it completes what it has read.
+/// Waits until the rate limits allow a request of a pipeline. A stopping broker accepts the request immediately, because it
+/// completes all requests that it has read.
 pub(super) async fn wait(
     caller: &Caller,
     jobs: &[v1::NewJob],
@@ -39,7 +39,7 @@ pub(super) async fn wait(
     stopping: &CancellationToken,
 ) -> Result<(), Error> {
     let until = Instant::now() + LONGEST;
-    // Other streams of the principal may take the tokens first; then this one waits again.
+    // Other streams of the principal may take the tokens first. Then this request waits again.
     while Instant::now() + exceeded.wait <= until {
         tokio::select! {
             () = tokio::time::sleep(exceeded.wait) => {}
@@ -54,7 +54,7 @@ pub(super) async fn wait(
     Err(refusal(caller, exceeded))
 }
 
-/// Whether the principal may enqueue now. For calls whose number of jobs is not known in advance.
+/// Checks that no rate limit is exceeded now. For calls whose number of jobs is not known in advance.
 pub(super) fn may(caller: &Caller) -> Result<(), Error> {
     match caller.quota().map(|principal| principal.take(0, || 0)) {
         Some(Err(exceeded)) => Err(refusal(caller, exceeded)),
@@ -62,7 +62,7 @@ pub(super) fn may(caller: &Caller) -> Result<(), Error> {
     }
 }
 
-/// Takes tokens after a call whose number of jobs was not known in advance. The balance may become negative.
+/// Takes rate limit tokens for the jobs of a call, after the end of the call. The balance may become negative.
 pub(super) fn force_take(caller: &Caller, jobs: usize, bytes: usize) {
     if let Some(principal) = caller.quota() {
         principal.force_take(jobs, bytes);

@@ -1,4 +1,5 @@
-//! Page positions as URL-safe text: hex of a version byte, a kind byte and the position. `pages` signs them for clients.
+//! Positions in lists, as URL-safe text: hex of a version byte, a kind byte and the position. `pages` signs the text to make a
+//! page token.
 
 use crate::{
     error::Error,
@@ -33,27 +34,27 @@ pub(super) fn encode_search(position: SearchPosition) -> String {
     hex::encode(bytes)
 }
 
-/// Encodes a position in a list of task types: after `name`.
+/// Encodes a position in a list of task types: the page starts after `name`.
 pub(super) fn encode_name(name: &str) -> String {
     encode_text(TYPES, name)
 }
 
-/// Encodes a position in a list of schedules: after `name`.
+/// Encodes a position in a list of schedules: the page starts after `name`.
 pub(super) fn encode_schedule(name: &str) -> String {
     encode_text(SCHEDULES, name)
 }
 
-/// Encodes a position in a list of limit keys: after `key`.
+/// Encodes a position in a list of limit keys: the page starts after `key`.
 pub(super) fn encode_limit_key(key: &str) -> String {
     encode_text(LIMIT_KEYS, key)
 }
 
-/// Encodes a position in a list of tokens: after `id`.
+/// Encodes a position in a list of tokens: the page starts after `id`.
 pub(super) fn encode_token_id(id: &str) -> String {
     encode_text(TOKENS, id)
 }
 
-/// Encodes a position in the audit log: after the entry with this time and id.
+/// Encodes a position in the audit log: the page starts after the entry with this time and id.
 pub(super) fn encode_audit(time_us: i64, id: i64) -> String {
     let mut bytes = vec![VERSION, AUDIT];
     bytes.extend(time_us.to_be_bytes());
@@ -69,7 +70,7 @@ pub(super) fn encode_worker(position: WorkerPosition) -> String {
     hex::encode(bytes)
 }
 
-/// Encodes a position in a list of bulk operations: before this id.
+/// Encodes a position in a list of bulk operations: the page starts before this id.
 pub(super) fn encode_bulk(id: i64) -> String {
     encode_text(BULKS, &id.to_string())
 }
@@ -80,7 +81,7 @@ fn encode_text(kind: u8, name: &str) -> String {
     hex::encode(bytes)
 }
 
-/// Decodes a position in a list of jobs; `None`: the first page.
+/// Decodes a position in a list of jobs. `None` for the first page.
 pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -88,7 +89,7 @@ pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
     parse_position(token).map(Some).ok_or_else(bad)
 }
 
-/// Decodes a position in a search; `None`: the first page.
+/// Decodes a position in a search. `None` for the first page.
 pub(super) fn search(token: &str) -> Result<Option<SearchPosition>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -96,7 +97,7 @@ pub(super) fn search(token: &str) -> Result<Option<SearchPosition>, Error> {
     parse_search(token).map(Some).ok_or_else(bad)
 }
 
-/// Decodes a position in a list of task types: the last name; empty: the first page.
+/// Decodes a position in a list of task types: the last name of the previous page, empty for the first page.
 pub(super) fn name(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
@@ -104,16 +105,16 @@ pub(super) fn name(token: &str) -> Result<String, Error> {
     parse_name(TYPES, token).ok_or_else(bad)
 }
 
-/// Decodes a position in a list of limit keys: the last key; empty: the first page.
+/// Decodes a position in a list of limit keys: the last key of the previous page, empty for the first page.
 pub(super) fn limit_key(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
     }
-    // Keys may contain any characters.
+    // Limit keys may contain any characters.
     parse_text(LIMIT_KEYS, token).ok_or_else(bad)
 }
 
-/// Decodes a position in a list of schedules: the last name; empty: the first page.
+/// Decodes a position in a list of schedules: the last name of the previous page, empty for the first page.
 pub(super) fn schedule(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
@@ -122,7 +123,7 @@ pub(super) fn schedule(token: &str) -> Result<String, Error> {
     parse_name(SCHEDULES, token).ok_or_else(bad)
 }
 
-/// Decodes a position in a list of tokens: the last id; empty: the first page.
+/// Decodes a position in a list of tokens: the last id of the previous page, empty for the first page.
 pub(super) fn token_id(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
@@ -130,7 +131,7 @@ pub(super) fn token_id(token: &str) -> Result<String, Error> {
     parse_name(TOKENS, token).ok_or_else(bad)
 }
 
-/// Decodes a position in the audit log: time and id of the last entry; `None`: the first page.
+/// Decodes a position in the audit log: time and id of the last entry of the previous page. `None` for the first page.
 pub(super) fn audit(token: &str) -> Result<Option<(i64, i64)>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -138,7 +139,7 @@ pub(super) fn audit(token: &str) -> Result<Option<(i64, i64)>, Error> {
     parse_audit(token).map(Some).ok_or_else(bad)
 }
 
-/// Decodes a position in a list of bulk operations: the last id; `None`: the first page.
+/// Decodes a position in a list of bulk operations: the last id of the previous page. `None` for the first page.
 pub(super) fn bulk(token: &str) -> Result<Option<i64>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -146,7 +147,7 @@ pub(super) fn bulk(token: &str) -> Result<Option<i64>, Error> {
     parse_text(BULKS, token).and_then(|id| id.parse().ok()).map(Some).ok_or_else(bad)
 }
 
-/// Decodes a position in a list of workers; `None`: the first page.
+/// Decodes a position in a list of workers. `None` for the first page.
 pub(super) fn worker(token: &str) -> Result<Option<WorkerPosition>, Error> {
     if token.is_empty() {
         return Ok(None);

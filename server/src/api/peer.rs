@@ -1,4 +1,5 @@
-//! A connection with two features that hyper lacks: a deadline for the HTTP/2 preface, and a way to cut the connection.
+//! A connection with two features that hyper lacks: a deadline for the HTTP/2 preface, and a way to close the connection at
+//! once.
 
 use std::{
     io::{self, IoSlice},
@@ -26,23 +27,23 @@ use crate::{
     tls::{PeerCertificate, PeerIdentity, Transport},
 };
 
-/// Length of `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
+/// Length of the HTTP/2 preface `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
 const PREFACE_BYTES: usize = 24;
 
-/// An accepted connection. Dropping it frees its slot.
+/// An accepted connection. Dropping it frees its connection slot.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: Transport,
     preface: Option<Preface>,
     cut: CancellationToken,
-    /// Future of the cut token: it wakes the connection's task.
+    /// Future that completes when `cut` is cancelled. Polling it registers the connection's task to be woken.
     was_cut: Pin<Box<WaitForCancellationFutureOwned>>,
     info: PeerInfo,
     _client: Option<PeerCertificate>,
     _slot: ConnectionSlot,
 }
 
-/// A slot of limits.connections, counted in the gauge until it is dropped.
+/// A connection slot (`limits.connections`), which the gauge of open connections counts until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
@@ -65,22 +66,22 @@ impl Drop for ConnectionSlot {
 /// Usage of shared resources by one connection.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
-    /// Memory for large messages.
+    /// Memory for large request messages.
     pub(super) large: Arc<Account>,
-    /// Memory for small messages.
+    /// Memory for small request messages.
     pub(super) small: Arc<Account>,
     /// Memory for responses.
     pub(super) answers: Arc<Account>,
     /// Memory for the answers of `WaitJobs`.
     pub(super) waits: Arc<Account>,
-    /// Slots for jobs that callers wait for.
+    /// Number of jobs for whose end `WaitJobs` calls wait.
     pub(super) waited: Arc<Account>,
     /// Bytes that may stay unread while their messages wait for memory (`receive`); shared by all principals of the connection.
     pub(super) unread: Arc<AtomicUsize>,
 }
 
 impl Accounts {
-    /// Accounts of the connection whose usage also counts for the principal.
+    /// Accounts of the connection for calls of one principal. Their usage also counts for the principal.
     fn with_principal(&self, principal: &Shares) -> Self {
         Self {
             large: Account::part_of(&principal.large),
@@ -104,23 +105,23 @@ pub(super) struct PeerInfo {
     pub(super) accounts: Arc<Accounts>,
     /// Quotas of the client's address; `None` if authentication is off.
     pub(super) address: Option<Arc<Address>>,
-    /// Counts the connection as unauthenticated for the address, until a caller has authenticated.
+    /// Counts the connection against the address's limit of unauthenticated connections, until a caller has authenticated.
     unknown: Arc<Mutex<Option<OpenGuard>>>,
     /// Principals that have called on the connection. Usually one; a proxy may share a connection among many.
     callers: Arc<Mutex<Vec<CallerOf>>>,
 }
 
-/// A principal that has called on a connection.
+/// A principal that has made calls on a connection.
 #[derive(Debug)]
 struct CallerOf {
     principal: Arc<Principal>,
     accounts: Arc<Accounts>,
-    /// Counts the connection for the principal.
+    /// Counts the connection against the principal's limit until it is dropped.
     _open: OpenGuard,
 }
 
 impl PeerInfo {
-    /// A connection from this address; `None` if the address has too many unauthenticated connections.
+    /// Returns the info of a connection from this address. `None` if the address has too many unauthenticated connections.
     pub(super) fn from_address(address: Option<Arc<Address>>) -> Option<Self> {
         let open = match &address {
             Some(address) => Some(address.open_connection()?),
@@ -129,20 +130,20 @@ impl PeerInfo {
         Some(Self { address, unknown: Arc::new(Mutex::new(open)), ..Self::default() })
     }
 
-    /// Information about a request on the HTTP port.
+    /// Returns the info of a connection on the HTTP port.
     pub(super) fn of_http(socket: SocketAddr, identity: Option<PeerIdentity>, address: Option<Arc<Address>>) -> Self {
         Self { socket: Some(socket), identity, address, ..Self::default() }
     }
 
-    /// The connection with the accounts of this principal. The principal's first call counts the connection for its
-    /// quota.
+    /// Returns the connection with the accounts of this principal. The first call of the principal counts the connection
+    /// against the principal's quota.
     pub(super) fn with_principal(&self, principal: &Arc<Principal>) -> Result<Self, Error> {
         let mut callers = self.callers.lock();
         let known = callers.iter().find(|caller| Arc::ptr_eq(&caller.principal, principal));
         let accounts = if let Some(known) = known {
             known.accounts.clone()
         } else {
-            // Stops counting the connection for principals without an active call: a proxy may use it for many
+            // Stops counting the connection for principals that have no active call, because a proxy may use it for many
             // principals.
             callers.retain(|caller| Arc::strong_count(&caller.accounts) > 1);
             let open = principal.open_connection()?;
@@ -156,7 +157,7 @@ impl PeerInfo {
     }
 }
 
-/// Number of preface bytes that have not arrived, and their deadline.
+/// The part of the HTTP/2 preface that has not arrived, in bytes, and its deadline.
 #[derive(Debug)]
 struct Preface {
     missing: usize,
@@ -164,8 +165,8 @@ struct Preface {
 }
 
 impl Peer {
-    /// Wraps a connection. The client has `preface` time to send the preface. The connection is cut when `cut` is cancelled or the
-    /// client's certificate expires.
+    /// Wraps a connection. The client has `preface` time to send the preface. The connection is closed when `cut` is cancelled
+    /// or the client's certificate expires.
     pub(super) fn new(
         stream: Transport,
         client: Option<PeerCertificate>,
@@ -173,8 +174,7 @@ impl Peer {
         cut: &CancellationToken,
         (slot, info): (ConnectionSlot, PeerInfo),
     ) -> Self {
-        // Each connection gets a child token with a separate lock, because thousands of connections check their tokens
-        // often.
+        // A child token has its own lock, which avoids contention: thousands of connections check their tokens often.
         let (socket, identity) = (stream.peer_addr(), client.as_ref().map(|client| client.identity.clone()));
         let cut = client.as_ref().map_or(cut, |client| &client.ended).child_token();
         Self {
@@ -198,7 +198,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Counts the bytes read, or checks the deadline if no bytes have arrived.
+    /// Subtracts the bytes read from the missing bytes of the preface. Fails if none were read and the deadline has passed.
     fn check_preface(&mut self, context: &mut Context<'_>, read: Option<usize>) -> io::Result<()> {
         let Some(preface) = &mut self.preface else {
             return Ok(());
@@ -221,7 +221,7 @@ impl AsyncRead for Peer {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Polled first, so that a cut wakes the task in any state.
+        // `was_cut` is polled first, so that cancelling `cut` wakes the task in any state.
         let _ = self.was_cut.as_mut().poll(context);
         self.check_not_cut()?;
         let before = buffer.filled().len();

@@ -22,15 +22,16 @@ pub(super) fn no_job(id: i64) -> Error {
     Error::NotFound(format!("job {id} does not exist, or its history has been dropped"))
 }
 
-/// Whether the caller may perform the operation on jobs of this type. The name comes from Postgres.
+/// Whether the caller may perform the operation on jobs of this type. `task_type` is a name stored in Postgres.
 pub(super) fn may(caller: &Caller, operation: Operation, task_type: &str) -> bool {
     caller.may_everywhere(operation)
         || TaskTypeName::parse(task_type).is_ok_and(|task_type| caller.may(operation, &task_type))
 }
 
-/// The job with the fields that the caller may see; `None` if the caller may not see it.
+/// Returns the job without the fields that the caller may not see. `None` if the caller may not see the job.
 pub(super) fn seen(caller: &Caller, mut job: JobView) -> Option<JobView> {
-    // Without history, only the id and the state of a finished job are known. The permission was checked before it ended.
+    // If the task type keeps no history, only the id and the state of a finished job are known. The permission was checked
+    // before the job ended.
     let forgotten = job.task_type.is_empty();
     if !forgotten && !may(caller, Operation::Read, &job.task_type) {
         return None;
@@ -41,8 +42,8 @@ pub(super) fn seen(caller: &Caller, mut job: JobView) -> Option<JobView> {
     Some(job)
 }
 
-/// The worker with the windows of task types that the caller may read; `None` without such windows. A caller who may read every
-/// type also sees workers without windows.
+/// Returns the worker with only those windows whose task types the caller may read; `None` if no window is left. A caller who
+/// may read every type also sees workers without windows.
 pub(super) fn seen_worker(caller: &Caller, mut worker: ListedWorker) -> Option<ListedWorker> {
     if caller.may_everywhere(Operation::Read) {
         return Some(worker);
@@ -51,8 +52,8 @@ pub(super) fn seen_worker(caller: &Caller, mut worker: ListedWorker) -> Option<L
     (!worker.view.windows.is_empty()).then_some(worker)
 }
 
-/// The jobs that the caller may not access. Includes jobs that do not exist, because another caller may enqueue them while the
-/// call is in progress.
+/// Returns the jobs that the caller may not access. Includes jobs that do not exist, because another caller may enqueue them
+/// while the call is in progress.
 pub(super) async fn foreign(
     broker: &Broker,
     caller: &Caller,
@@ -66,7 +67,7 @@ pub(super) async fn foreign(
     Ok(ids.iter().copied().filter(|id| !own.contains(id)).collect())
 }
 
-/// The jobs that the caller may access, and their types.
+/// Returns the jobs that the caller may access, and their task types.
 async fn own(broker: &Broker, caller: &Caller, operation: Operation, ids: &[i64]) -> Result<Vec<(i64, TypeId)>, Error> {
     let types = broker.operator.types_of(ids).await?;
     let own = types.into_iter().filter(|(_, _, task_type)| may(caller, operation, task_type));
@@ -81,7 +82,8 @@ pub(super) fn one_or_all(caller: &Caller, operation: Operation, one: Option<&Tas
     }
 }
 
-/// Removes jobs that the caller may not access from a selection. Fails for a type that the caller may not access.
+/// Removes from a selection the jobs that the caller may not operate. Fails if the selection is a task type that the caller may
+/// not operate.
 pub(super) async fn own_selection(broker: &Broker, caller: &Caller, selection: Selection) -> Result<Selection, Error> {
     match selection {
         Selection::Ids(jobs) => Ok(Selection::Ids(own_jobs(broker, caller, jobs).await?)),
@@ -92,7 +94,7 @@ pub(super) async fn own_selection(broker: &Broker, caller: &Caller, selection: S
     }
 }
 
-/// The jobs that the caller may change, restricted to their current types.
+/// Returns the jobs that the caller may operate. A job that moves to another task type meanwhile is not changed.
 pub(super) async fn own_jobs(broker: &Broker, caller: &Caller, jobs: Chosen) -> Result<Chosen, Error> {
     if caller.may_everywhere(Operation::Operate) || jobs.ids.is_empty() {
         return Ok(jobs);
@@ -103,14 +105,14 @@ pub(super) async fn own_jobs(broker: &Broker, caller: &Caller, jobs: Chosen) -> 
     Ok(Chosen { ids, types: Some(types.into_iter().collect()) })
 }
 
-/// Checks the permission to enqueue these jobs: their types, fallbacks, stages, and the jobs that they run after.
+/// Checks the permission to enqueue these jobs: their task types, fallbacks, next stages and dependencies.
 pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -> Result<(), Error> {
     if caller.may_everywhere(Operation::Enqueue) && caller.may_everywhere(Operation::Read) {
         return Ok(());
     }
     let mut last = None;
     for job in jobs {
-        // Most jobs of a request have the same type as the previous one.
+        // Most jobs of a request have the same task type as the previous job, which was checked.
         if last != Some(&job.task_type) {
             caller.check(Operation::Enqueue, &job.task_type)?;
             last = Some(&job.task_type);
@@ -144,13 +146,15 @@ pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskT
     let names: Vec<TaskTypeName> = names.collect::<Result<_, _>>()?;
     names.iter().try_for_each(|name| caller.check_target(name))?;
     if !job.after.is_empty() {
-        // The callers who change the schedule later may not know the jobs that it depends on.
+        // Reading every type is required, because a caller that changes the schedule later may not be allowed to read the
+        // dependencies.
         caller.check_rule(Rule::Everything(Operation::Read))?;
     }
     Ok(names)
 }
 
-/// The schedule as visible to the caller: without `read`, only its plan and the task type.
+/// Returns the schedule with the parts that the caller may see. Without the right to read, only the plan and the task type are
+/// left.
 pub(super) fn seen_schedule(caller: &Caller, mut schedule: Schedule) -> Schedule {
     let template = &mut schedule.spec.template;
     if !may(caller, Operation::Payload, &template.task_type) {
@@ -163,7 +167,7 @@ pub(super) fn seen_schedule(caller: &Caller, mut schedule: Schedule) -> Schedule
     schedule
 }
 
-/// Whether the caller may work on the job of each lease. Leases of other callers are answered as lost, like unknown ones.
+/// Whether the caller may work on the job of each lease. Callers get `LeaseLost` for the other leases, as for unknown ones.
 pub(super) async fn own_leases(broker: &Broker, caller: &Caller, leases: &[Lease]) -> Result<Vec<bool>, Error> {
     let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
     let foreign = foreign(broker, caller, Operation::Work, &ids).await?;

@@ -1,4 +1,4 @@
-//! `StreamEnqueue`: many requests in flight, answered in order.
+//! `StreamEnqueue` (a pipeline): many enqueue requests in flight, answered in order.
 
 use std::{
     future::Future,
@@ -27,24 +27,24 @@ use crate::{
 /// Limits of one pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Maximum number of requests in flight.
+    /// Maximum number of requests in flight in one pipeline.
     pub(super) requests: usize,
-    /// No more requests are read while this many bytes are in flight, so at most this many bytes and one message are held.
+    /// Maximum bytes of requests in flight. Reading stops at this limit, so at most one message more is held.
     pub(super) bytes: usize,
-    /// Time limit for the first request.
+    /// Time limit for the first request of a stream.
     pub(super) first: Duration,
 }
 
 impl Bounds {
-    /// Allows as many bytes in flight as one message may have. The number of requests is so large that small ones do
-    /// not pile up unread in HTTP/2, which would end the connection.
+    /// Allows as many bytes in flight as one message may have. The limit on the number of requests is high. Otherwise small
+    /// requests would stay unread in HTTP/2 buffers, which ends the connection.
     pub(super) fn new(limits: &Limits) -> Self {
         Self { requests: 50_000, bytes: limits.message_bytes, first: limits.first_message }
     }
 }
 
-/// Memory for the requests of one pipeline that are unanswered, or whose answers are unread. It is reserved in chunks,
-/// so that most requests need no reservation.
+/// Memory for the requests of one pipeline that are unanswered, or whose answers are unread. Reserved in chunks, so that few
+/// requests have to reserve memory.
 pub(super) struct InFlight {
     memory: Arc<Memory>,
     account: Arc<Account>,
@@ -53,14 +53,14 @@ pub(super) struct InFlight {
     used: usize,
 }
 
-/// A pending reservation of a chunk.
+/// A pending reservation of a chunk of memory.
 type Taking = Pin<Box<dyn Future<Output = Result<Held, Full>> + Send>>;
 
 /// Memory of a request until its answer is read, besides the answer: two futures and a channel.
 const REQUEST_BYTES: usize = 768;
-/// Memory that a pipeline may use without a reservation, because its stream uses about as much anyway.
+/// Bytes that a pipeline may use without a reservation, because its stream uses about as much in any case.
 const FREE: usize = 16 << 10;
-/// Size of a chunk.
+/// Size of a chunk of reserved memory, in bytes.
 const PART: usize = 256 << 10;
 
 impl InFlight {
@@ -103,18 +103,18 @@ impl InFlight {
 /// Pause before the next attempt to reserve memory when too many callers wait for it.
 const FULL: Duration = Duration::from_millis(100);
 
-/// Result of a request.
+/// Result of an enqueue request.
 type Stored = Result<Vec<v1::EnqueuedJob>, Error>;
-/// Future that completes when the request is stored.
+/// Future that completes when the jobs of a request are stored.
 pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
 
-/// Answers each request by calling `enqueue`. The future of `enqueue` queues the request, and returns another future
-/// that completes when the jobs are stored. Requests are queued one after the other, so jobs keep the order in which
-/// they were sent. Any number of requests are stored concurrently.
+/// Answers each request by calling `enqueue`. The future of `enqueue` queues the request, and returns another future that
+/// completes when the jobs are stored. Requests are queued one after the other, so jobs keep the order in which they were sent.
+/// Any number of requests are stored concurrently.
 ///
 /// A failed request is answered with its error, and the stream continues. The stream ends when the requests end, when the first
-/// request does not arrive in time, or when the broker stops. Requests in flight are answered before that. Nothing is read while
-/// the answers are unread.
+/// request does not arrive in time, or when the broker stops. Requests in flight are answered before the end. No requests are
+/// read while the client leaves answers unread.
 pub(super) fn pipeline<S, F, P>(
     requests: S,
     (bounds, memory): (Bounds, InFlight),
@@ -159,7 +159,7 @@ struct Placing {
     size: Size,
 }
 
-/// Size of a request: its bytes, and the memory that it uses until its answer is read.
+/// Size of a request: its encoded bytes, and the memory that it uses until its answer is read.
 #[derive(Clone, Copy)]
 struct Size {
     bytes: usize,
@@ -170,11 +170,11 @@ struct Size {
 type Answer = (v1::StreamEnqueueResponse, Size);
 
 enum Reading {
-    /// Before the first request.
+    /// The first request has not arrived; the timer ends the wait for it.
     First(Pin<Box<Sleep>>),
-    /// After the first request.
+    /// The first request has arrived, and more may follow.
     More,
-    /// No more requests are read. The status ends the stream after the last answer.
+    /// No more requests are read. The status, if any, ends the stream after the last answer.
     Over(Option<Status>),
 }
 
@@ -184,8 +184,8 @@ where
     F: Fn(v1::StreamEnqueueRequest) -> P,
     P: Future<Output = Storing> + Send + 'static,
 {
-    /// Returns the next answer, or `None` at the end of the stream. Answers take precedence over requests, so they are
-    /// never delayed. A request is queued as soon as it is read.
+    /// Returns the next answer, or `None` at the end of the stream. Sending answers takes precedence over reading requests. A
+    /// request is queued as soon as it is read.
     async fn next(&mut self) -> Option<Result<v1::StreamEnqueueResponse, Status>> {
         loop {
             if self.in_flight.is_empty()
@@ -230,21 +230,21 @@ where
             Some(Ok(request)) => {
                 let size = Size { bytes: request.encoded_len(), weight: InFlight::weight(request.jobs.len()) };
                 let sequence = request.sequence;
-                // The request may hold resources that others wait for, such as a new task type or a slot in the intake queue. So
-                // it must make progress even while the client does not read answers.
+                // The request may hold resources that others wait for, such as a new task type or a slot in the intake queue.
+                // So the request runs detached: it makes progress even while the client does not read answers.
                 self.placing = Some(Placing { place: Box::pin(detached((self.enqueue)(request))), sequence, size });
                 self.bytes += size.bytes;
                 self.memory.used += size.weight;
                 self.reading = Reading::More;
             }
-            // The decoder does not continue after an error: the stream ends after the answers.
+            // The decoder returns no more requests after an error, so the stream ends after the remaining answers.
             Some(Err(status)) => self.reading = Reading::Over(Some(status)),
             None => self.reading = Reading::Over(None),
         }
     }
 }
 
-/// Waits until the request is queued.
+/// Waits until the last request that was read is queued. Never completes without such a request.
 async fn placed(placing: &mut Option<Placing>) -> Storing {
     match placing {
         Some(placing) => placing.place.as_mut().await,
@@ -252,7 +252,7 @@ async fn placed(placing: &mut Option<Placing>) -> Storing {
     }
 }
 
-/// Waits until the time limit for the first request has passed.
+/// Waits until the time limit for the first request has passed. Never completes after the first request.
 async fn silence(reading: &mut Reading) {
     match reading {
         Reading::First(timer) => pin!(timer).await,

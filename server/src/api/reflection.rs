@@ -23,10 +23,10 @@ use tonic::{
 use tonic_reflection::server::{Builder, Error};
 use tower::{ServiceExt as _, util::Oneshot};
 
-/// Maximum request size. A request only contains names.
+/// Maximum size of a reflection request, in bytes. A request only contains names.
 const REQUEST_BYTES: usize = 16 << 10;
 
-/// Adds both versions of the service.
+/// Adds both versions of the reflection service (`v1` and `v1alpha`).
 pub(super) fn add(routes: Routes) -> Routes {
     let v1 = || Ok(builder().build_v1()?.max_decoding_message_size(REQUEST_BYTES));
     let v1alpha = || Ok(builder().build_v1alpha()?.max_decoding_message_size(REQUEST_BYTES));
@@ -37,11 +37,11 @@ fn builder() -> Builder<'static> {
     Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // No method uses these messages, but the error details do.
+        // No method uses the messages of this file, but error details contain them.
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }
 
-/// A service that the first call creates.
+/// A service that is created by its first call.
 struct WhenAsked<S>(Arc<LazyLock<Result<S, Error>>>);
 
 impl<S> WhenAsked<S> {

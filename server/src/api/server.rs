@@ -29,27 +29,28 @@ use super::{
 };
 use crate::{access::Access, error::Error, job::Limits, metrics::ConnectionCounts, stores::SharedStores, tls::TlsPort};
 
-/// Flow-control window of a stream: bytes in flight or unread. A batch of small jobs fits, so it needs no further round trip. The
-/// window must not be larger: h2 counts unread small DATA frames with about 230 bytes each, and ends the connection when they
-/// exceed half of the connection's window. With these two values, flow control stops a stream of unread tiny messages first.
+/// Flow-control window of a stream: bytes in flight or unread. A batch of small jobs fits, so it needs no further round trip.
+/// The window must not be larger: h2 counts unread small DATA frames with about 230 bytes each, and ends the connection when
+/// they exceed half of the connection's window. With these two window sizes, flow control stops a stream of unread tiny
+/// messages before that.
 pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
-/// Flow-control window of a connection. It bounds the unread bytes that one connection can make the broker hold. Both windows are
-/// fixed, because hyper's adaptive window would override them and is not bounded by the broker.
+/// Flow-control window of a connection. It bounds the unread bytes that one connection can make the broker hold. Both windows
+/// are fixed: hyper's adaptive window would override them, and the broker could not limit it.
 pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Maximum frame size, the smallest that HTTP/2 allows: frames of many streams interleave, and an unfinished frame uses little
 /// memory.
 const FRAME_BYTES: u32 = 16 << 10;
-/// Maximum bytes of a call's headers. A token and a trace context fit; a flood of CONTINUATION frames does not.
+/// Maximum size of a call's headers, in bytes. A token and a trace context fit; a flood of CONTINUATION frames does not.
 pub(crate) const HEADER_BYTES: u32 = 16 << 10;
-/// Maximum number of streams of a connection that the client has reset before the broker accepted them. With more,
-/// which is a reset flood, the connection ends.
+/// Maximum number of streams of a connection that the client has reset before the broker accepted them. If there are more (a
+/// reset flood), the connection ends.
 pub(crate) const PENDING_RESETS: usize = 100;
 /// Maximum number of streams that the broker resets on one connection because of the client's protocol errors. This is
 /// hyper's default.
 const ERROR_RESETS: usize = 1024;
-/// Time without an answer to an HTTP/2 ping after which a peer counts as lost. It is the longest liveness of a worker,
-/// because a blocked process answers no pings. The kernel notices dead links (`incoming`), and heartbeats notice dead
-/// workers. Pings find peers that died behind a proxy that keeps the connection open.
+/// Time without an answer to an HTTP/2 ping after which a peer counts as lost. It equals the maximum liveness of a worker,
+/// because a blocked process answers no pings. The kernel notices dead links (`incoming`), and heartbeats notice dead workers.
+/// Pings find peers that died behind a proxy that keeps the connection open.
 pub(crate) const PING_TIMEOUT: Duration = *subscribe::LIVENESS.end();
 /// Interval between HTTP/2 pings of a peer.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -58,8 +59,8 @@ pub(crate) const PREFACE: Duration = Duration::from_secs(5);
 /// Time limit of a call, from its headers to the headers of its response. It exceeds the longest wait of `PullJobs` and
 /// the time limit of a statement.
 pub(crate) const CALL: Duration = Duration::from_mins(2);
-/// Time limits for receiving a message. `message` and `mib` allow for networks that carry 1 MiB per second. No limit
-/// exceeds `CALL`, so that no call holds memory after it must have ended.
+/// Time limits for receiving a message. `message` and `mib` suit networks of at least 1 MiB per second. No limit exceeds
+/// `CALL`, so that a call holds no memory after its time limit.
 pub(crate) const RECEIVE_TIMEOUTS: ReceiveTimeouts = ReceiveTimeouts {
     room: Duration::from_secs(10),
     message: Duration::from_secs(5),
@@ -68,7 +69,7 @@ pub(crate) const RECEIVE_TIMEOUTS: ReceiveTimeouts = ReceiveTimeouts {
     end: Duration::from_secs(5),
     answer: TAKEN_WITHIN,
 };
-/// Time limit for connections to close after they were cut.
+/// Time that the server waits for connections to close after it has cut them.
 const CUT: Duration = Duration::from_secs(1);
 
 /// A gRPC server for the brokers of a process.
@@ -89,12 +90,12 @@ impl Server {
         Self { tls, ..self }
     }
 
-    /// Serves until `shutdown` is ready, then stops within `deadline` and a second.
+    /// Serves until `shutdown` is ready, then stops within `deadline` plus a second.
     ///
     /// To stop, health becomes `NOT_SERVING`, the listener is closed, connections are told to open no more streams, and
-    /// pipelines end after the requests in flight. Connections that are left at the deadline, and peers that never sent
-    /// anything, are cut. The caller must drain the broker before `shutdown` or with it, because the server does not
-    /// end the sessions of workers.
+    /// pipelines end after the requests in flight. Connections that are still open at the deadline, and connections on which
+    /// the peer has sent nothing, are cut. The caller must drain the broker before `shutdown` or with it, because the server
+    /// does not end the sessions of workers.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -120,10 +121,10 @@ impl Server {
     }
 }
 
-/// The parts between the network and the services: limits, authentication, TLS and health.
+/// Parts of the server between the network and the services: limits, authentication, TLS and health.
 pub(super) struct Edge {
     pub(super) health: Health,
-    /// Authentication of callers. `None` to accept every caller.
+    /// Authenticates callers. `None` accepts every caller.
     pub(super) access: Option<Arc<Access>>,
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
@@ -147,7 +148,7 @@ impl Edge {
         deadline: Duration,
     ) -> Result<(), Error> {
         let cut = CancellationToken::new();
-        // Cuts all connections if this future is dropped before it ends.
+        // Cuts all connections if the future of this function is dropped before it completes.
         let _cut = cut.clone().drop_guard();
         let terms = Terms {
             connections: limits.connections,
@@ -185,10 +186,10 @@ impl Edge {
     }
 }
 
-/// The layers of every call, from the innermost to the outermost.
+/// Layers that every call passes, from the innermost to the outermost.
 type Layers = Stack<ReceiveWithin, Stack<Authenticate, Stack<GuardCalls, Identity>>>;
 
-/// Sets every bound that tonic leaves open.
+/// Builds the server. Sets all limits for which tonic has no default.
 fn builder(
     limits: &Limits,
     guard: GuardCalls,
@@ -212,8 +213,8 @@ fn builder(
         .layer(ReceiveWithin(budget))
 }
 
-/// Routes to Howdah's services, health, and both versions of reflection. Any other path is UNIMPLEMENTED. Requests may
-/// be gzipped: `receive` decompresses them, and a message that exceeds the limit then gets `RESOURCE_EXHAUSTED`.
+/// Routes to Howdah's services, health, and both versions of reflection. Any other path is UNIMPLEMENTED. Requests may be
+/// gzipped: `receive` decompresses them, and a call whose message exceeds the size limit fails with `RESOURCE_EXHAUSTED`.
 /// Responses are not gzipped: workers are on the same network, and gzip would cost more than it saves.
 fn routes(stores: &SharedStores, health: &Health, stopping: &CancellationToken) -> Routes {
     let bytes = stores.main().config().limits.message_bytes;

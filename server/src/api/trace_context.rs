@@ -1,5 +1,5 @@
-//! Trace context of a call. Jobs without a trace context inherit it, so a producer that only forwards headers takes part in the
-//! trace, too.
+//! Trace context of a call. Jobs without a trace context inherit it, so a producer whose gRPC library sends trace headers needs
+//! no other code.
 
 use axum::http::{HeaderMap, HeaderName};
 use howdah_proto::v1;
@@ -12,7 +12,8 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Maximum length of a job's trace state, in bytes.
 const STATE_BYTES: usize = 512;
 
-/// Sets the trace context of these headers in the jobs. Ignores an invalid context, as the W3C specification requires.
+/// Copies the trace context from these headers to the jobs that have none. Ignores an invalid context, as the W3C specification
+/// requires.
 pub(crate) fn give(headers: &HeaderMap, jobs: &mut [v1::NewJob]) {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(parent) = text(TRACEPARENT).filter(|parent| is_trace_context(parent)) else { return };

@@ -1,5 +1,5 @@
-//! Archiving one day: files are staged under names that readers ignore, read back, compared with the partition, renamed and
-//! recorded.
+//! Archives the finished jobs of one day. Files are staged under names that readers ignore, read back, compared with
+//! the day partition, renamed and recorded in the database.
 
 use std::time::Instant;
 
@@ -8,9 +8,9 @@ use howdah_archive::{Layout, Location, Manifest, PartFile, Sums};
 use super::{ArchiveError, Archived, Archiver, HELD, Step, noted, pace::Pace, read::Reading, text};
 use crate::{config::ArchivePayloads, store::TakenDay};
 
-/// Version of the manifest.
+/// Version of the manifest format.
 const VERSION: u32 = 1;
-/// Blocks of a partition that one checksum statement covers: 256 MiB, or 16 MiB if the run rests between steps.
+/// Blocks of a day partition that one checksum statement reads: 256 MiB, or 16 MiB if the run rests between steps.
 const BLOCKS: [i64; 2] = [32_768, 2_048];
 
 pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result<Option<Archived>, ArchiveError> {
@@ -22,7 +22,7 @@ pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result
         return Ok(Some(Archived { manifest, jobs: 0, bytes: 0, took: begun.elapsed() }));
     }
     (archiver.on_step)(Step::Taken);
-    // A day stays in the archive to which it was first written.
+    // An archived day keeps the URL of its first archiving, even if `archive_url` has changed since.
     let location = Location::open(&taken.url)?;
     let before = noted(day, &taken.manifest)?;
     let number = archiver.number(before.as_ref()).await?;
@@ -41,7 +41,7 @@ pub(super) async fn archive(archiver: &Archiver, day: &str, run: &str) -> Result
     Ok(Some(Archived { manifest, jobs, bytes, took: begun.elapsed() }))
 }
 
-/// State of one run.
+/// One run that archives a day.
 struct Work<'a> {
     archiver: &'a Archiver,
     day: &'a str,
@@ -57,7 +57,7 @@ fn sums(parts: &[PartFile]) -> Sums {
 }
 
 impl Work<'_> {
-    /// Writes the files, reads them back, and compares them.
+    /// Writes the archive files of the day, reads them back, and compares their checksums with the database.
     async fn write(&self, taken: &TakenDay) -> Result<Vec<PartFile>, ArchiveError> {
         self.check_owner().await?;
         howdah_archive::clear_staging(&self.location, &self.layout, self.day).await?;
@@ -82,8 +82,8 @@ impl Work<'_> {
         Ok(parts)
     }
 
-    /// Returns the checksums of the day's jobs in the database. With a generation in `late`, only of jobs that arrived
-    /// late.
+    /// Returns the checksums of the day's jobs in the database. `late` restricts them to the late jobs of that archive
+    /// generation.
     async fn stored(&self, late: Option<i32>, pace: &mut Pace<'_>) -> Result<Sums, ArchiveError> {
         let (mut sums, mut from) = (Sums::default(), Some(0));
         while let Some(block) = from {

@@ -11,27 +11,25 @@ pub enum ArchiveError {
     /// Reading or writing files failed.
     #[error("{0}")]
     Files(#[from] howdah_archive::Error),
-    /// Files could not be read, were not read in time, or have other contents than the manifest says.
+    /// Archive files could not be read, or not in time, or their contents differ from the manifest.
     #[error("{0}")]
     Unread(String),
-    /// Jobs were archived, or their files replaced, while they were read.
+    /// While the caller read a day, its jobs were archived or its files replaced.
     #[error("day {0} was archived or rewritten while it was read; read it again")]
     Moved(String),
-    /// A job to restore has no payload any more.
+    /// A job cannot be restored, because the archive does not contain its payload.
     #[error("job {id} was archived without its payload (archive_payloads = \"{kept}\"), so it cannot be restored")]
     NoPayload {
         /// The job.
         id: i64,
-        /// Archived part of payloads: `hash` or `none`.
+        /// Mode of `archive_payloads` when the job was archived: `hash` or `none`.
         kept: &'static str,
     },
-    /// Another run has taken over the day, because this one counted as dead.
-    #[error("another run has taken over day {0}, because this run counted as dead")]
+    /// Another archive run has taken over the day, because this run sent no heartbeat for too long.
+    #[error("another run has taken over day {0} of the archive, because this run sent no heartbeat in time")]
     TakenOver(String),
-    /// The files differ from the partition.
-    #[error(
-        "the files of day {day} contain {written:?}, but its partition has {stored:?}: the partition was changed meanwhile"
-    )]
+    /// The checksums of the archive files and of the day partition differ.
+    #[error("the files of day {day} contain {written:?}, but its partition has {stored:?}: the partition has changed")]
     Differs {
         /// The day.
         day: String,

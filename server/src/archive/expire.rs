@@ -11,7 +11,7 @@ impl Archiver {
     }
 
     /// Deletes the files of a day and returns their number, or `None` if another run works on the day. Lookups ignore
-    /// the day as soon as the run has taken it. If the run is killed, the next run deletes the remaining files.
+    /// the day as soon as this deletion has begun. If the run is killed, the next run deletes the remaining files.
     pub async fn expire(&self, day: &str, days_kept: u16) -> Result<Option<usize>, ArchiveError> {
         let run = format!("{:016x}", rand::random::<u64>());
         let taken = self.store.take_expired_day(day, days_kept.into(), &run, &self.who, HELD).await?;
@@ -26,7 +26,7 @@ impl Archiver {
                 Ok(Some(files))
             }
             Err(error) => {
-                // Releases the day for the next run.
+                // Releases the day, so that another run can continue at once. Needs a reachable database.
                 self.store.record_day_error(day, &run, &error.to_string()).await?;
                 Err(error)
             }

@@ -1,4 +1,5 @@
-//! Lookup of archived jobs. The database knows which files may contain a job, and the files contain the rest.
+//! Lookup of archived jobs. The database knows which archive files may contain a job; the job's data is read from the
+//! files.
 
 use std::{
     collections::HashMap,
@@ -15,12 +16,13 @@ use crate::store::{ArchivedFile, Store};
 
 /// Maximum number of files that one lookup by id reads.
 pub(crate) const FILES: i32 = 2_000;
-/// Time limit of a lookup.
+/// Time limit of a lookup of one archived job.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent lookups and page reads of a broker; others wait.
+/// Maximum number of concurrent archive lookups and page reads of a broker. Further ones wait.
 pub(crate) const AT_ONCE: usize = 4;
 
-/// Reads archived jobs from each archive that the database names. Clones share open connections.
+/// Reads archived jobs. The database names the archive of each file, so jobs may be in several archives. Clones share
+/// open connections.
 #[derive(Clone)]
 pub struct Reader {
     pub(super) store: Store,
@@ -38,7 +40,7 @@ impl Reader {
         Self::with(store, Timeouts::Long)
     }
 
-    /// Creates a reader with short timeouts, for callers that wait for one job.
+    /// Creates an archive reader with short timeouts, for calls that read one job.
     pub(crate) fn for_callers(store: Store) -> Self {
         Self::with(store, Timeouts::Short)
     }
@@ -48,12 +50,12 @@ impl Reader {
         Self { store, timeouts, locations: Arc::default(), lookups, last_failure: Arc::default() }
     }
 
-    /// Returns the last end of the job with this id, or `None` if the job is not archived. The error names a file that
-    /// could not be read.
+    /// Returns the archived job with this id, as it was when it last ended, or `None` if the job is not archived. The
+    /// error names the file that could not be read.
     pub async fn find(&self, id: i64) -> Result<Option<Row>, ArchiveError> {
         let begun = Instant::now();
         match self.look(id, begun).await {
-            // The file was replaced after the database returned its path. A second query returns the path of the new
+            // The file was replaced after the database returned its path. The second lookup gets the path of the new
             // file.
             Err(ArchiveError::Files(error)) if error.is_missing() => self.look(id, begun).await,
             found => found,
@@ -123,8 +125,11 @@ impl Reader {
     }
 
     async fn lookup_permit(&self, until: Instant) -> Result<tokio::sync::SemaphorePermit<'_>, ArchiveError> {
-        let busy =
-            || ArchiveError::Unread(format!("{AT_ONCE} other lookups did not end within {WITHIN:?}; try again later"));
+        let busy = || {
+            ArchiveError::Unread(format!(
+                "{AT_ONCE} other archive lookups did not end within {WITHIN:?}; try again later"
+            ))
+        };
         match tokio::time::timeout_at(until.into(), self.lookups.acquire()).await {
             Ok(Ok(lookup_permit)) => Ok(lookup_permit),
             _ => Err(busy()),

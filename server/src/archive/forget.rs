@@ -34,29 +34,29 @@ pub struct ForgetQuery {
 pub struct Forgotten {
     /// Number of rows of matching jobs. A job that ended several times, because it was retried, has several rows.
     pub jobs: i64,
-    /// Number of files that contain them.
+    /// Number of files that contain matching jobs.
     pub files: usize,
 }
 
-/// Progress of a deletion in a day.
+/// Progress of deleting jobs from the archive files of a day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForgetProgress {
     /// The day.
     pub day: String,
-    /// Whether files are being rewritten, or only searched.
+    /// `true` while files are rewritten without the deleted jobs, `false` while files are searched.
     pub is_writing: bool,
-    /// Number of completed files.
+    /// Number of files already searched or rewritten.
     pub done: usize,
     /// Number of files to search, or to rewrite.
     pub files: usize,
-    /// Number of matching jobs found so far. During a rewrite: number of other jobs copied to new files.
+    /// Number of matching jobs found so far. During a rewrite: number of remaining jobs copied to new files.
     pub jobs: i64,
 }
 
-/// Callback for the progress, called per file.
+/// Callback for the progress of a deletion, called after each file.
 pub type OnForget = Arc<dyn Fn(ForgetProgress) + Send + Sync>;
 
-/// A file that contains jobs to delete: their checksums and their first ids.
+/// An archive file that contains jobs to delete, with the checksums and the first ids of these jobs.
 struct Hit<'a> {
     part: &'a PartFile,
     sums: Sums,
@@ -79,7 +79,7 @@ impl Archiver {
         Ok(self.store.forget_days(query.task_type.as_deref(), query.before).await?)
     }
 
-    /// Counts the jobs of a day that the query matches.
+    /// Counts the archived jobs of a day that match the query.
     pub async fn count_forgettable(&self, day: &str, query: &ForgetQuery) -> Result<Forgotten, ArchiveError> {
         let known = self.store.archived_day_of(day).await?;
         let Some((url, manifest)) = known else {
@@ -90,16 +90,16 @@ impl Archiver {
         Ok(Forgotten { jobs: hits.iter().map(|hit| hit.sums.rows).sum(), files: hits.len() })
     }
 
-    /// Deletes the jobs of a day that the query matches. Returns `None` if another run works on the day. First
-    /// completes an interrupted deletion.
+    /// Deletes the archived jobs of a day that match the query. First completes an interrupted deletion. Returns `None`
+    /// if another run works on the day.
     pub async fn forget(&self, day: &str, query: &ForgetQuery, by: &Actor) -> Result<Option<Forgotten>, ArchiveError> {
         let run = format!("{:016x}", rand::random::<u64>());
         let result = self.forget_in(day, &run, query, by).await;
         if let Err(error) = &result {
-            // Releases the day for the next run, if the database is reachable.
+            // Releases the day, so that another run can continue at once. Needs a reachable database.
             let noted = self.store.record_day_error(day, &run, &error.to_string()).await;
             if let Err(problem) = noted {
-                tracing::debug!(%problem, day, "cannot release the day of a failed run; it is free after {HELD:?}");
+                tracing::debug!(%problem, day, "cannot release the day of a failed run; other runs wait {HELD:?}");
             }
         }
         result
@@ -135,7 +135,7 @@ impl Archiver {
         Ok(Some(forgotten))
     }
 
-    /// Finds the files of a day that contain jobs of the query.
+    /// Finds the archive files of a day that contain jobs to delete.
     async fn survey<'a>(
         &self,
         location: &Location,
@@ -161,7 +161,7 @@ impl Archiver {
         Ok(hits)
     }
 
-    /// Completes the rewrite of an interrupted deletion. The caller's run holds the day.
+    /// Completes the file rewrite of an interrupted deletion. The caller must hold the day under the id `run`.
     pub(super) async fn finish_rewrite(
         &self,
         day: &str,
@@ -176,7 +176,7 @@ impl Archiver {
     }
 }
 
-/// A day that this run rewrites.
+/// A rewrite of a day's archive files, which leaves out the deleted jobs.
 struct Rewriting<'a> {
     archiver: &'a Archiver,
     day: &'a str,
@@ -236,7 +236,8 @@ impl Rewriting<'_> {
         Ok(empty.with(untouched).with(parts))
     }
 
-    /// Copies the remaining rows of a file. Checks that remaining and deleted rows together are all rows of the file.
+    /// Copies the rows of a file that are not deleted. Checks that copied and deleted rows together are all rows of the
+    /// file.
     async fn copy(&self, hit: &Hit<'_>, query: &ForgetQuery, writer: &mut Writer) -> Result<Sums, ArchiveError> {
         let mut stay = Sums::default();
         if hit.sums == hit.part.sums {
@@ -290,10 +291,11 @@ impl Rewriting<'_> {
     }
 }
 
-/// Finds the jobs to delete in a file.
+/// Finds the jobs of one archive file that match the query.
 async fn look_into<'a>(location: &Location, part: &'a PartFile, query: &ForgetQuery) -> Result<Hit<'a>, ArchiveError> {
     if query.key.is_none() && query.before.is_none() {
-        // Without a key and a time, the query matches all jobs of the file, so the file is not read.
+        // The file has jobs of one type only. Without a key and a time, the query matches all of them, so the file is
+        // not read.
         return Ok(Hit { part, sums: part.sums, first: vec![part.min_id] });
     }
     let (wanted, mut sums, mut first) = (query.wanted(), Sums::default(), Vec::new());

@@ -14,7 +14,8 @@ use crate::store::{ArchivedFile, HistoryChoice, HistoryDay};
 
 /// Number of files whose footers are read concurrently.
 const OPENED: usize = 16;
-/// Number of decoded row group pieces that wait for the consumer, besides the one being decoded and the one being consumed.
+/// Number of decoded pieces of row groups to buffer for the consumer, besides the piece being decoded and the one being
+/// consumed.
 const PIECES: usize = 1;
 
 /// Selection of finished jobs; a job must match all fields.
@@ -32,13 +33,13 @@ pub struct HistoryQuery {
     pub until: Option<SystemTime>,
     /// Whether to read payloads and results.
     pub payloads: bool,
-    /// Whether to read only the files of the archive. A key needs no type then.
+    /// Whether to read only archive files and not the database. A `key` then requires no `task_type`.
     pub archived_only: bool,
 }
 
-/// Consumer of jobs, one by one. It can end the reading.
+/// Consumer of finished jobs, called for one job at a time. The consumer can stop the reading early.
 pub trait Take {
-    /// Error that ends the reading.
+    /// Error of the consumer, which stops the reading.
     type Error: From<ArchiveError>;
 
     /// Consumes a job.
@@ -50,7 +51,7 @@ pub trait Take {
     }
 }
 
-/// Passes a job to the consumer, and waits until it has room for the next one.
+/// Passes a job to the consumer, and waits until the consumer can take the next job.
 async fn hand_over<T: Take>(to: &mut T, job: &Job<'_>) -> Result<ControlFlow<()>, T::Error> {
     let flow = to.take(job)?;
     to.catch_up().await?;
@@ -58,8 +59,8 @@ async fn hand_over<T: Take>(to: &mut T, job: &Job<'_>) -> Result<ControlFlow<()>
 }
 
 impl Reader {
-    /// Reads the selected jobs, newest day first, in no particular order within a day. Each end of a job is a row. A job that ends
-    /// during the call may be missing; all others are read once.
+    /// Reads the selected jobs, newest day first, without an order inside a day. A job that ended several times is
+    /// returned once for each time. A job that ends during the call may be missing.
     pub async fn history<T: Take>(&self, query: &HistoryQuery, to: &mut T) -> Result<(), T::Error> {
         let mut names = Names::read(&self.store).await.map_err(ArchiveError::from)?;
         let days = self.store.history_days(query.since, query.until).await.map_err(ArchiveError::from)?;
@@ -145,7 +146,7 @@ impl Reader {
         });
         let (sender, mut pieces) = mpsc::channel::<Vec<Row>>(PIECES);
         let wanted = &wanted;
-        // Ends when all files are read, or when the consumer stops.
+        // Returns when all files are read, or when the consumer stops the reading.
         let read = async move {
             let mut opened = std::pin::pin!(stream::iter(opened).buffered(OPENED));
             while let Some(file) = opened.try_next().await? {
@@ -180,7 +181,7 @@ impl Reader {
         }
     }
 
-    /// Whether files of the day have been replaced.
+    /// Whether any archive file of the day in `before` has been replaced.
     async fn are_replaced(&self, day: &str, before: &[String]) -> Result<bool, ArchiveError> {
         let now = self.store.history_day(day, None).await?;
         Ok(before.iter().any(|path| now.files.iter().all(|file| file.path != *path)))

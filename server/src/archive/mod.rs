@@ -1,7 +1,7 @@
-//! The archive: writes finished jobs to Parquet files (crate `howdah-archive`) before their partition is dropped.
+//! The archive: writes finished jobs to Parquet files (crate `howdah-archive`) before their day partition is dropped.
 //!
-//! One run at a time writes a day, and it may be killed at any point. The next run deletes or completes what each step has left:
-//! see [`Step`]. No transaction is longer than a page, so VACUUM is not held up.
+//! One run at a time archives a day, and it may be killed at any point. The next run deletes or completes what each
+//! step has left: see [`Step`]. Each transaction reads at most one page of jobs, so that VACUUM is not held up.
 
 mod day; // one day
 mod error; // errors
@@ -30,11 +30,11 @@ pub(crate) use view::view;
 
 use crate::{config::ArchivePayloads, store::Store};
 
-/// A day is over this many minutes after midnight (UTC). Transactions that began before midnight have normally ended by then; the
-/// seal of the day waits for the others.
+/// A day counts as over this many minutes after midnight (UTC), when the transactions from before midnight have
+/// normally ended. Sealing the day waits for those that still run.
 pub const OVER_MINUTES: i32 = 5;
 
-/// Time for which a run keeps its day after its last heartbeat.
+/// Time after its last heartbeat until an archive run loses its day to another run.
 const HELD: Duration = Duration::from_secs(120);
 
 /// Writes the finished jobs of whole days to an archive.
@@ -56,7 +56,7 @@ pub struct Archiver {
 pub struct Archived {
     /// The day's manifest.
     pub manifest: Manifest,
-    /// Number of jobs written by this run; 0 if it completed what an earlier run had written.
+    /// Number of jobs written by this run; 0 if it only completed the files of an earlier run.
     pub jobs: i64,
     /// Number of bytes written by this run.
     pub bytes: u64,
@@ -65,7 +65,8 @@ pub struct Archived {
 }
 
 impl Archiver {
-    /// Archives to this URL, as the broker `who`. `database` is the identity of the database.
+    /// Creates an archiver that writes to this URL. `who` is the name of the broker; `database` is the identity of the
+    /// database.
     pub fn new(store: Store, url: &str, payloads: ArchivePayloads, who: &str, database: &str) -> Self {
         Self {
             store,
@@ -80,28 +81,28 @@ impl Archiver {
         }
     }
 
-    /// Replaces the default memory limits of a run.
+    /// Replaces the default memory limits of an archive run.
     #[must_use]
     pub fn with_bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// Sets the share of a processor that runs may use while the database is busy. 1 means no limit.
+    /// Sets the share of a processor that archive runs may use while the database is busy. 1 means no limit.
     #[must_use]
     pub fn with_share(mut self, share: f64) -> Self {
         self.share = share;
         self
     }
 
-    /// Sets the callback for the progress of a deletion.
+    /// Sets the callback for the progress of deleting archived jobs.
     #[must_use]
     pub fn on_forget(mut self, on_forget: OnForget) -> Self {
         self.on_forget = on_forget;
         self
     }
 
-    /// Sets the callback that is called after each step. Tests kill the program in the callback.
+    /// Sets the callback that is called after each step of an archive run. Tests kill the program in the callback.
     #[must_use]
     pub fn on_step(mut self, on_step: OnStep) -> Self {
         self.on_step = on_step;
@@ -113,17 +114,17 @@ impl Archiver {
         let run = format!("{:016x}", rand::random::<u64>());
         let result = day::archive(self, day, &run).await;
         if let Err(error) = &result {
-            // Releases the day for the next run, if the database is reachable.
+            // Releases the day, so that another run can continue at once. Needs a reachable database.
             let noted = self.store.record_day_error(day, &run, &error.to_string()).await;
             if let Err(problem) = noted {
-                tracing::debug!(%problem, day, "cannot release the day of a failed run; it is free after {HELD:?}");
+                tracing::debug!(%problem, day, "cannot release the day of a failed run; other runs wait {HELD:?}");
             }
         }
         result
     }
 
-    /// Returns the number in the names of a day's files. It is the number of the store, so that all stores of a broker
-    /// can use one archive. An archived day keeps the number that its manifest has.
+    /// Returns the number that the names of a day's files contain: the store number, so that all stores of a broker can
+    /// use one archive. An archived day keeps the number in its manifest.
     async fn number(&self, noted: Option<&Manifest>) -> Result<u32, ArchiveError> {
         match noted {
             Some(noted) => Ok(noted.store),
@@ -131,7 +132,7 @@ impl Archiver {
         }
     }
 
-    /// Returns the days that are over and have unarchived jobs, oldest first. `with_today` adds the current day.
+    /// Returns the past days that have unarchived jobs, oldest first. `with_today` adds the current day.
     pub async fn days(&self, with_today: bool) -> Result<Vec<String>, ArchiveError> {
         Ok(self.store.days_to_archive(OVER_MINUTES, with_today).await?)
     }

@@ -7,7 +7,7 @@ use crate::{
     store::{FinishedJob, Store, StoreError},
 };
 
-/// Known names by type id.
+/// Cached names of task types, by type id.
 pub(super) struct Names(HashMap<TypeId, String>);
 
 impl Names {

@@ -5,24 +5,24 @@ use std::time::{Duration, Instant};
 
 use crate::store::{ArchiveLoad, Store};
 
-/// Time after its end within which a day should be archived. It is shorter than a day, so that no day waits for the one
-/// before.
+/// Time after the end of a day within which its jobs should be archived. The time is shorter than a day, so that days
+/// do not queue up.
 const WITHIN: Duration = Duration::from_secs(20 * 3_600);
-/// Interval of checking the load of the database.
+/// Interval at which the run measures the load of the database.
 const LOOK: Duration = Duration::from_secs(3);
 /// The database counts as idle if all programs together change at most this many rows per second.
 const IDLE_ROWS: f64 = 1_000.0;
-/// Maximum rest, because a run must renew its hold of the day.
+/// Maximum rest between two steps. Longer rests would delay the heartbeats by which a run keeps its day.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// Values from which the run's share of a processor is computed.
+/// Values from which the allowed share of a processor is computed.
 #[derive(Debug)]
 struct Share {
     /// The setting `archive_share`: share of a processor while the database is busy. 1 means no limit.
     given: f64,
-    /// Completed work, in seconds of processor and connection time combined.
+    /// Work of the run so far, in seconds of processor and connection time combined.
     worked: f64,
-    /// Number of jobs written with that work.
+    /// Number of jobs that the run has written so far.
     done: f64,
     load: Load,
 }
@@ -31,9 +31,9 @@ struct Share {
 #[derive(Debug, Default)]
 struct Load {
     is_idle: bool,
-    /// Approximate number of jobs of the day.
+    /// Approximate number of jobs of the day to archive.
     jobs: f64,
-    /// Seconds until the day is late; `None` before the first query.
+    /// Seconds until the archiving of the day is late; `None` before the first query.
     seconds_left: Option<f64>,
 }
 
@@ -43,7 +43,8 @@ impl Share {
         if self.load.is_idle { 1.0 } else { self.given.max(self.needed()).min(1.0) }
     }
 
-    /// Returns the share that archives the day in time, if each remaining job costs as much as the jobs so far.
+    /// Returns the share of a processor that is needed to archive the day in time. Assumes that each remaining job
+    /// costs as much as the jobs so far.
     fn needed(&self) -> f64 {
         match self.load.seconds_left {
             Some(left) if left <= 0.0 => 1.0,
@@ -52,13 +53,13 @@ impl Share {
         }
     }
 
-    /// Returns the time that a step with this amount of work should take together with the rest after it.
+    /// Returns the total time of a step and the rest after it, for this amount of work in the step.
     fn spread(&self, work: Duration) -> Duration {
         work.div_f64(self.now().max(0.001))
     }
 }
 
-/// Throttle of one run.
+/// Throttle of one archive run.
 pub(super) struct Pace<'a> {
     store: &'a Store,
     day: &'a str,
@@ -84,7 +85,8 @@ impl<'a> Pace<'a> {
         self.share.now()
     }
 
-    /// Rests after a step with this amount of work and this many written jobs.
+    /// Rests after a step. `work` is the processor and connection time of the step, `jobs` the number of jobs that it
+    /// wrote.
     pub(super) async fn rest(&mut self, work: Duration, jobs: usize) {
         if self.share.given >= 1.0 {
             return;
@@ -116,8 +118,8 @@ impl<'a> Pace<'a> {
                 self.share.load = Load { is_idle, jobs, seconds_left: Some(seconds_left) };
                 self.looked = Some((Instant::now(), changed_rows));
             }
-            // The next step reports the problem if it persists.
-            Err(error) => tracing::debug!(%error, day = self.day, "the load of the database is not known"),
+            // Only logged: if the database stays unreachable, the next step of the run fails.
+            Err(error) => tracing::debug!(%error, day = self.day, "cannot read the load of the database"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the rows of a day, page by page, and writes them to files.
+//! Reads the finished jobs of a day, page by page, and writes them to archive files.
 
 use std::{
     sync::Arc,
@@ -14,9 +14,9 @@ use crate::{
     store::{ArchivePage, FinishedJob},
 };
 
-/// Maximum number of jobs and target size in bytes of a page. Two pages are in memory at once.
+/// Limits of a page: maximum number of jobs, and target size in bytes. Two pages are in memory at once.
 const PAGE: (usize, usize) = (10_000, 4 << 20);
-/// Page size of a run that rests after each page.
+/// Limits of a page, as in `PAGE`, of a run that rests after each page.
 const SMALL_PAGE: (usize, usize) = (2_000, 512 << 10);
 /// Interval of progress messages in the log, in jobs.
 const SAY_EVERY: u64 = 1_000_000;
@@ -28,8 +28,7 @@ pub(super) struct Reading<'a> {
     pub(super) layout: &'a Layout,
     pub(super) day: &'a str,
     pub(super) run: &'a str,
-    /// Generation of the jobs to read, if the day was archived before: only jobs that arrived late. `None` reads all
-    /// jobs.
+    /// For a day that was archived before: the generation whose late jobs are read. `None` reads all jobs of the day.
     pub(super) late: Option<i32>,
 }
 
@@ -111,7 +110,6 @@ impl Reading<'_> {
     }
 }
 
-/// Runs the work and measures its time.
 async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let begun = Instant::now();
     let done = work.await;
@@ -123,7 +121,7 @@ fn next_limit(page: &ArchivePage, rests: bool) -> i32 {
     let (most_jobs, bytes) = if rests { SMALL_PAGE } else { PAGE };
     let jobs = page.jobs.len().max(1);
     let each = (page.bytes / jobs).max(1);
-    // Grows slowly, because the next jobs may be larger.
+    // Limits the growth of a page to a factor of 4, because the next jobs may be larger.
     let most = (jobs * 4).clamp(100, most_jobs);
     (bytes / each).clamp(1, most) as i32
 }

@@ -7,9 +7,9 @@ use howdah_archive::{Job, Row};
 use super::{ArchiveError, HistoryQuery, Reader, Take};
 use crate::store::{Actor, RestoredJob, Store, StoreError};
 
-/// Maximum number of jobs per transaction.
+/// Maximum number of restored jobs per transaction.
 const BATCH: usize = 2_000;
-/// Maximum total bytes of the payloads of a transaction, unless it restores a single larger job.
+/// Maximum total size in bytes of the payloads in one transaction. A larger job gets its own transaction.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Event of a restore, in chronological order.
@@ -17,7 +17,7 @@ const BATCH_BYTES: usize = 4 << 20;
 pub enum RestoreEvent {
     /// A job was restored or skipped.
     Done(RestoredJob),
-    /// The database rejects a job, as it would reject it from a producer.
+    /// The database rejected the archived job, by the same rules as for an enqueued job.
     Refused {
         /// Id of the job in the archive.
         old_id: i64,
@@ -40,7 +40,7 @@ pub struct Restore<'a, F> {
 }
 
 impl<'a, F: FnMut(RestoreEvent)> Restore<'a, F> {
-    /// Restores at most `most` jobs. `on_event` is called with each result after its transaction is committed.
+    /// Creates a restore of at most `most` jobs. `on_event` is called with the result of each job after the commit.
     pub fn new(reader: &Reader, by: &'a Actor, most: u64, on_event: F) -> Self {
         Self { store: reader.store.clone(), by, most, chosen: 0, batch: Vec::new(), bytes: 0, on_event }
     }

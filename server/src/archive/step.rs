@@ -1,17 +1,18 @@
-//! Steps of a run, in order. The program may be killed after each of them.
+//! Steps of an archive run, in order. The program may be killed after each of them.
 
 use std::sync::Arc;
 
-/// The last completed step of a run.
+/// The last completed step of an archive run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The run holds its sealed day. The next run takes the day over if this run's heartbeat stops.
+    /// The day is sealed and belongs to this run. Another run takes the day over if this run's heartbeats stop.
     Taken,
-    /// A file is in the staging area, which readers ignore. The next run deletes it.
+    /// A file of the day is in the staging area, which readers ignore. If this run is killed, the next run deletes the
+    /// file.
     PartStaged,
     /// All files are in the staging area.
     AllStaged,
-    /// The files were read back and equal the partition.
+    /// The files were read back. Their checksums equal the checksums of the day partition.
     Compared,
     /// The database has recorded the manifest. The next run continues from here and does not write the files again.
     Noted,
@@ -37,5 +38,5 @@ impl Step {
     ];
 }
 
-/// Callback for each step.
+/// Callback that is called after each step of an archive run.
 pub type OnStep = Arc<dyn Fn(Step) + Send + Sync>;

@@ -13,7 +13,8 @@ use crate::{
     store::failures_of,
 };
 
-/// The job, with payload and result if they were read. Omits invalid fields, so that operators can see the rest.
+/// Returns the view of an archived job, with payload and result if they were read. Omits fields that cannot be parsed,
+/// so that operators can see the others.
 pub(crate) fn view(job: &Job<'_>) -> JobView {
     let headers: Option<HashMap<String, String>> = job.headers.and_then(|json| serde_json::from_str(json).ok());
     let options: Option<JobOptions> = job.options.and_then(|json| serde_json::from_str(json).ok());

@@ -1,9 +1,9 @@
-//! Rules between several settings. The bounds of single settings are checked before.
+//! Rules that involve several settings. The bounds of each setting are checked earlier, when it is parsed.
 
 use super::{Config, formats::bytes_words, load::ConfigError};
 use crate::job::{ClusterSettings, Limits};
 
-/// Checks the rules. The error describes the first broken rule.
+/// Checks all rules that involve several settings. The error describes the first broken rule.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let limits = &config.limits;
     let same_address = config.listen == config.http && config.listen.port() != 0;
@@ -82,8 +82,8 @@ pub fn check_addresses(config: &Config) -> Result<(), String> {
     }
 }
 
-/// Returns one sentence for each limit of a broker that is too small for the cluster settings. Such a broker works, but refuses
-/// the largest jobs and leaves them to other brokers.
+/// Returns one warning for each limit of a broker that is too small for the cluster settings. Such a broker cannot
+/// accept or deliver the largest jobs; other brokers can.
 pub fn too_small_for(limits: &Limits, cluster: &ClusterSettings) -> Vec<String> {
     let job_bytes = cluster.job_bytes() as u64;
     let held = [("limits.message_bytes", limits.message_bytes as u64), ("limits.window_bytes", limits.window_bytes)];

@@ -10,7 +10,7 @@ use super::{
     passfile::Passfile,
 };
 
-/// Verification of the server.
+/// How a connection verifies the database server's certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// Encrypts without verifying the server (`sslmode=allow`, `prefer`, `require`).
@@ -22,7 +22,6 @@ pub enum Verify {
     Full,
 }
 
-/// A version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TlsVersion {
     /// 1.2
@@ -31,12 +30,12 @@ pub enum TlsVersion {
     V13,
 }
 
-/// A checked connection string.
+/// A parsed and checked connection string.
 #[derive(Clone)]
 pub struct Dsn {
-    /// Hosts, user, password and the other options.
+    /// Configuration of the driver: hosts, user, password and other options.
     pub config: tokio_postgres::Config,
-    /// Verification of the server.
+    /// How the server's certificate is verified.
     pub verify: Verify,
     /// File with the certificates of the trusted authorities (PEM). `None` for the system's authorities.
     pub root_cert: Option<PathBuf>,
@@ -59,14 +58,14 @@ impl Dsn {
         Self::parse_in(text, &LibpqEnvironment::of_process(), false)
     }
 
-    /// Parses the connection string of a read replica. A standby is accepted, unless `target_session_attrs` excludes
-    /// it.
+    /// Parses the connection string of a read replica, which may lead to a standby, unless `target_session_attrs`
+    /// excludes standbys.
     pub fn parse_for_reading(text: &str) -> Result<Self, String> {
         Self::parse_in(text, &LibpqEnvironment::of_process(), true)
     }
 
     pub(super) fn parse_in(text: &str, environment: &LibpqEnvironment, for_reading: bool) -> Result<Self, String> {
-        // libpq would parse the second URL as a part of the first, and connect to a wrong server.
+        // libpq would parse `postgres://a,postgres://b` as one URL and connect to a wrong server.
         if text.contains(",postgres://") || text.contains(",postgresql://") {
             return Err(
                 "must not be a list of URLs; a connection string is for one database: configure several stores, or \
@@ -121,7 +120,8 @@ impl Dsn {
         };
         let mode = options.take("sslmode");
         let root = options.take("sslrootcert");
-        // As in libpq: trust in all of the system's authorities requires a check of the host name.
+        // As in libpq, `sslrootcert=system` requires a check of the host name, because the system trusts many
+        // authorities.
         let system = root.as_deref() == Some("system");
         if let Some(weak) = mode.as_deref().filter(|mode| system && *mode != "verify-full") {
             return Err(format!("sslmode {weak:?} may not be used with sslrootcert=system; use verify-full"));
@@ -135,7 +135,8 @@ impl Dsn {
             None if system => (SslMode::Require, Verify::Full),
             None | Some("prefer" | "allow") => (SslMode::Prefer, Verify::No),
             Some("disable") => (SslMode::Disable, Verify::No),
-            // As in libpq: with a root certificate, `require` verifies the authority.
+            // As in libpq, `sslmode=require` with a root certificate verifies the authority of the server's
+            // certificate.
             Some("require") if root_cert.is_some() => (SslMode::Require, Verify::Authority),
             Some("require") => (SslMode::Require, Verify::No),
             Some("verify-ca") => (SslMode::Require, Verify::Authority),
@@ -185,8 +186,8 @@ impl Dsn {
         })
     }
 
-    /// Returns one connection string per server, with the server's password from the password file. The other options are the
-    /// same. Errors name the password file.
+    /// Splits a connection string with several hosts into one connection string per host, each with the host's password
+    /// from the password file. Errors name the password file.
     pub fn each_host(&self) -> Result<Vec<Self>, String> {
         let config = &self.config;
         let count = config.get_hosts().len().max(config.get_hostaddrs().len());
@@ -204,7 +205,7 @@ impl Dsn {
             if let Some(address) = config.get_hostaddrs().get(n) {
                 one.hostaddr(*address);
             }
-            // A single port applies to all hosts.
+            // If the connection string has only one port, the port applies to all hosts.
             if let Some(port) = config.get_ports().get(n).or(config.get_ports().first()) {
                 one.port(*port);
             }
@@ -217,7 +218,7 @@ impl Dsn {
         (0..count).map(one).collect()
     }
 
-    /// Returns the address of the first server, such as `db.internal:5432`.
+    /// Returns the first host and port of the connection string, such as `db.internal:5432`.
     #[must_use]
     pub fn server(&self) -> String {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
@@ -294,7 +295,7 @@ fn set_servers(config: &mut tokio_postgres::Config, options: &mut Options) -> Re
     Ok(())
 }
 
-/// Sets timeouts and keepalives. The defaults detect a dead peer within seconds.
+/// Sets the timeouts and TCP keepalives of the connection. The defaults detect a dead peer within seconds.
 fn set_waits(config: &mut tokio_postgres::Config, options: &mut Options) -> Result<(), String> {
     let seconds = |n: u32| Duration::from_secs(u64::from(n));
     // As in libpq, 0 means the default.
@@ -313,7 +314,8 @@ fn set_waits(config: &mut tokio_postgres::Config, options: &mut Options) -> Resu
     Ok(())
 }
 
-/// Returns the required kind of server. A broker writes, so it must not use a former primary.
+/// Returns the kind of server that `target_session_attrs` requires. A broker writes, so it must not use a former
+/// primary.
 fn target(options: &mut Options, for_reading: bool) -> Result<TargetSessionAttrs, String> {
     let Some(wanted) = options.take("target_session_attrs") else {
         return Ok(if for_reading { TargetSessionAttrs::Any } else { TargetSessionAttrs::ReadWrite });
@@ -329,7 +331,7 @@ fn target(options: &mut Options, for_reading: bool) -> Result<TargetSessionAttrs
     }
 }
 
-/// Copies a configuration without its servers, because tokio-postgres cannot remove servers.
+/// Copies a driver configuration except its hosts, because tokio-postgres cannot remove hosts from a configuration.
 fn without_hosts(all: &tokio_postgres::Config) -> tokio_postgres::Config {
     let mut config = tokio_postgres::Config::new();
     all.get_user().map(|user| config.user(user));

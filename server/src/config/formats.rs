@@ -1,29 +1,29 @@
-//! Formats of values in files, variables and flags. The error for a value out of bounds names the bounds; `load` adds the
-//! source of the value.
+//! Parses and formats values of settings in files, environment variables and flags. An error about a value out of
+//! bounds names the bounds; `load` adds the source of the value.
 
 use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
 use super::{ArchivePayloads, AuthModes, Config, PageMode, WakeMode, url};
 use crate::logging::Format;
 
-/// A value in TOML format.
+/// A value of a setting in TOML format, as `howdah config` prints it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shown {
     /// A value in quotes.
     Text(String),
     /// A number or a boolean.
     Bare(String),
-    /// A value in quotes with hidden parts, shown as a comment so that it is not read back.
+    /// A value in quotes with hidden passwords. It is printed as a comment, because it cannot be parsed again.
     Redacted(String),
-    /// No value, shown as a comment.
+    /// A setting without a value, printed as a comment.
     Unset,
 }
 
-/// The text format of a type of value.
+/// Parser and formatter for settings of the type `T`.
 pub(super) trait Kind<T> {
-    /// Parses the value. The error continues a sentence that begins with the text.
+    /// Parses the text of a value. The error is a phrase that completes "the value …", such as `must be a number`.
     fn parse(&self, text: &str) -> Result<T, String>;
-    /// Formats the value so that it can be parsed again.
+    /// Formats the value. `parse` accepts the result.
     fn show(&self, value: &T) -> Shown;
     /// Describes the accepted values; empty if no description is needed.
     fn bounds(&self) -> String;
@@ -230,7 +230,7 @@ impl Kind<bool> for Switch {
     }
 }
 
-/// One of a few words.
+/// A setting that must be one of a fixed list of words.
 pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
 pub(super) const WAKE: Choice<WakeMode> = Choice(&[("listen", WakeMode::Listen), ("poll", WakeMode::Poll)]);
@@ -263,7 +263,7 @@ impl<T: Copy + PartialEq> Kind<T> for Choice<T> {
     }
 }
 
-/// Accepted credentials: `none`, or words separated by commas.
+/// The setting for accepted credentials: `none`, or kinds of credentials separated by commas.
 pub(super) struct Auth;
 
 impl Kind<AuthModes> for Auth {
@@ -312,7 +312,7 @@ impl Kind<PathBuf> for File {
     }
 }
 
-/// A text with a validation function and a description of the accepted values.
+/// A setting with free text: a validation function, and a description of the accepted values.
 pub(super) struct Text(pub(super) fn(&str) -> Result<(), String>, pub(super) &'static str);
 
 impl Kind<String> for Text {
@@ -349,7 +349,7 @@ impl Kind<String> for Name {
     }
 }
 
-/// A connection string of Postgres, shown without its password.
+/// A setting with a Postgres connection string, shown without its password.
 pub(super) struct Database;
 
 impl Kind<String> for Database {

@@ -10,10 +10,10 @@ use percent_encoding::percent_decode_str;
 
 use super::url::{SCHEMES, pairs};
 
-/// Values that an unsupported option may still have, and the reason why other values are refused.
+/// Harmless values that an unsupported option may have, and the reason why its other values are refused.
 type Rule = (&'static [&'static str], &'static str);
 
-/// Known options with their environment variables. Unsupported options have a rule.
+/// All libpq options: name, environment variable, and a rule if Howdah does not support the option.
 const KNOWN: &[(&str, &str, Option<Rule>)] = &[
     ("host", "PGHOST", None),
     ("hostaddr", "PGHOSTADDR", None),
@@ -77,7 +77,7 @@ const GSS: &str = "GSSAPI is not supported";
 const PROTOCOL: &str = "sessions use version 3.0 of the protocol";
 const SERVICE: &str = "service files are not read; write their options into the connection string";
 
-/// libpq's environment variables of a process, and its home directory.
+/// Environment variables of libpq (`PGHOST`, …) and the home directory of this process.
 #[derive(Default)]
 pub(super) struct LibpqEnvironment(HashMap<String, String>);
 
@@ -109,7 +109,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for LibpqEnvironment {
 pub(super) struct Options(BTreeMap<String, (String, String)>);
 
 impl Options {
-    /// Reads options from a URL or pairs, and from environment variables.
+    /// Reads options from a URL or from key=value pairs, and missing options from environment variables.
     pub(super) fn read(text: &str, environment: &LibpqEnvironment) -> Result<Self, String> {
         let given = match SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)) {
             Some(rest) => of_url(rest)?,
@@ -117,7 +117,7 @@ impl Options {
         };
         let mut options = BTreeMap::new();
         for (name, value) in given {
-            // tokio-postgres has another name for this option.
+            // `keepalives_retries` is the name in tokio-postgres, `keepalives_count` the name in libpq.
             let name = if name == "keepalives_retries" { "keepalives_count".to_owned() } else { name };
             if !KNOWN.iter().any(|(known, ..)| *known == name) {
                 let is_word = name.len() <= 40 && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -144,13 +144,13 @@ impl Options {
         self.0.remove(name).map(|(value, _)| value)
     }
 
-    /// Takes an option that is a whole number.
+    /// Removes and returns an option whose value must be a whole number.
     pub(super) fn number(&mut self, name: &str) -> Result<Option<u32>, String> {
         let Some((value, place)) = self.0.remove(name) else { return Ok(None) };
         value.trim().parse().map(Some).map_err(|_| format!("{place} is {value:?}, which is not a whole number"))
     }
 
-    /// Takes an option that must have one of these values.
+    /// Removes and returns an option whose value must be one of `values`.
     pub(super) fn choose<T: Copy>(&mut self, name: &str, values: &[(&str, T)]) -> Result<Option<T>, String> {
         let Some((value, place)) = self.0.remove(name) else { return Ok(None) };
         if let Some((_, meaning)) = values.iter().find(|(known, _)| *known == value) {
@@ -160,7 +160,7 @@ impl Options {
         Err(format!("{place}={value} is not supported; use {}", known.join(", ")))
     }
 
-    /// Fails if an option is left that no step has taken, because it is not supported.
+    /// Fails if a remaining option is unsupported and has a refused value.
     pub(super) fn end(self) -> Result<(), String> {
         for (name, _, rule) in KNOWN {
             let (Some((value, place)), Some((values, why))) = (self.0.get(*name), rule) else { continue };

@@ -1,5 +1,5 @@
-//! The layers of the configuration: flags > environment > file > defaults. Each layer has values by the keys of `settings`. An
-//! error is one line that names the flag, the variable, or the file and key of the wrong value.
+//! Loads the configuration from its layers: flags > environment > file > defaults. Each layer maps keys of `settings`
+//! to values. An error is one line that names the flag, the variable, or the file and key of the wrong value.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,8 @@ use super::{
 };
 use crate::job::ClusterSettings;
 
-/// Sources of store configurations: a flag, a variable (or the file that it names), and a list of tables in the file.
+/// Names of the sources of stores: a flag, a variable (or the file that the variable names), and a list of tables in
+/// the configuration file.
 const STORE_FLAG: &str = "store";
 const STORES_VARIABLE: &str = "HOWDAH_STORES";
 const STORES_KEY: &str = "stores";
@@ -41,7 +42,7 @@ impl ConfigError {
 pub struct Environment(HashMap<String, String>);
 
 impl Environment {
-    /// Reads the variables of this process. Bytes that are not UTF-8 are replaced.
+    /// Reads the `HOWDAH_*` environment variables of this process. Bytes that are not UTF-8 are replaced.
     pub fn of_process() -> Self {
         let ours = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok().filter(|name| name.starts_with("HOWDAH_"))?;
@@ -62,7 +63,8 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns the value of a variable and its source. A secret may also be in the file that `<variable>_FILE` names.
+    /// Returns the value of an environment variable and its source. Instead of a secret `X`, the variable `X_FILE` may
+    /// name a file that contains the secret.
     fn value_of(&self, variable: String, is_secret: bool) -> Result<Option<Given>, ConfigError> {
         let file_variable = format!("{variable}_FILE");
         let file = self.get(&file_variable).filter(|_| is_secret);
@@ -86,7 +88,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Environment {
     }
 }
 
-/// A value from the command line.
+/// A setting given on the command line.
 #[derive(Clone, Debug)]
 pub struct Flag {
     /// The flag as given: `--pool-size`.
@@ -101,7 +103,7 @@ pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) 
     let path = file.or_else(|| environment.get("HOWDAH_CONFIG").map(PathBuf::from));
     let file = path.map(|path| file_layer(&path)).transpose()?.unwrap_or_default();
     let mut layers = [flag_layer(flags)?, environment_layer(environment)?, file];
-    // The first source that configures a database determines all stores.
+    // Stores are not merged: the highest layer with a database determines all stores.
     let of_stores = layers.iter_mut().find(|layer| layer.names_a_database()).map(Layer::take_stores).transpose()?;
     let of_stores = of_stores.unwrap_or_default();
     let mut settings = Settings::default();
@@ -121,7 +123,7 @@ pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) 
     Ok(settings)
 }
 
-/// One source of the configuration: values by key, and stores.
+/// One layer of the configuration: values of settings by key, and stores.
 #[derive(Default)]
 struct Layer {
     values: HashMap<&'static str, Given>,
@@ -136,7 +138,7 @@ impl Layer {
     fn take_stores(&mut self) -> Result<Vec<StoreText>, ConfigError> {
         match self.values.get("database_url") {
             Some(given) if !self.stores.is_empty() => Err(ConfigError(format!(
-                "{}: stores are configured too: add this database to them, or remove them",
+                "{}: stores are configured too: add this database as a store, or remove the stores",
                 given.source
             ))),
             _ => Ok(std::mem::take(&mut self.stores)),
@@ -148,7 +150,7 @@ impl Layer {
 pub(super) struct Given {
     pub(super) source: String,
     pub(super) value: String,
-    /// File whose whole content is this value.
+    /// Path of the secret file whose whole content is this value.
     pub(super) file: Option<String>,
 }
 
@@ -157,7 +159,6 @@ impl Given {
         Self { source, value: value.to_owned(), file: None }
     }
 
-    /// Returns an error about the value, with its source.
     pub(super) fn wrong(&self, problem: &str) -> ConfigError {
         ConfigError(format!("{} is {:?}: {problem}", self.source, self.value))
     }
@@ -207,7 +208,7 @@ fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
     let text = read(path).map_err(|why| ConfigError(format!("configuration file {why}")))?;
     let source = format!("configuration file {}", path.display());
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-        // Display would quote the line, which may contain a password.
+        // Omits the error's `Display` text, which quotes the line. The line may contain a password.
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         ConfigError(format!("{source}: line {line}: {}", error.message().replace('\n', ", ")))

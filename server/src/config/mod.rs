@@ -34,12 +34,12 @@ pub use stores::{DEFAULT_STORE, MOST_STORES, StoreConfig};
 pub use url::redacted;
 pub use url_file::UrlFile;
 
-/// How a broker learns of new jobs.
+/// How a broker learns that jobs are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMode {
-    /// LISTEN on a dedicated connection, and a slow poll in case notifications are lost.
+    /// LISTEN on a dedicated connection. A slow poll finds jobs whose notifications were lost.
     Listen,
-    /// Poll only, for transaction poolers and databases without LISTEN.
+    /// Polling without LISTEN, for transaction poolers and databases without LISTEN.
     Poll,
 }
 
@@ -56,24 +56,24 @@ pub struct TlsFiles {
     pub client_crl: Option<PathBuf>,
 }
 
-/// Mode of the page for operators.
+/// Mode of the web page for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageMode {
-    /// Operators may do what their rights allow.
+    /// Operators may use every function that their scopes allow.
     #[default]
     On,
-    /// Operators may see what their rights allow, but change nothing.
+    /// Operators may view the data that their scopes allow, and change nothing.
     ReadOnly,
-    /// There is no page.
+    /// The page is not served.
     Off,
 }
 
-/// The credentials that a broker accepts. If both are off, every caller has all rights.
+/// The kinds of credentials that a broker accepts. If all are off, every caller has all rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthModes {
     /// Howdah tokens.
     pub token: bool,
-    /// JSON Web Tokens of other issuers.
+    /// JSON Web Tokens of identity providers.
     pub jwt: bool,
 }
 
@@ -84,28 +84,28 @@ impl AuthModes {
     }
 }
 
-/// The part of payloads that is archived.
+/// The part of each job's payload that is archived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArchivePayloads {
     /// The whole payloads.
     #[default]
     Full,
-    /// The SHA-256 of payloads.
+    /// The SHA-256 hash of the payload, without the payload.
     Hash,
     /// Only the sizes of payloads.
     None,
 }
 
-/// Export of spans of sampled jobs. Off without `endpoint`.
+/// Export of spans to an OpenTelemetry collector. Off without `endpoint`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Otlp {
     /// Address of a collector that accepts OTLP over gRPC. An empty text counts as unset.
     pub endpoint: Option<String>,
-    /// Fraction of the jobs without a trace context that is sampled, from 0 to 1.
+    /// Fraction of jobs to sample, from 0 to 1, among the jobs that are enqueued without a trace context.
     pub sample_ratio: f64,
-    /// File with headers for the collector.
+    /// File with the headers to send to the collector, such as an API key.
     pub headers_file: Option<PathBuf>,
-    /// Certificate authorities for the collector's certificate, instead of the system's authorities.
+    /// File with the certificate authorities for the collector's certificate. `None` selects the system's authorities.
     pub ca: Option<PathBuf>,
 }
 
@@ -139,7 +139,7 @@ pub struct Config {
     pub read_replica_max_lag: Duration,
     /// The schema that holds the tables.
     pub schema: String,
-    /// Maximum number of connections for the hot statements.
+    /// Maximum number of connections to Postgres for enqueueing, claiming and settling jobs.
     pub pool_size: u32,
     /// Number of runtime threads. `None` for the default of [`Config::worker_threads`].
     pub threads: Option<u32>,
@@ -171,23 +171,23 @@ pub struct Config {
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
     pub name: String,
-    /// How the broker learns of new jobs.
+    /// How the broker learns that jobs are ready.
     pub wake: WakeMode,
-    /// Poll interval, which is the maximum delay of a job if every notification is lost.
+    /// Poll interval: the maximum delay of a ready job if its notification is lost.
     pub poll_interval: Duration,
-    /// Time after its last renewal until a broker loses its leases.
+    /// Time after the last renewal of a broker's row until the row expires and other brokers release its leases.
     pub broker_lease: Duration,
-    /// Interval at which a broker renews its row.
+    /// Interval at which a broker renews its row in the table `broker`.
     pub renew_interval: Duration,
     /// Time that a worker has to resume its session after its stream broke.
     pub session_grace: Duration,
     /// Default liveness: time without a message after which a worker loses its leases.
     pub liveness: Duration,
-    /// Maximum time from the request to stop until the broker has stopped.
+    /// Maximum time from the signal to stop until the broker has stopped.
     pub drain_deadline: Duration,
-    /// Time that calls wait for Postgres before they fail with `UNAVAILABLE`.
+    /// Time that calls wait for an unreachable Postgres before they fail with `UNAVAILABLE`.
     pub database_timeout: Duration,
-    /// Commit delay: time that outcomes wait to share one commit when they arrive fast.
+    /// Commit delay: time that outcomes of busy workers wait to share one commit.
     pub outcome_wait: Duration,
     /// Time that the clocks of database and broker must agree before old data is deleted. Not a setting; tests shorten it.
     pub clock_settling: Duration,
@@ -203,29 +203,29 @@ pub struct Config {
     pub archive_share: f64,
     /// Retention of the archive in days. `None` for no limit.
     pub archive_days: Option<u16>,
-    /// Maximum attempts of a job, if neither the job nor its type sets a number.
+    /// Maximum attempts of a job, unless the job or its task type sets a number.
     pub max_attempts: i16,
-    /// Retry policy of a job, if neither the job nor its type sets one.
+    /// Retry policy of a job, unless the job or its task type sets one.
     pub retry: RetryPolicy,
     /// Limits of this broker.
     pub limits: Limits,
 }
 
 impl Config {
-    /// Returns the number of runtime threads. The default is half of the processors, because in the benchmark `cycle` a broker
-    /// uses a third of the time that Postgres uses. With one thread there are no wake-ups of other threads, which are a fifth of
-    /// a broker's cost of a single job.
+    /// Returns the number of runtime threads. The default is half of the processors, because in the benchmark `cycle` a
+    /// broker uses a third of the processor time of Postgres. A single thread avoids wake-ups between threads, a fifth
+    /// of a broker's cost for a single job.
     pub fn worker_threads(&self) -> usize {
         let processors = || available_parallelism().map_or(1, NonZero::get);
         self.threads.map_or_else(|| (processors() / 2).max(1), |threads| threads as usize)
     }
 
-    /// Returns the file that this connection string was read from, if any.
+    /// Returns the file that contains the connection string `url`, if the string was read from a file.
     pub fn url_file(&self, url: &str) -> Option<UrlFile> {
         self.url_files.iter().find(|file| file.held(url)).cloned()
     }
 
-    /// Returns the default configuration with this database.
+    /// Returns the default configuration with this database URL.
     pub fn new(database_url: impl Into<String>) -> Self {
         Self {
             database_url: database_url.into(),
@@ -259,7 +259,7 @@ impl Config {
             liveness: Duration::from_secs(60),
             drain_deadline: Duration::from_secs(30),
             database_timeout: Duration::from_secs(15),
-            // At a thousand jobs per second, five outcomes then share a commit.
+            // With 4 ms and a thousand jobs per second, five outcomes share a commit.
             outcome_wait: Duration::from_millis(4),
             clock_settling: Duration::from_secs(600),
             history_days: 7,

@@ -10,12 +10,12 @@ use super::libpq::{LibpqEnvironment, Options};
 #[derive(Clone)]
 pub(super) struct Passfile {
     path: PathBuf,
-    /// Whether the configuration names the file. If not, an unreadable file is ignored with a warning.
+    /// Whether the configuration names the password file. Problems with the default file only cause a warning.
     is_named: bool,
 }
 
 impl Passfile {
-    /// Returns the file that `passfile` names, or `~/.pgpass` if it exists.
+    /// Returns the password file that the option `passfile` names, or else `~/.pgpass` if it exists.
     pub(super) fn find(options: &mut Options, environment: &LibpqEnvironment) -> Result<Option<Self>, String> {
         let named = options.take("passfile").map(|path| Self { path: path.into(), is_named: true });
         if let Some(file) = &named {
@@ -28,9 +28,9 @@ impl Passfile {
     fn read(&self) -> Result<String, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("passfile {}: {why}", self.path.display());
         let mode = fs::metadata(&self.path).map_err(|error| wrong(&error))?.permissions().mode();
-        // libpq, too, ignores a file that other users may read.
+        // As in libpq, a password file that other users may read is not used.
         if mode & 0o077 != 0 {
-            return Err(wrong(&format_args!("others may read it (mode {:o}): chmod 600", mode & 0o777)));
+            return Err(wrong(&format_args!("other users may read it (mode {:o}): run chmod 600", mode & 0o777)));
         }
         fs::read_to_string(&self.path).map_err(|error| wrong(&error))
     }
@@ -67,7 +67,7 @@ impl Passfile {
     }
 }
 
-/// Returns the operating system user of this process, the default user of libpq.
+/// Returns the operating system user of this process. libpq connects as this user by default.
 fn user_of_process() -> String {
     std::env::var("USER").unwrap_or_default()
 }

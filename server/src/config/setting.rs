@@ -1,4 +1,4 @@
-//! The type of a setting: a key, its texts, and functions that parse and format its value.
+//! The type of a setting: key, description, and functions that parse and format the value.
 
 use super::{
     Config,
@@ -24,15 +24,16 @@ impl Default for Settings {
 
 /// One setting.
 pub struct Setting {
-    /// Key in the file; a dot separates the table from the key.
+    /// Key in the configuration file. A dot separates the table from the key: `limits.connections`.
     pub key: &'static str,
-    /// Meaning of the setting, without a full stop.
+    /// Description of the setting for the reference page, without a full stop.
     pub about: &'static str,
     /// Description of the accepted values; empty if none is needed.
     pub bounds: fn() -> String,
-    /// Returns the value in TOML format.
+    /// Returns the setting's value in TOML format.
     pub(super) get: fn(&Settings) -> Shown,
-    /// Parses a text and sets the value. The error continues a sentence that begins with the text.
+    /// Parses the text and sets the value. The error is a phrase that completes "the value …", such as `must be a
+    /// number`.
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
@@ -42,12 +43,13 @@ impl Setting {
         variable(self.key)
     }
 
-    /// Whether errors must not repeat the value.
+    /// Whether the value may contain a password, so that errors must not repeat it.
     pub fn is_secret(&self) -> bool {
         self.key.ends_with("database_url")
     }
 
-    /// Returns the default in TOML format without quotes. `None` if there is no default, or if it depends on the process.
+    /// Returns the setting's default in TOML format without quotes. `None` if the setting has no default, or if the
+    /// default depends on the process.
     pub fn default_value(&self) -> Option<String> {
         match (self.get)(&Settings::default()) {
             Shown::Text(text) | Shown::Bare(text) => Some(text),
@@ -61,7 +63,7 @@ impl Setting {
     }
 }
 
-/// Returns the bounds of a kind. The second argument selects the type by the setting's field.
+/// Returns the description of the values that `kind` accepts. The second argument is only used to infer the type `T`.
 pub(super) fn bounds<T, K: Kind<T>>(kind: &K, _: fn(&Settings) -> &T) -> String {
     kind.bounds()
 }

@@ -1,6 +1,6 @@
-//! The table of all settings: key in the file (which determines the variable), bounds, field in [`Settings`], and meaning.
-//! `howdah config` prints the table with the effective values. The help of flags and the table in `docs/reference/settings.md`
-//! are generated from it.
+//! The table of all settings: key in the file (which determines the environment variable), bounds, field in
+//! [`Settings`], and description. `howdah config` prints the table with the effective values. The help of flags and the
+//! table in `docs/reference/settings.md` are generated from it.
 
 use super::{
     formats::{
@@ -33,7 +33,7 @@ macro_rules! setting {
     };
 }
 
-/// All settings in the order of `howdah config`: plain keys first, then table by table, as TOML requires.
+/// All settings in the order in which `howdah config` prints them. TOML requires keys without a table first.
 pub const ALL: &[Setting] = &[
     setting!(
         "database_url",
@@ -349,6 +349,6 @@ pub const ALL: &[Setting] = &[
     ),
 ];
 
-// Other code relies on these bounds.
+// Code outside the configuration relies on these bounds.
 const _: () = assert!(Limits::MAX_ATTEMPTS == 1_000);
 const _: () = assert!(ClusterSettings::HIGHEST.job_bytes() as u64 <= GIB);

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::{Settings, StoreConfig, formats::Shown, settings::ALL, url::redacted};
 
-/// Returns every key with its meaning, variable and value. The result is a valid configuration file.
+/// Returns every setting with its description, environment variable and value. The result is a valid configuration
+/// file.
 pub fn as_toml(settings: &Settings) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -23,14 +24,14 @@ pub fn as_toml(settings: &Settings) -> String {
         };
         let _ = writeln!(text, "# {} [{}]\n{value}", setting.about, setting.variable());
     }
-    // Stores are comments, because their URLs are shown without passwords.
+    // Stores are printed as comments: their URLs lack the passwords, so the text cannot configure a broker.
     for store in &settings.broker.stores {
         text.push_str(&store_text(store));
     }
     text
 }
 
-/// Formats a store as a commented-out table.
+/// Formats a store as a TOML table in comments.
 fn store_text(store: &StoreConfig) -> String {
     let mut keys = vec![format!("name = {}", quoted(&store.name))];
     keys.extend(store.number.map(|number| format!("number = {number}")));

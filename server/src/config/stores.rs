@@ -1,5 +1,5 @@
-//! Configuration of several stores: `--store NAME=URL`, `HOWDAH_STORES`, or `[[stores]]` in the file. Settings that a store does
-//! not set come from the rest of the configuration.
+//! Configuration of several stores: `--store NAME=URL`, `HOWDAH_STORES`, or `[[stores]]` in the configuration file. If
+//! a store lacks a setting, the broker's setting applies.
 
 use std::{collections::HashSet, path::Path, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::job::StoreNumber;
 
 /// Maximum number of stores of a broker. Each store needs separate connections and tasks.
 pub const MOST_STORES: usize = 64;
-/// Name of a single store that is configured without a name.
+/// Name of the only store, if the configuration has no store names.
 pub const DEFAULT_STORE: &str = "default";
 
-/// Keys of the settings that a store can set.
+/// Keys of broker settings that a `[[stores]]` table may override.
 const STORE_SETTINGS: [&str; 7] =
     ["database_url", "listen_database_url", "read_database_url", "schema", "pool_size", "wake", "poll_interval"];
-// Keys of a store that are not settings.
+// Keys of a `[[stores]]` table that are not broker settings.
 const NAME: &str = "name";
 const NUMBER: &str = "number";
 const URL_FILE: &str = "database_url_file";
@@ -33,9 +33,9 @@ const OTHER: [&str; 4] = [NAME, NUMBER, URL_FILE, NEW_TYPES];
 /// Configuration of one store: a database and a schema.
 #[derive(Clone)]
 pub struct StoreConfig {
-    /// Name in requests, metrics and logs.
+    /// Name of the store in requests, metrics and logs.
     pub name: String,
-    /// Store number, if configured. Otherwise the number in the database counts.
+    /// Store number, if configured. Otherwise the broker uses the number in the database.
     pub number: Option<StoreNumber>,
     /// Connection string of Postgres.
     pub database_url: String,
@@ -45,13 +45,13 @@ pub struct StoreConfig {
     pub read_database_url: Option<String>,
     /// Schema that holds the tables.
     pub schema: String,
-    /// Maximum number of connections for the hot statements.
+    /// Maximum number of connections to Postgres for enqueueing, claiming and settling jobs.
     pub pool_size: u32,
-    /// How a broker learns of new jobs.
+    /// How the broker learns that jobs are ready.
     pub wake: WakeMode,
     /// Poll interval.
     pub poll_interval: Duration,
-    /// Whether new task types may be assigned to this store by their names.
+    /// Whether new task types may be assigned to this store. A hash of the name selects one of the stores.
     pub new_types: bool,
 }
 
@@ -65,7 +65,7 @@ impl Config {
         }
     }
 
-    /// Returns the configuration reduced to this store.
+    /// Returns the broker's configuration with the settings of this store.
     #[must_use]
     pub fn of_store(&self, store: &StoreConfig) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Config {
 }
 
 impl StoreConfig {
-    /// Creates the store of `database_url` with this name.
+    /// Creates the configuration of a store from the broker's `database_url` and related settings.
     pub fn new(config: &Config, name: String, number: Option<StoreNumber>) -> Self {
         Self {
             name,
@@ -106,10 +106,10 @@ impl StoreConfig {
     }
 }
 
-/// A store as configured in one source: values by key.
+/// A store as one source configures it: unparsed values by key.
 pub(super) struct StoreText {
     values: Vec<(String, Given)>,
-    /// File with a line for this store, and the connection string of that line.
+    /// File that contains the store's line `NAME=URL`, and the connection string of that line.
     file: Option<(String, String)>,
 }
 
@@ -120,8 +120,8 @@ impl StoreText {
         let parts = parts.filter(|(name, _)| store_name(name).is_ok());
         let (name, url) = parts.ok_or_else(|| {
             ConfigError::new(format!(
-                "{source}: must be NAME=URL, such as billing=postgres://db.internal/app; a name is 1 to 63 of a-z 0-9 - _ \
-                 and begins with a letter"
+                "{source}: must be NAME=URL, such as billing=postgres://db.internal/app; a name has 1 to 63 characters of \
+                 a-z 0-9 - _ and begins with a letter"
             ))
         })?;
         let given = |key: &str, value: &str| (key.to_owned(), Given::new(format!("{source} {name}"), value));
@@ -139,7 +139,7 @@ impl StoreText {
         lines.map(of_file).collect()
     }
 
-    /// Parses the tables `[[stores]]` of a file.
+    /// Parses the tables `[[stores]]` of a configuration file.
     pub(super) fn tables(source: &str, value: Value) -> Result<Vec<Self>, ConfigError> {
         let wrong = || ConfigError::new(format!("{source}: stores is a list of tables: write [[stores]]"));
         let Value::Array(tables) = value else { return Err(wrong()) };
@@ -168,7 +168,7 @@ impl StoreText {
         self.values.iter().find(|(known, _)| known == key).map(|(_, given)| given)
     }
 
-    /// Builds the store's configuration. Missing settings come from the broker's settings.
+    /// Builds the store's configuration. If the store lacks a setting, the broker's setting applies.
     fn resolve(self, nth: usize, settings: &Settings) -> Result<(StoreConfig, Vec<UrlFile>), ConfigError> {
         let name = self.get(NAME).ok_or_else(|| ConfigError::new(format!("stores[{nth}]: name is missing")))?;
         store_name(&name.value).map_err(|problem| name.wrong(&problem))?;
@@ -231,7 +231,7 @@ pub(super) fn resolve(
         ("read_database_url", settings.broker.read_database_url.is_some()),
     ];
     if let Some((key, _)) = one.into_iter().find(|(_, is_set)| *is_set) {
-        return Err(ConfigError::new(format!("{key} applies to one database: set it in that store's [[stores]]")));
+        return Err(ConfigError::new(format!("{key} applies to one database: set it in the store's table [[stores]]")));
     }
     let resolved = texts.into_iter().enumerate().map(|(i, text)| text.resolve(i, settings));
     let (stores, files): (Vec<_>, Vec<_>) = resolved.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();

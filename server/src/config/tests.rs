@@ -66,7 +66,7 @@ fn the_file_may_be_named_by_a_variable() {
 
 #[test]
 fn an_empty_variable_is_not_set_and_an_unknown_one_is_not_ours() {
-    // Kubernetes sets HOWDAH_PORT for a service of that name.
+    // For a service named `howdah`, Kubernetes sets the variable HOWDAH_PORT in every pod.
     let variables = [("HOWDAH_SCHEMA", ""), ("HOWDAH_PORT", "tcp://10.0.0.1:7432")];
     assert_eq!(loaded("schema = \"jobs\"", &variables, vec![]).unwrap().broker.schema, "jobs");
 }

@@ -16,8 +16,8 @@ pub fn redacted(url: &str) -> String {
 
 fn redacted_url(rest: &str) -> String {
     let (credentials, address) = split_credentials(rest);
-    // A ? before the @ may be part of the password or start the parameters, so the whole rest is hidden. `check`
-    // refuses such a URL.
+    // A `?` before the `@` may be part of the password or begin the parameters, so everything after the scheme is
+    // hidden. `check` refuses such a URL.
     if credentials.is_some_and(|text| text.contains('?')) {
         return HIDDEN.into();
     }
@@ -33,11 +33,11 @@ fn redacted_url(rest: &str) -> String {
     format!("{credentials}{address}{query}")
 }
 
-/// Splits the URL at the `@` that ends the credentials. A password may contain characters that should have been encoded, so the
-/// last `@` counts, except in a part that is certainly a query.
+/// Splits the URL at the `@` that ends the credentials. A password may contain an `@` that should have been encoded, so
+/// the last `@` counts, except in a part that is certainly a query.
 fn split_credentials(rest: &str) -> (Option<&str>, &str) {
     let is_query = |query: &str| query.split('&').all(|pair| pair.split_once('=').is_some_and(|(k, _)| is_word(k)));
-    // Whether the text has no `:` before its last `@`: `user:password@` would be credentials.
+    // Whether the text cannot contain `user:password@`: no `:` stands before its last `@`.
     let has_none = |text: &str| !text.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'));
     let end = match rest.split_once('?') {
         Some((before, query))
@@ -53,7 +53,8 @@ fn split_credentials(rest: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Hides the value of a secret parameter. After an @, the driver treats a later ? as the start of the parameters.
+/// Hides the value of a parameter that may contain a secret. After an `@`, the driver treats a later `?` as the start
+/// of the parameters.
 fn redacted_parameter(pair: &str) -> String {
     let mut begins = std::iter::once(0).chain(pair.match_indices('?').map(|(at, _)| at + 1));
     let secret = begins.find_map(|at| {
@@ -63,7 +64,7 @@ fn redacted_parameter(pair: &str) -> String {
     secret.map_or_else(|| pair.into(), |end| format!("{}={HIDDEN}", &pair[..end]))
 }
 
-/// Hides the secret values in a list of pairs. `None` if the text is not a list of pairs.
+/// Hides passwords and other secrets in a list of key=value pairs. `None` if the text is not such a list.
 fn redacted_pairs(text: &str) -> Option<String> {
     let shown: Vec<_> = pairs(text)?
         .into_iter()
@@ -83,7 +84,8 @@ fn requoted(value: &str) -> String {
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// Whether the key names a secret. To be safe, this includes unknown keys with such a name.
+/// Whether the option with this key may contain a secret. Unknown keys count, too, if they contain a word such as
+/// `token`.
 fn is_secret(key: &str) -> bool {
     let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
     ["password", "passphrase", "secret", "token"].iter().any(|word| key.contains(word))
@@ -110,7 +112,7 @@ pub(super) fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     Some(pairs)
 }
 
-/// Parses a value, quoted or not. Returns it and the rest of the text.
+/// Parses a value, quoted or not. Returns the value and the text after it.
 fn value(text: &str) -> Option<(String, &str)> {
     let quoted = text.starts_with('\'');
     let mut value = String::new();
@@ -126,7 +128,7 @@ fn value(text: &str) -> Option<(String, &str)> {
     (!quoted).then_some((value, ""))
 }
 
-/// Validates a URL without connecting.
+/// Validates a database URL without connecting.
 pub(super) fn check(url: &str) -> Result<(), String> {
     if url.chars().any(char::is_control) {
         return Err("must not contain control characters or line breaks".into());
@@ -144,8 +146,8 @@ pub(super) fn check(url: &str) -> Result<(), String> {
     super::Dsn::parse(url).map(drop)
 }
 
-/// Refuses special characters that are not encoded in the credentials. The driver would treat an `@` in a password as its end and
-/// connect to the rest as a host.
+/// Refuses unencoded special characters in the credentials. The driver would end the password at an `@` in it, and use
+/// the rest of the password as the host.
 fn check_credentials(rest: &str) -> Result<(), String> {
     let (credentials, _) = split_credentials(rest);
     if credentials.is_some_and(|text| text.contains(['@', '/', '?', '#', ' '])) {

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::{load::read, url};
 
-/// A file that contains a connection string, and the string that it contained when the configuration was loaded.
+/// A file that contains a connection string, and the string as it was when the configuration was loaded.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UrlFile {
     path: PathBuf,
-    /// Name of the store, if the file has one line per store.
+    /// Name of the store whose line `NAME=URL` counts. `None` if the file contains only one connection string.
     store: Option<String>,
     text: String,
 }
@@ -18,7 +18,7 @@ impl UrlFile {
         Self { path: path.into(), store: store.map(str::to_owned), text: text.trim().to_owned() }
     }
 
-    /// Creates a file from its path and the connection string read from it.
+    /// Describes a file that contains only the connection string `text`.
     #[must_use]
     pub fn without_store(path: &Path, text: &str) -> Self {
         Self { path: path.to_owned(), store: None, text: text.trim().to_owned() }
@@ -33,7 +33,7 @@ impl UrlFile {
         &self.path
     }
 
-    /// Reads the current connection string. Errors contain no part of it.
+    /// Reads the connection string that the file contains now. Errors contain no part of it.
     pub fn read(&self) -> Result<String, String> {
         let text = read(&self.path)?;
         let found = match &self.store {
@@ -44,7 +44,7 @@ impl UrlFile {
             }),
         };
         let found =
-            found.ok_or_else(|| format!("{}: no line NAME=URL has the name of the store", self.path.display()))?;
+            found.ok_or_else(|| format!("{}: there is no line NAME=URL for this store", self.path.display()))?;
         url::check(found).map_err(|problem| format!("{}: {problem}", self.path.display()))?;
         Ok(found.to_owned())
     }

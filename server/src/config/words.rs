@@ -1,4 +1,4 @@
-//! Validation of texts: names, filters, paths.
+//! Validates the texts of settings: names, log filters, URLs, paths.
 
 use axum::http::Uri;
 
@@ -10,17 +10,17 @@ pub(super) fn schema_name(text: &str) -> Result<(), String> {
     if fits && !text.starts_with("pg_") {
         return Ok(());
     }
-    Err("must be 1 to 63 of a-z 0-9 _, begin with a letter, and not with pg_".into())
+    Err("must be 1 to 63 characters of a-z 0-9 _, begin with a letter, and not begin with pg_".into())
 }
 
 /// Checks the name of a store, which appears unescaped in metrics, links and requests.
 pub(super) fn store_name(text: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
     let fits = text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed) && text.len() <= 63;
-    if fits { Ok(()) } else { Err("must be 1 to 63 of a-z 0-9 - _, and begin with a letter".into()) }
+    if fits { Ok(()) } else { Err("must be 1 to 63 characters of a-z 0-9 - _, and begin with a letter".into()) }
 }
 
-/// Checks the prefix of links, which appears unescaped in pages and headers.
+/// Checks the prefix of the page's links, which appears unescaped in pages and headers.
 pub(super) fn page_prefix(text: &str) -> Result<(), String> {
     let part = |part: &str| {
         !part.is_empty()
@@ -31,7 +31,8 @@ pub(super) fn page_prefix(text: &str) -> Result<(), String> {
     if fits { Ok(()) } else { Err("must be a path of letters, digits and - . _ ~, such as /howdah".into()) }
 }
 
-/// Checks the address of a collector. Errors do not repeat the text, because it may contain a password by mistake.
+/// Checks the address of an OpenTelemetry collector. Errors do not repeat the text, because it may contain a password
+/// by mistake.
 pub(super) fn collector(text: &str) -> Result<(), String> {
     let uri = text.parse::<Uri>().ok().filter(|uri| {
         let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -56,7 +57,7 @@ pub(super) fn archive_url(text: &str) -> Result<(), String> {
     howdah_archive::Location::check_url(text)
 }
 
-/// Refuses every URL, because the feature `archive` is off.
+/// Refuses every archive URL, because the program was built without the feature `archive`.
 #[cfg(not(feature = "archive"))]
 pub(super) fn archive_url(_: &str) -> Result<(), String> {
     Err("cannot be set: this program was built without the archive; build it with `--features archive`".into())

@@ -12,26 +12,26 @@ use super::{
 };
 use crate::job::{LeasedJob, Ready, TypeId};
 
-/// Jobs that were in the buffer for too long.
+/// Leased jobs that were buffered for too long and are to be released.
 #[derive(Default)]
 pub(super) struct Stale {
     pub(super) jobs: Vec<LeasedJob>,
-    /// Task types of the prefetched jobs among them.
+    /// Task types whose prefetched jobs are among `jobs`.
     pub(super) returning: Vec<Ready>,
 }
 
-/// A leased job that is not assigned.
+/// A leased job that waits in the buffer for a session with capacity.
 pub(super) struct BufferedJob {
     pub(super) job: LeasedJob,
-    /// Time at which the job is released.
+    /// Time at which the job is released if no session has taken it.
     until: Instant,
-    /// The job was prefetched, and all windows were full. Otherwise the capacity is less than the claim expected, or
-    /// the job is too large for it.
+    /// True if the job was prefetched while all windows were full. False if less capacity was left than the claim
+    /// expected, or the job is too large.
     pub(super) is_prefetched: bool,
 }
 
 impl TypeQueue {
-    /// Assigns the buffered jobs, then these jobs. Jobs that do not fit now stay in the buffer.
+    /// Assigns the buffered jobs to sessions, then `jobs`. Buffers the jobs that do not fit now.
     pub(super) fn assign_or_buffer(&mut self, jobs: VecDeque<LeasedJob>, assigned: &mut Assigned) {
         self.assign_buffered(assigned);
         let left = self.assign(jobs, assigned);
@@ -40,11 +40,11 @@ impl TypeQueue {
         self.buffer.extend(left.into_iter().map(|job| BufferedJob { job, until, is_prefetched }));
     }
 
-    /// Assigns buffered jobs after capacity was freed.
+    /// Assigns buffered jobs to sessions with free capacity.
     pub(super) fn assign_buffered(&mut self, assigned: &mut Assigned) {
         let mut too_large = VecDeque::new();
-        // Takes only as many jobs as there are free slots: the buffer may hold hundreds, and slots become free one by
-        // one.
+        // Takes only as many jobs as there are free slots in windows: the buffer may hold hundreds of jobs, and slots
+        // become free one by one.
         while !self.open.is_empty()
             && let Some(first) = self.buffer.front()
         {
@@ -59,8 +59,8 @@ impl TypeQueue {
 }
 
 impl DispatchState {
-    /// Returns whether a change of this task type concerns the claim loop: a claim is due, or buffered jobs have to be
-    /// released later.
+    /// Returns whether the claim loop must wake up after a change of this task type: a claim is due, or buffered jobs
+    /// have to be released later.
     pub(super) fn concerns_claims(&self, type_id: TypeId) -> bool {
         !self.claim_rotation.is_empty() || self.types.get(&type_id).is_some_and(|queue| !queue.buffer.is_empty())
     }
@@ -83,8 +83,8 @@ impl DispatchState {
         (assigned.into_values().collect(), unassignable)
     }
 
-    /// Assigns buffered jobs to sessions that have capacity again without having finished a job, because they read
-    /// again.
+    /// Assigns buffered jobs of all task types. Sessions may have capacity again without finishing a job, for example
+    /// after a stalled worker reads its stream again.
     pub(super) fn assign_all_buffered(&mut self) -> Deliveries {
         let mut assigned = Deliveries::new();
         for (type_id, queue) in &mut self.types {
@@ -97,9 +97,9 @@ impl DispatchState {
         assigned
     }
 
-    /// Takes the jobs to release because they were buffered for too long, and returns when the next jobs are due. If
-    /// one of them was prefetched, all prefetched jobs of its task type are taken. The caller must call `returned` for
-    /// the types in `returning` after their jobs are ready again.
+    /// Takes the jobs that were buffered for too long, and returns the time of the next release. If one of them was
+    /// prefetched, takes all prefetched jobs of its task type. The caller must pass `returning` to `returned` once the
+    /// jobs are ready again.
     pub(super) fn take_stale(&mut self, now: Instant) -> (Stale, Option<Instant>) {
         let (mut stale, mut next) = (Stale::default(), None);
         let mut left = Vec::new();
@@ -111,7 +111,8 @@ impl DispatchState {
                 }
                 if let Some(BufferedJob { job, is_prefetched, .. }) = queue.buffer.pop_front() {
                     if is_prefetched {
-                        // Prefetched jobs that were claimed later would overtake this job.
+                        // Takes all prefetched jobs, because those claimed later would otherwise overtake the released
+                        // job.
                         let later = queue.take_prefetched();
                         let lowest_rank = later.iter().map(|job| job.rank).fold(job.rank, i64::min);
                         queue.returning += 1;
@@ -132,7 +133,7 @@ impl DispatchState {
         (stale, next)
     }
 
-    /// Records that prefetched jobs are ready again.
+    /// Records that released prefetched jobs are ready again, and allows claims of their task types.
     pub(super) fn returned(&mut self, returned: &[Ready]) {
         for ready in returned {
             if let Some(queue) = self.types.get_mut(&ready.type_id) {

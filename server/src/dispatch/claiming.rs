@@ -14,16 +14,16 @@ use crate::{
     store::{ClaimRequest, Claimed, Store, StoreError, Want},
 };
 
-/// Maximum payload bytes in a claim, in addition to one job. Bounds the memory of a claim.
+/// Maximum payload bytes in a claim; only its last job may exceed them. Bounds the memory of a claim.
 const CLAIM_BYTES: i64 = 8 << 20;
 /// Maximum pause after a failed claim.
 const MOST_BACKOFF: Duration = Duration::from_secs(2);
 
-/// Minimum pause between announcements of ready jobs that claims left because this broker has no capacity for them.
+/// Minimum pause between announcements of ready jobs for which this broker has no capacity.
 const LEFT_OVER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Dispatch {
-    /// Claims until dispatch is closed.
+    /// Claims jobs in a loop until dispatch is closed.
     pub(crate) async fn run_claims(self: Arc<Self>, store: Store) {
         let mut backoff = Backoff::new(Duration::from_millis(50), MOST_BACKOFF);
         loop {
@@ -91,7 +91,8 @@ impl Dispatch {
         let cut = bytes as i64 >= most_bytes || !expired.is_empty();
         let (assigned, unassignable) = self.with(|state| {
             let assigned = state.claimed(wants, jobs, cut, &held_back, Instant::now());
-            // Prefetched jobs would occupy slots of a limit that other jobs could use.
+            // Task types with a limit are not prefetched: buffered jobs would occupy slots of the limit that other jobs
+            // could use.
             state.stop_prefetch(request.limited.iter());
             assigned
         });
@@ -103,8 +104,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Announces ready jobs that do not fit here, because other brokers may have capacity. It does not run after every
-    /// claim: under load the other brokers are full too, and their sweeps find the jobs.
+    /// Announces ready jobs for which this broker has no capacity, so that other brokers can claim them. Not every
+    /// claim announces: under load the other brokers are full too, and their polls find the jobs.
     fn announce_left_over(&self, wants: &[Want]) {
         let mut last = self.left_over_announced.lock();
         if last.is_some_and(|last| last.elapsed() < LEFT_OVER_PAUSE) {
@@ -127,7 +128,7 @@ impl Dispatch {
         self.watch_deadlines(jobs);
     }
 
-    /// Records that these jobs are leased and on their way to workers of this broker.
+    /// Records metrics and traces of jobs that are leased for workers of this broker.
     pub(crate) fn picked_up(&self, jobs: &mut [LeasedJob]) {
         let mut traced = self.traces.leased(jobs, false).into_iter().peekable();
         for (index, job) in jobs.iter().enumerate() {
@@ -136,7 +137,7 @@ impl Dispatch {
         }
     }
 
-    /// Records that these jobs were leased by a call without a stream.
+    /// Records metrics and traces of jobs that a `PullJobs` call leased.
     pub(crate) fn pulled(&self, jobs: &mut [LeasedJob]) {
         self.traces.leased(jobs, true);
         self.metrics.claimed.inc_by(jobs.len() as u64);
@@ -160,14 +161,15 @@ impl Dispatch {
         next
     }
 
-    /// Stops claims of these task types until the jobs just released are ready again. An earlier claim would let later
-    /// jobs overtake them.
+    /// Stops claims of these task types until the jobs just released are ready again. Otherwise later jobs would
+    /// overtake the released jobs.
     fn hold_up(self: &Arc<Self>, returning: Vec<Ready>) {
         let (done, released) = oneshot::channel();
         let _ = self.unsent.send(Unsent::Flush(done));
         let dispatch = self.clone();
         tokio::spawn(async move {
-            // If another transaction keeps one of the jobs locked, claims continue without that job.
+            // The release may time out, because another transaction has locked one of the jobs. Then claims continue
+            // without that job.
             let _ = tokio::time::timeout(UNSENT_AFTER, released).await;
             dispatch.with(|state| state.returned(&returning));
             dispatch.work.notify_one();

@@ -6,14 +6,13 @@ use std::{collections::HashMap, time::Duration};
 use super::{Dispatch, Load, Offered, Unsent};
 use crate::job::{LeasedJob, Tokens, TypeId};
 
-/// Capacity that the jobs of one task type in a request need.
+/// Worker capacity that a request needs for its jobs of one task type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    /// Task type of the jobs.
     pub(crate) type_id: TypeId,
-    /// Total load of the jobs.
+    /// Number of the jobs, and their total bytes.
     pub(crate) load: Load,
-    /// Weight of the heaviest job.
+    /// Bytes (payload and headers) of the largest job.
     pub(crate) heaviest: u64,
 }
 
@@ -28,13 +27,13 @@ impl Reserved {
     }
 }
 
-/// Maximum time that direct enqueues wait for claims in progress. After it, their jobs are stored as ready.
+/// Maximum time that direct enqueues wait for claims in progress. After this time, their jobs are stored as ready.
 const MOST_WAIT: Duration = Duration::from_millis(50);
 
 impl Dispatch {
-    /// Waits while claims in progress are about to leave no ready jobs of these task types. Without the wait, jobs that
-    /// arrive during a claim would be stored for the next claim. More jobs would arrive during that one, so under load
-    /// no job would ever go direct again.
+    /// Waits for claims that will soon have taken all ready jobs of these task types; after that, new jobs may go
+    /// direct. Without the wait, jobs that arrive during a claim would be stored for the next claim. Under load this
+    /// would repeat, and no job would go direct again.
     pub(crate) async fn until_claimed(&self, types: impl Iterator<Item = TypeId> + Clone) {
         let claims = async {
             loop {
@@ -76,7 +75,8 @@ impl Dispatch {
         (direct.collect(), reserved)
     }
 
-    /// Assigns jobs that were stored and leased. Jobs that no longer fit are released, as after a claim.
+    /// Assigns jobs that a direct enqueue has stored and leased. Jobs that no longer fit are buffered; jobs without a
+    /// worker at this broker are released.
     pub(crate) fn assign_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) -> Offered {
         let types: Vec<TypeId> = reserved.0.keys().copied().collect();
         let (assigned, unassignable, concerns_claims) = self.with(|state| {
@@ -99,8 +99,8 @@ impl Dispatch {
         }
     }
 
-    /// Finds and releases, in the background, the leases that a statement with these tokens may have committed. The
-    /// answer of the statement was lost.
+    /// Releases leases with these tokens in the background. The answer to the statement that creates the leases was
+    /// lost, so it may or may not have committed.
     pub(crate) fn release_lost_claim(&self, tokens: Tokens) {
         if !tokens.as_vec().is_empty() {
             let _ = self.unsent.send(Unsent::Claim(tokens));

@@ -35,10 +35,10 @@ pub(crate) struct FillRights {
 
 /// State that all windows of a stream share.
 struct Common {
-    /// The worker accepts jobs.
+    /// True while the worker accepts jobs on this stream.
     open: AtomicBool,
-    /// Number of leases that the worker reports, by store, until the store has looked them up. They count in every
-    /// window, because their task types are unknown.
+    /// Number of leases that the worker reported when it connected, by store, until the store has looked them up. They
+    /// count in every window, because their task types are unknown.
     unknown: Vec<AtomicU32>,
     max_hold: Duration,
 }
@@ -53,14 +53,15 @@ pub(crate) struct FillRight {
 struct State {
     /// Subscriptions of the stores that serve the window.
     subscriptions: BTreeMap<usize, StoreSubscription>,
-    /// Load that the worker held in stores that have left. It may come back with such a store.
+    /// Load that the worker still holds in stores that no longer serve the window, by store. Such a store may serve the
+    /// window again.
     left: BTreeMap<usize, Load>,
     holder: Option<usize>,
-    /// Stores that ask for the right, in the order of their requests.
+    /// Stores that ask for the right to fill the window, in the order of their requests.
     requesters: VecDeque<usize>,
-    /// Time since which the holder lets other stores wait while the window has room.
+    /// Time when other stores began to wait for the holder while the window had room.
     held_since: Option<Instant>,
-    /// A task is waiting for `max_hold` to pass.
+    /// True while a timer task waits for `max_hold` to pass.
     is_timed: bool,
 }
 
@@ -76,15 +77,15 @@ pub(super) struct StoreSubscription {
 pub(super) enum Event {
     /// The store begins to serve the window.
     Joined(Arc<FillRight>, usize, StoreSubscription),
-    /// The store asks for the right.
+    /// The store asks for the right to fill the window.
     Requested(Arc<FillRight>, usize),
-    /// The held load has changed, or the holder may pass the right on.
+    /// The load that the worker holds has changed, or the holder may pass on the right to fill the window.
     Changed(Arc<FillRight>),
-    /// The store no longer serves the window. The worker still holds this load in the store.
+    /// The store no longer serves the window. The `Load` is what the worker still holds in this store.
     Left(Arc<FillRight>, usize, Load),
 }
 
-/// Effects of an event, applied without any lock.
+/// Effects of an event, to be applied after all locks are released.
 #[derive(Default)]
 pub(super) struct Effects {
     assigned: Vec<(Arc<Dispatch>, Deliveries)>,
@@ -105,8 +106,8 @@ pub(super) fn handle(events: Vec<Event>) {
 }
 
 impl FillRights {
-    /// Creates the rights for a stream. `unknown` is the number of leases per store whose task types are not known yet.
-    /// No store gets a right before `open`.
+    /// Creates the rights to fill the windows of a stream. `unknown` is the number of leases per store whose task types
+    /// are not known yet. No store gets a right before `open`.
     pub(crate) fn new(unknown: Vec<u32>) -> Arc<Self> {
         Self::with_max_hold(unknown, MAX_HOLD)
     }
@@ -202,7 +203,8 @@ impl Event {
 }
 
 impl FillRight {
-    /// Passes the right on if it is time, and tells its holder the load in the other stores. Idempotent.
+    /// Passes the right to the next store if the holder must give it up, and tells the holder the load in the other
+    /// stores. Idempotent.
     fn review(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
         if !self.common.open.load(Ordering::Acquire) {
             return;
@@ -231,7 +233,7 @@ impl FillRight {
         }
     }
 
-    /// Returns whether the holder has to pass the right on now.
+    /// Returns whether the holder has to pass on the right to fill the window now.
     fn may_pass(self: &Arc<Self>, state: &mut State, holder: usize) -> bool {
         let Some(subscription) = state.subscriptions.get(&holder) else { return true };
         let holder_state = subscription.holder_state();
@@ -239,8 +241,7 @@ impl FillRight {
             return true;
         }
         if !holder_state.has_room {
-            // A full window leaves no room for any store, so the time that the holder keeps other stores waiting does
-            // not run.
+            // A full window has no room for any store, so the limit on the holder's time does not run.
             state.held_since = None;
             return false;
         }
@@ -258,7 +259,7 @@ impl FillRight {
         false
     }
 
-    /// Reviews the right when another store has waited for the maximum time.
+    /// Timer task: reviews the right to fill the window once another store has waited for `max_hold`.
     async fn watch(self: Arc<Self>, mut until: Instant) {
         loop {
             tokio::time::sleep_until(until).await;
@@ -279,7 +280,7 @@ impl FillRight {
 }
 
 impl State {
-    /// Returns the first store in the queue that still needs the right.
+    /// Returns the first store in the queue that still needs the right to fill the window.
     fn next_requester(&mut self) -> Option<usize> {
         while let Some(&store_no) = self.requesters.front() {
             if self.subscriptions.get(&store_no).is_some_and(StoreSubscription::still_wants) {

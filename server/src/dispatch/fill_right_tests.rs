@@ -1,5 +1,5 @@
-//! Windows that several stores fill: in any order of events, the window bounds the held jobs, and no store waits for
-//! ever.
+//! Tests of windows that several stores fill: in any order of events, the held jobs do not exceed the window, and no
+//! store waits for ever.
 
 mod prefetch; // prefetching
 mod direct; // jobs that go direct to a worker of one store
@@ -29,7 +29,7 @@ use crate::{
 };
 
 const TYPE: TypeId = 7;
-/// Weight of a job: the average that dispatch assumes for an unknown task type.
+/// Size of a job: the average that dispatch assumes for a task type whose jobs it has not seen.
 const BYTES: u64 = 256;
 /// Maximum time that a store keeps the right to fill a window in these tests.
 const KEPT: Duration = Duration::from_millis(1);
@@ -62,7 +62,7 @@ impl Recipient for Session {
     }
 }
 
-/// A store with its database, and a session of each worker.
+/// A store with a simulated database, and a session of each worker.
 struct TestStore {
     dispatch: Arc<Dispatch>,
     ready: u64,
@@ -114,7 +114,7 @@ impl TestStore {
         self.dispatch.ready(std::iter::once(Ready { type_id: TYPE, lowest_rank: self.next, jobs }));
     }
 
-    /// Starts a claim; returns whether one is due.
+    /// Starts a claim if one is due. Returns whether a claim is in progress.
     fn begin(&mut self) -> bool {
         if self.claims.is_none() {
             let wants = self.dispatch.state.lock().next_claim(self.now);
@@ -130,7 +130,7 @@ impl TestStore {
         (self.next - jobs as i64..self.next).map(job).collect()
     }
 
-    /// Ends the claim in progress, after a millisecond.
+    /// Completes the claim in progress, and advances the clock of the test by `CLAIM`.
     fn end(&mut self) {
         let Some(wants) = self.claims.take() else { return };
         self.now += CLAIM;
@@ -308,7 +308,7 @@ impl TestStores {
         self.check();
     }
 
-    /// Checks that from any state, all jobs are finished once all requests are answered.
+    /// Completes all claims and direct enqueues in progress, then checks that workers get and settle all jobs.
     async fn finish(&mut self) {
         for store in &mut self.stores {
             (0..2).for_each(|worker| store.dispatch.stall(worker, false));
@@ -330,7 +330,8 @@ impl TestStores {
                         return;
                     }
                 }
-                // No job is held: a sweep, a release from the buffer, or the end of a wait has to cause progress.
+                // No worker holds a job, so a poll, a release from the buffer, or the end of a wait must cause
+                // progress.
                 tokio::time::sleep(2 * KEPT).await;
                 for store in &mut self.stores {
                     store.put_back();

@@ -1,4 +1,5 @@
-//! Task types with a limit: a claim computes how many jobs it may take, and no job goes direct to a worker.
+//! Task types with a concurrency or rate limit: a claim computes how many of their jobs it may take, and no job goes
+//! direct to a worker.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -16,7 +17,6 @@ impl Dispatch {
         }
     }
 
-    /// Returns whether a task type has a limit.
     pub(crate) fn is_limited(&self, type_id: TypeId) -> bool {
         let limited = self.limited.load();
         !limited.is_empty() && limited.contains(&type_id)
@@ -27,12 +27,12 @@ impl Dispatch {
         wants.iter().map(|want| want.type_id).filter(|id| self.is_limited(*id)).collect()
     }
 
-    /// Schedules another claim for jobs that a limit holds back. A rate limit is retried when it allows more, and a
-    /// limit that another transaction has locked after a short time. Other limits need no timer: the end of a job
-    /// triggers the claim.
+    /// Schedules another claim for jobs that a limit holds back: when a rate limit allows more, or shortly after
+    /// another transaction had locked the limit. A concurrency limit needs no timer, because the end of a job triggers
+    /// the claim.
     pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota]) {
         for quota in held_back {
-            // Only one task waits per task type, however often this is called.
+            // At most one timer task waits per task type.
             if let Some(retry_in) = quota.retry_in
                 && self.waits_for_rate.lock().insert(quota.type_id)
             {
@@ -41,7 +41,7 @@ impl Dispatch {
                     tokio::time::sleep(retry_in).await;
                     dispatch.waits_for_rate.lock().remove(&type_id);
                     dispatch.state.lock().unlock(type_id);
-                    // With the highest rank no claim floor is lowered, because no job became ready.
+                    // Passes the highest rank: no job became ready, so claims need not start at a lower rank.
                     dispatch.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
                 });
             }

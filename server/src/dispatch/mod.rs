@@ -1,5 +1,5 @@
-//! Step 3, claim: makes one claim at a time, for all task types with ready jobs and workers with capacity. Assigns the
-//! jobs to the least loaded session.
+//! Dispatch (step 3 of a job's way, claim): makes one claim at a time, for all task types with ready jobs and workers
+//! with capacity. Assigns the jobs to the least loaded session.
 
 mod buffer;
 mod claiming;
@@ -45,7 +45,8 @@ pub(crate) use unsent_memory::{Charge, UnsentMemory};
 /// Time after which a claimed job that no session could take is released.
 pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);
 
-/// Number of this broker's latest ids that are remembered. No statement sent under an older id is still in progress.
+/// Number of broker ids to remember; a broker gets a new id each time it registers. No statement sent under an older id
+/// is still in progress.
 const KNOWN_IDS: usize = 8;
 
 /// Number of a session within this broker.
@@ -82,7 +83,7 @@ pub(crate) enum Unsent {
     Expired(Vec<Lease>),
 }
 
-/// Windows of the sessions, and the known state of the queues.
+/// Assigns the jobs of one store: holds the windows of the sessions, and the known state of the job queues.
 pub struct Dispatch {
     state: Mutex<DispatchState>,
     wake: Wake,
@@ -135,7 +136,6 @@ impl Dispatch {
         &self.unsent_memory
     }
 
-    /// Returns the traces, which hold the spans of attempts.
     pub(crate) fn traces(&self) -> &Traces {
         &self.traces
     }
@@ -167,17 +167,17 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// Returns the task types that workers of this broker subscribe to or wait for in a call.
+    /// Returns the task types that workers of this broker subscribe to, or wait for in a `PullJobs` call.
     pub(crate) fn subscribed(&self) -> Vec<TypeId> {
         self.state.lock().subscribed()
     }
 
-    /// Returns the number of workers of this broker per task type that subscribe to it or wait for it in a call.
+    /// Returns the number of workers of this broker per task type that subscribe to it, or wait for it in a `PullJobs`
+    /// call.
     pub(crate) fn workers(&self) -> HashMap<TypeId, usize> {
         self.state.lock().workers()
     }
 
-    /// Returns whether a task type is paused.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
         self.state.lock().is_paused(type_id)
     }
@@ -187,8 +187,8 @@ impl Dispatch {
         self.state.lock().claimed_total(type_id)
     }
 
-    /// Opens, resizes or (with 0 jobs) closes a window. `held` is the load that the session already holds. `right` is
-    /// set if several stores serve the window: the right to fill it, and the number of this store.
+    /// Opens, resizes or (with 0 jobs) closes a window. `held` is the load that the session already holds. `fill_right`
+    /// is set if several stores serve the window: the right to fill it, and the number of this store.
     pub(crate) fn set_window(
         self: &Arc<Self>,
         session: &Arc<dyn Recipient>,
@@ -206,7 +206,6 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// Returns the windows of a session.
     pub(crate) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {
         self.state.lock().windows(session)
     }
@@ -232,7 +231,7 @@ impl Dispatch {
         self.deliver(assigned);
     }
 
-    /// Adds a load that the session holds again, because a settlement was not written.
+    /// Adds a load that the session holds again, because the outcomes of the jobs were not written.
     pub(crate) fn hold(&self, session: SessionKey, type_id: TypeId, load: Load) {
         self.with(|state| state.hold(session, type_id, load));
     }
@@ -243,7 +242,7 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// Marks a session that does not read as stalled. It gets no jobs until it reads again.
+    /// Sets whether a session is stalled, because its worker does not read the stream. A stalled session gets no jobs.
     pub(crate) fn stall(&self, session: SessionKey, stalled: bool) {
         self.with(|state| state.stall(session, stalled));
         if !stalled {
@@ -258,7 +257,7 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// Registers a call without a stream that waits for ready jobs of these task types.
+    /// Registers a `PullJobs` call that waits for ready jobs of these task types.
     pub(crate) fn wait_for(&self, types: &[TypeId]) -> Waiter<'_> {
         let notify = Arc::new(Notify::new());
         self.state.lock().add_waiter(types, &notify);
@@ -279,8 +278,7 @@ impl Dispatch {
             return;
         }
         self.metrics.unsent.inc_by(jobs.len() as u64);
-        // The receiver lives as long as the broker. If it is gone, the broker is ending, and other brokers rescue its
-        // leases.
+        // Sending fails only while the broker stops. Then other brokers rescue its leases.
         let _ = self.unsent.send(Unsent::Leases(jobs.into_iter().map(|j| j.lease).collect()));
     }
 
@@ -290,7 +288,7 @@ impl Dispatch {
 
     fn offer(&self, assigned: Deliveries) -> Offered {
         let offered = assigned.into_iter().map(|(session, jobs)| {
-            // The session may have ended in the meantime.
+            // A session that has ended in the meantime refuses the jobs.
             let refused = session.clone().offer(jobs, self);
             self.release(refused);
             session
@@ -299,7 +297,7 @@ impl Dispatch {
     }
 }
 
-/// A call that waits for jobs.
+/// A `PullJobs` call that waits for jobs.
 pub(crate) struct Waiter<'a> {
     dispatch: &'a Dispatch,
     types: Vec<TypeId>,
@@ -307,7 +305,7 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits until there may be jobs. A signal that came before the wait counts.
+    /// Waits until jobs may be ready. Returns immediately if a notification came before the wait.
     pub(crate) async fn notified(&self) {
         self.notify.notified().await;
     }

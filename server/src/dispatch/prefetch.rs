@@ -1,10 +1,11 @@
 //! Prefetch: claims jobs beyond the workers' free capacity. Otherwise capacity that a worker frees would stay unused
 //! during a claim, which takes a statement and a commit. While more jobs are ready than fit, a claim takes additional
-//! jobs: as many as the workers finish during three claims. They wait in a buffer for the first worker with
-//! free capacity. Workers with slow handlers free no capacity during a claim, so nothing is prefetched for them.
+//! jobs: as many as the workers finish during three claims. They wait in a buffer for the first worker with free
+//! capacity. Workers with slow handlers free no capacity during a claim, so nothing is prefetched for them.
 //!
-//! The number comes from average rates, not from the jobs that finish during an actual claim. Handlers that got their
-//! jobs from one claim end together. Then the next claim begins, and no handler ends during that claim.
+//! The number of prefetched jobs comes from average rates, not from the jobs that finish during one claim. Handlers
+//! that got their jobs from one claim often end together, before the next claim begins. Then no handler ends during
+//! that claim.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ const MOST: u64 = 512;
 /// Time after which a prefetched job that no worker has taken is released.
 pub(super) const PREFETCHED_FOR: Duration = Duration::from_millis(100);
 
-/// Minimum time between two claims, in seconds, for the computation of rates.
+/// Lower bound of the time between two claims, in seconds, when rates are computed. Avoids a division by zero.
 const SHORTEST: f64 = 1e-6;
 
 /// Prefetch statistics of a task type.
@@ -30,9 +31,10 @@ pub(super) struct Prefetch {
     per_second: f64,
     // Average duration of a claim in seconds.
     claim_takes: f64,
-    // The last claim left ready jobs. Only then are jobs prefetched, so that brokers with free workers find jobs, too.
+    // True if the last claim left ready jobs. Otherwise nothing is prefetched, so that brokers with free workers find
+    // jobs, too.
     has_more: bool,
-    /// The last claim asked for more jobs than fit, because it prefetched.
+    /// True if the last claim asked for more jobs than fit, to prefetch them.
     pub(super) took_more: bool,
 }
 
@@ -58,13 +60,13 @@ impl Prefetch {
         self.has_more = has_more;
     }
 
-    /// Stops prefetching until claims show again that it helps.
+    /// Stops prefetching, and forgets the statistics. Prefetching starts again when later claims show that it helps.
     pub(super) fn stop(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns the number of jobs to have in the buffer after a claim. While claims are slow, it is bounded by the jobs
-    /// that workers take in half the time before a release.
+    /// Returns how many jobs the buffer should hold after a claim. It is at most the number of jobs that workers take
+    /// in half of `PREFETCHED_FOR`.
     fn jobs(&self) -> u64 {
         let during_claim = (self.per_second * self.claim_takes).round() as u64;
         let in_time = (self.per_second * PREFETCHED_FOR.as_secs_f64() / 2.0).round() as u64;
@@ -73,16 +75,16 @@ impl Prefetch {
 }
 
 impl TypeQueue {
-    /// Returns the number of jobs to claim in addition to those that fit. It is 0 until a third of the buffer is used,
-    /// so that claims are few. The remaining jobs suffice for two claims.
+    /// Returns the number of jobs to prefetch with the next claim. It is 0 until workers have taken a third of the
+    /// buffered jobs, so that claims are few. The other two thirds suffice for two claims.
     pub(super) fn wanted_to_prefetch(&self) -> u64 {
-        // Other stores may fill the windows as well, so nothing is prefetched for them.
+        // Nothing is prefetched for windows that other stores may fill as well.
         let most = if self.has_shared_windows() { 0 } else { self.prefetch.jobs() };
         let buffered = self.buffer.len() as u64;
         if buffered * 3 > most * 2 { 0 } else { most - buffered }
     }
 
-    /// Takes the prefetched jobs from the buffer.
+    /// Takes the prefetched jobs from the buffer, and stops prefetching.
     pub(super) fn take_prefetched(&mut self) -> Vec<LeasedJob> {
         self.prefetch.stop();
         let (prefetch, others) = self.buffer.drain(..).partition::<Vec<_>, _>(|buffered| buffered.is_prefetched);

@@ -15,7 +15,7 @@ impl Dispatch {
     }
 
     /// Reports ready jobs to the workers of this broker only, because other brokers find the jobs without a
-    /// notification. Returns the entries with more jobs than this broker has free capacity.
+    /// notification. Returns the entries with more jobs than the free capacity of this broker.
     pub(crate) fn ready_here(&self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let unserved = self.with(|state| state.ready(ready));
         self.work.notify_one();
@@ -48,7 +48,7 @@ impl Dispatch {
     pub(crate) fn limits_freed(&self, mut types: Vec<crate::job::TypeId>) {
         types.sort_unstable();
         types.dedup();
-        // With the highest rank no claim floor is lowered, because no job became ready.
+        // Passes the highest rank: no job became ready, so claims need not start at a lower rank.
         self.ready(types.into_iter().map(|type_id| Ready::some(type_id, i64::MAX)));
     }
 }

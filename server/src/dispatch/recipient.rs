@@ -10,10 +10,10 @@ pub(crate) trait Recipient: Send + Sync {
     /// Returns the worker's number within this broker.
     fn key(&self) -> SessionKey;
 
-    /// Returns the weight of the largest job that fits into a message to this worker.
+    /// Returns the size in bytes of the largest job that fits into a message to this worker.
     fn max_job_bytes(&self) -> u64;
 
-    /// Takes jobs to send. Returns them if the worker can no longer take jobs. They are sent after [`Recipient::wake`].
+    /// Queues jobs, which are sent after [`Recipient::wake`]. Returns the jobs if the worker can no longer take them.
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob>;
 
     /// Sends the offered jobs.
@@ -29,12 +29,12 @@ impl Offered {
         Self(recipients)
     }
 
-    /// Sends the jobs and answers the callers, in an order in which the jobs leave first. `callers` is the number of
-    /// callers.
+    /// Sends the jobs and answers the callers, ordered such that tokio runs the tasks of the workers first. `callers`
+    /// is the number of callers.
     ///
     /// When a task yields, tokio first runs the task that was woken last (the LIFO slot of the scheduler). Then it runs
-    /// the others in the order of their wake-ups. So a single caller is answered before its worker is woken, and many
-    /// callers are answered afterwards.
+    /// the others in the order of their wake-ups. So a single caller is answered before its worker is woken, and
+    /// several callers are answered afterwards.
     pub(crate) fn send_and_answer(self, callers: usize, answer: impl FnOnce()) {
         if callers == 1 {
             answer();

@@ -33,13 +33,13 @@ pub(super) struct DispatchState {
     // Task types to claim, in rotation, so that no type starves another.
     pub(super) claim_rotation: VecDeque<TypeId>,
     by_session: HashMap<SessionKey, Vec<TypeId>>,
-    // Calls without a stream that wait for jobs, by task type.
+    // `PullJobs` calls that wait for jobs, by task type.
     waiters: HashMap<TypeId, Vec<Arc<Notify>>>,
     pub(super) paused: HashSet<TypeId>,
     pub(super) closed: bool,
-    /// The last claim failed, and since then no claim has succeeded and no ready jobs were announced.
+    /// True after a failed claim, until a claim succeeds or ready jobs are announced.
     pub(super) is_unreachable: bool,
-    /// Events to handle after this lock is released.
+    /// Events of shared windows, to be handled after the lock of dispatch is released.
     pub(super) events: Vec<Event>,
 }
 
@@ -64,12 +64,12 @@ impl DispatchState {
         buffer
     }
 
-    /// Returns the task types that workers subscribe to or wait for in a call.
+    /// Returns the task types that workers subscribe to, or wait for in a `PullJobs` call.
     pub(super) fn subscribed(&self) -> Vec<TypeId> {
         self.types.keys().chain(self.waiters.keys()).copied().collect()
     }
 
-    /// Returns the number of workers per task type that subscribe to it or wait for it in a call.
+    /// Returns the number of workers per task type that subscribe to it, or wait for it in a `PullJobs` call.
     pub(super) fn workers(&self) -> HashMap<TypeId, usize> {
         let mut workers: HashMap<TypeId, usize> =
             self.types.iter().map(|(type_id, queue)| (*type_id, queue.workers())).collect();
@@ -231,7 +231,7 @@ impl DispatchState {
 
     pub(super) fn close(&mut self) -> Vec<LeasedJob> {
         self.closed = true;
-        // Wake waiting calls, which would delay the shutdown.
+        // Wakes waiting `PullJobs` calls, which would otherwise delay the shutdown.
         self.waiters.values().flatten().for_each(|notify| notify.notify_one());
         self.claim_rotation.clear();
         self.pass_all_rights();
@@ -274,7 +274,7 @@ impl DispatchState {
                 continue;
             }
             jobs_left -= wanted;
-            // A wake-up from here on marks the type as ready again, so none is missed while the claim runs.
+            // A wake-up while the claim runs sets `ready` again, so that no wake-up is missed.
             queue.ready = false;
             queue.claiming = true;
             let takes_more = queue.wanted_to_prefetch() > 0;
@@ -291,8 +291,9 @@ impl DispatchState {
         wants
     }
 
-    /// Processes the result of a claim. `cut`: the bound on bytes ended the claim, so a short answer does not mean that
-    /// no jobs are left. `held_back`: task types with ready jobs that a limit did not allow to be claimed.
+    /// Processes the result of a claim. `cut`: the claim may have left ready jobs although it returned fewer jobs than
+    /// requested, because of its limit on bytes or expired jobs. `held_back`: task types with ready jobs that a limit
+    /// did not allow to be claimed.
     pub(super) fn claimed(
         &mut self,
         wants: &[Want],
@@ -322,7 +323,7 @@ impl DispatchState {
             queue.locked = quota.is_some_and(|quota| quota.is_locked);
             queue.held_back = quota.is_some() && (queue.locked || queue.woken.is_none());
             let short = !cut && !queue.held_back && jobs.len() < want.jobs as usize;
-            // A short answer contains all jobs that were ready when the claim began.
+            // A claim that returned fewer jobs than requested took all jobs that were ready when it began.
             queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
             queue.ready |= !short;
             queue.prefetch.claim_ends(!short && !queue.held_back, now);

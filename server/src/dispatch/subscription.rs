@@ -11,7 +11,7 @@ pub(super) struct Subscription {
     pub(super) window: Window,
     pub(super) held: Load,
     pub(super) stalled: bool,
-    /// Weight of the largest job that the session can ever take.
+    /// Bytes of the largest job that the session can ever take.
     pub(super) largest: u64,
     /// Window share of this store; `None` if no other store serves the window.
     pub(super) share: Option<WindowShare>,
@@ -23,24 +23,24 @@ pub(super) struct WindowShare {
     /// Number of the store within the worker's stream.
     pub(super) store_no: usize,
     pub(super) state: ShareState,
-    /// Load that the worker holds in the other stores. Known while this store holds the right to fill the window.
+    /// Load that the worker holds in the other stores. It is known while this store holds the right to fill the window.
     pub(super) others: Load,
-    /// Jobs were assigned since this store got the right.
+    /// True if jobs were assigned since this store got the right to fill the window.
     pub(super) used: bool,
-    /// Another store has asked for the right.
+    /// True if another store has asked for the right to fill the window.
     pub(super) wanted: bool,
 }
 
 /// State of a store with respect to the right to fill a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShareState {
-    /// The store does not need the right now.
+    /// The store does not need the right to fill the window now.
     Idle,
-    /// The store has decided to ask for the right, and the event with its request is not handled yet.
+    /// The store has decided to ask for the right to fill the window. The event with its request is not handled yet.
     Requesting,
-    /// The store is in the queue for the right.
+    /// The store is in the queue for the right to fill the window.
     Waiting,
-    /// The store holds the right.
+    /// The store holds the right to fill the window.
     Has,
 }
 
@@ -80,7 +80,8 @@ impl Subscription {
         self.has_room().then(|| self.room())
     }
 
-    /// Returns the number of jobs held in all stores, as far as known. The least loaded session gets the next job.
+    /// Returns the number of jobs that the worker holds in all stores, as far as known. The least loaded session gets
+    /// the next job.
     pub(super) fn load(&self) -> u32 {
         self.held.jobs.saturating_add(self.share.as_ref().map_or(0, |share| share.others.jobs))
     }

@@ -24,29 +24,30 @@ pub(super) struct TypeQueue {
     pub(super) open: BTreeSet<(u32, SessionKey)>,
     room_jobs: u64,
     room_bytes: u64,
-    // Capacity of the open sessions that is reserved for jobs being stored.
+    // Capacity that is reserved for direct enqueues while their jobs are being stored.
     reserved: Load,
     // Number of subscriptions whose windows other stores may fill as well.
     shared_windows: usize,
-    /// Sessions whose shared window this store may ask for.
+    /// Sessions for whose shared window this store may request the right to fill it.
     pub(super) idle: BTreeSet<SessionKey>,
-    /// Session whose window was asked for last. Windows are asked for in rotation.
+    /// Session whose window this store requested last. Requests rotate through the sessions.
     pub(super) last_requested: SessionKey,
-    /// Sessions whose windows this store may fill and another store has asked for.
+    /// Sessions whose windows this store may fill, and for which another store has requested that right.
     pub(super) wanted_elsewhere: BTreeSet<SessionKey>,
-    // Total size in jobs of the windows that are being asked for.
+    // Total size, in jobs, of the windows whose requests by this store are not handled yet.
     requested_jobs: u64,
-    // Number of subscriptions by the weight of the largest job that they can take.
+    // Number of subscriptions by the size in bytes of the largest job that they can take.
     largest: BTreeMap<u64, u32>,
-    /// There may be ready jobs.
+    /// True if there may be ready jobs.
     pub(super) ready: bool,
-    /// A limit holds back the ready jobs until a wake-up.
+    /// True while a limit holds back the ready jobs, until a wake-up.
     pub(super) held_back: bool,
-    /// Another transaction has locked the limit. For a short time the type is not claimed, even if jobs become ready.
+    /// True for a short time after a claim found the limit locked by another transaction. The type is not claimed
+    /// meanwhile, even if jobs become ready.
     pub(super) locked: bool,
-    /// The type is queued for a claim.
+    /// True while the type is queued for a claim.
     pub(super) queued: bool,
-    /// A claim is in progress.
+    /// True while a claim of the type is in progress.
     pub(super) claiming: bool,
     /// Number of ready jobs as far as this broker knows: at least the announced jobs.
     pub(super) backlog: u64,
@@ -54,11 +55,12 @@ pub(super) struct TypeQueue {
     pub(super) woken_jobs: u64,
     /// Number of jobs that claims have returned so far.
     pub(super) claimed_total: u64,
-    /// All jobs of a lower rank have been claimed.
+    /// Rank at which the next claim starts: all ready jobs of a lower rank have been claimed.
     pub(super) floor: i64,
     /// Lowest rank announced since the last claim began.
     pub(super) woken: Option<i64>,
-    /// Maximum weight of jobs to claim, because a heavier job did not fit. It applies until there is more capacity.
+    /// Maximum size in bytes of jobs to claim, because a larger job did not fit. It applies until there is more
+    /// capacity.
     cap: Option<u64>,
     /// Leased jobs that do not fit now. They are assigned first when there is more capacity.
     pub(super) buffer: VecDeque<BufferedJob>,
@@ -127,7 +129,6 @@ impl TypeQueue {
         self.room_jobs
     }
 
-    /// Returns the window of a session.
     pub(super) fn window(&self, key: SessionKey) -> Option<Window> {
         self.subscriptions.get(&key).map(|subscription| subscription.window)
     }
@@ -137,7 +138,7 @@ impl TypeQueue {
         self.fitting() + self.wanted_to_prefetch()
     }
 
-    /// Returns how many jobs fit, by the free jobs and by the free bytes with the average job size.
+    /// Returns how many jobs fit into the free capacity: by free slots, and by free bytes at the average job size.
     fn fitting(&self) -> u64 {
         let jobs = self.room_jobs.saturating_sub(self.reserved.jobs.into());
         if jobs == 0 || !self.buffer.is_empty() {
@@ -148,7 +149,7 @@ impl TypeQueue {
         jobs.min(by_bytes.max(1))
     }
 
-    /// Returns whether jobs that are about to be stored would fit, and would overtake no other job.
+    /// Returns whether jobs may be leased while they are stored, because they fit and overtake no other job.
     pub(super) fn may_go_direct(&self, load: Load, heaviest: u64) -> bool {
         !self.ready
             && !self.claiming
@@ -158,8 +159,8 @@ impl TypeQueue {
             && heaviest <= self.largest_wanted()
     }
 
-    /// Returns whether the load fits into the free capacity beside the reserved one. Windows that another store has
-    /// asked for do not count, so that they pass to that store as soon as the jobs on their way have arrived.
+    /// Returns whether the load fits into the free capacity that is not reserved. Windows that another store has
+    /// requested do not count, so that they soon pass to that store.
     fn is_room_for_direct(&self, load: Load) -> bool {
         let wanted = self.wanted_elsewhere.iter().filter_map(|key| self.subscriptions.get(key)?.open_room());
         let (jobs, bytes) = wanted
@@ -180,23 +181,23 @@ impl TypeQueue {
     }
 
     pub(super) fn unreserve(&mut self, load: Load) {
-        // The queue may have been recreated since the reservation.
+        // The subtraction saturates, because the queue may have been recreated since the reservation.
         self.reserved.jobs = self.reserved.jobs.saturating_sub(load.jobs);
         self.reserved.bytes = self.reserved.bytes.saturating_sub(load.bytes);
     }
 
-    /// Returns the weight of the largest job that a worker of this broker can take.
+    /// Returns the size in bytes of the largest job that a worker of this broker can take.
     fn largest(&self) -> u64 {
         self.largest.last_key_value().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// Returns the weight of the largest job to claim now.
+    /// Returns the size in bytes of the largest job to claim now.
     pub(super) fn largest_wanted(&self) -> u64 {
         self.largest().min(self.cap.unwrap_or(u64::MAX))
     }
 
-    /// Stops claims of jobs of this weight or more, because such a job could not be assigned in time. Other brokers may
-    /// claim these jobs, and lighter jobs may overtake them.
+    /// Stops claims of jobs of this size or more, because such a job could not be assigned in time. Other brokers may
+    /// claim these jobs, and smaller jobs may overtake them.
     pub(super) fn skip_heavy(&mut self, weight: u64) {
         if self.session_for(weight).is_none() {
             let cap = weight.saturating_sub(1);
@@ -244,8 +245,8 @@ impl TypeQueue {
         self.count_in(key, &subscription);
         self.subscriptions.insert(key, subscription);
         if self.largest() > before {
-            // This session takes larger jobs than all others. Claims have skipped such jobs, so they may be below the
-            // floor.
+            // This session takes larger jobs than all others. Claims have skipped such jobs, so the next claim starts
+            // at the lowest rank again.
             self.lower_floor(i64::MIN);
         }
         other
@@ -279,7 +280,8 @@ impl TypeQueue {
         if subscription.has_room() {
             let room = subscription.room();
             if self.cap.is_some_and(|cap| room.bytes.min(subscription.largest) > cap) {
-                // This session has room for the heavy jobs that claims have skipped. They may be below the floor.
+                // This session has room for the large jobs that claims have skipped, so the next claim starts at the
+                // lowest rank again.
                 self.cap = None;
                 self.lower_floor(i64::MIN);
             }
@@ -308,7 +310,7 @@ impl TypeQueue {
                 left.push_back(job);
                 continue;
             };
-            // Assigns several jobs at a time, so that a large batch is not assigned job by job.
+            // Gives the session its share of the batch in one step, which is faster than job by job.
             let share = (jobs.len() + 1).div_ceil(self.open.len().max(1)).max(1);
             let mut share_of_key = vec![job];
             let mut taken = Load { jobs: 1, bytes };
@@ -343,7 +345,7 @@ impl TypeQueue {
         left
     }
 
-    /// Returns the least loaded session that can take a job of this weight.
+    /// Returns the least loaded session that can take a job of this size.
     fn session_for(&self, bytes: u64) -> Option<SessionKey> {
         // Most jobs fit the first session. For a large job, up to 64 sessions are tried before it waits.
         self.open.iter().take(64).map(|(_, key)| *key).find(|key| {
@@ -380,7 +382,8 @@ impl TypeQueue {
     /// Returns whether the windows that this store may fill or is asking for have too little room for its ready jobs.
     pub(super) fn needs_more(&self) -> bool {
         let expected = self.room_jobs.saturating_sub(self.reserved.jobs.into()) + self.requested_jobs;
-        // Heavy jobs may fit another window. After a claim that was not short, the number of remaining jobs is unknown.
+        // Jobs that are too large for these windows may fit another one. A backlog of 0 means that the number of
+        // remaining jobs is unknown.
         let is_unknown = !self.buffer.is_empty() || self.cap.is_some() || self.backlog == 0;
         is_unknown || expected < self.backlog
     }

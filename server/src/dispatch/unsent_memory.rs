@@ -13,7 +13,7 @@ use crate::memory::SHARE;
 pub(crate) struct UnsentMemory {
     most: u64,
     used: Mutex<Used>,
-    /// Notified when there is room again.
+    /// Notified when the memory budget has room again.
     pub(super) freed: Notify,
 }
 
@@ -23,7 +23,7 @@ struct Used {
     by_principal: HashMap<Arc<str>, u64>,
 }
 
-/// The memory used by one session.
+/// Memory that the unsent jobs of one session use.
 pub(crate) struct Charge {
     memory: Arc<UnsentMemory>,
     principal: Arc<str>,
@@ -40,7 +40,7 @@ impl UnsentMemory {
         self.most.saturating_sub(self.used.lock().bytes)
     }
 
-    /// Creates the charge of a session. It counts no bytes yet.
+    /// Creates the memory charge of a session, with 0 bytes.
     pub(crate) fn charge(self: &Arc<Self>, principal: &Arc<str>) -> Charge {
         Charge { memory: self.clone(), principal: principal.clone(), bytes: 0 }
     }
@@ -51,18 +51,18 @@ impl UnsentMemory {
 }
 
 impl Charge {
-    /// Adds jobs that wait to be sent. They are claimed already, so they are counted even without room.
+    /// Charges bytes of jobs that wait to be sent. The jobs are claimed already, so the charge may exceed the budget.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
         let mut used = self.memory.used.lock();
         used.bytes += bytes;
-        // Without authentication all callers have the same empty principal.
+        // Without authentication all callers have the same empty principal, so only the bound per session applies.
         if !self.principal.is_empty() {
             *used.by_principal.entry(self.principal.clone()).or_default() += bytes;
         }
     }
 
-    /// Subtracts jobs that were sent or taken back.
+    /// Subtracts bytes of jobs that were sent or taken back.
     pub(crate) fn subtract(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -80,14 +80,14 @@ impl Charge {
         }
     }
 
-    /// Returns whether the session, or its principal, uses its full share.
+    /// Returns whether the session, or its principal, has used up its share of the memory for unsent jobs.
     pub(crate) fn is_full(&self) -> bool {
         let share = self.memory.share();
         let of_principal = self.memory.used.lock().by_principal.get(&self.principal).copied().unwrap_or_default();
         self.bytes >= share || of_principal >= share
     }
 
-    /// Returns whether the session has little left to send, so that it may get more jobs.
+    /// Returns whether few bytes wait to be sent to the session, so that it may get more jobs.
     pub(crate) fn is_low(&self) -> bool {
         self.bytes <= self.memory.share() / 2
     }

@@ -15,14 +15,15 @@ use crate::job::TypeId;
 
 /// State of the store that holds the right to fill a window.
 pub(super) struct HolderState {
-    /// The store has assigned jobs since it got the right, or has no jobs to assign.
+    /// True if the store must pass the right on: it has assigned jobs since it got the right, or has no jobs to assign.
     pub(super) passes: bool,
-    /// The window is not full.
+    /// True if the window is not full.
     pub(super) has_room: bool,
 }
 
 impl DispatchState {
-    /// Asks for more windows, if the windows that this store may fill have too little room for its ready jobs.
+    /// Requests the right to fill more windows, if the windows that this store may fill have too little room for its
+    /// ready jobs.
     pub(super) fn request_windows(&mut self, type_id: TypeId) {
         if self.types.get(&type_id).is_none_or(|queue| queue.idle.is_empty()) || !self.has_jobs(type_id) {
             return;
@@ -49,7 +50,8 @@ impl DispatchState {
         }
     }
 
-    /// Passes on the right to windows that other stores have asked for, where this store has finished with them.
+    /// Passes on the right to fill windows that other stores have requested, if this store has used the right or has no
+    /// jobs to assign.
     pub(super) fn pass_right(&mut self, type_id: TypeId) {
         let Some(queue) = self.types.get(&type_id).filter(|queue| !queue.wanted_elsewhere.is_empty()) else { return };
         let wanted = queue.wanted_elsewhere.iter().filter_map(|key| queue.subscription(*key));
@@ -59,7 +61,7 @@ impl DispatchState {
         self.events.extend(events);
     }
 
-    /// Passes on rights for all task types.
+    /// Runs `pass_right` for all task types.
     pub(super) fn pass_all_rights(&mut self) {
         let wanted = self.types.iter().filter(|(_, queue)| !queue.wanted_elsewhere.is_empty());
         let wanted: Vec<TypeId> = wanted.map(|(type_id, _)| *type_id).collect();
@@ -102,7 +104,8 @@ impl TypeQueue {
 }
 
 impl StoreSubscription {
-    /// Lets the store ask for the right again, because a request from before it served the window was dropped.
+    /// Lets a store that begins to serve the window ask for the right to fill it again, if an earlier request was
+    /// dropped.
     pub(super) fn on_joined(&self, has_asked: bool, effects: &mut Effects) {
         self.act(effects, |state, at| {
             if let Some(queue) = state.types.get_mut(&at.type_id)
@@ -111,7 +114,7 @@ impl StoreSubscription {
                     .is_some_and(|s| s.is_share_state(ShareState::Requesting) || s.is_share_state(ShareState::Waiting))
                 && !has_asked
             {
-                // The request was dropped, because the store did not serve the window yet.
+                // An earlier request was dropped, because the store did not serve the window yet.
                 queue.set_share_state(at.session, ShareState::Idle);
             }
             state.request_windows(at.type_id);
@@ -144,7 +147,8 @@ impl StoreSubscription {
         });
     }
 
-    /// Takes the right. The worker holds `others` in the other stores, and `unknown` leases of unknown task types.
+    /// Records that this store holds the right to fill the window, and assigns buffered jobs. The worker holds `others`
+    /// in the other stores, and `unknown` leases of unknown task types.
     pub(super) fn take(&self, others: Load, unknown: u32, is_wanted: bool, effects: &mut Effects) {
         let mut assigned = Vec::new();
         self.act(effects, |state, at| {
@@ -170,7 +174,7 @@ impl StoreSubscription {
         effects.assign(&self.dispatch, assigned);
     }
 
-    /// Returns whether the store still needs the right. If not, the store asks again later.
+    /// Returns whether the store still needs the right to fill the window. If not, the store asks again later.
     pub(super) fn still_wants(&self) -> bool {
         let mut state = self.dispatch.state.lock();
         let has_jobs = state.has_jobs(self.type_id);
@@ -185,7 +189,7 @@ impl StoreSubscription {
         false
     }
 
-    /// Returns the state of the holder, and records that another store has asked.
+    /// Returns the state of the holder, and records that another store has asked for the right to fill the window.
     pub(super) fn holder_state(&self) -> HolderState {
         let mut state = self.dispatch.state.lock();
         if let Some(queue) = state.types.get_mut(&self.type_id) {

@@ -1,8 +1,8 @@
 //! Bounds the backlog of task types: estimates how many of their jobs wait for a worker.
 //!
-//! The broker counts in the database when jobs of such a type arrive, at most once a second. Between counts it adds the
-//! jobs that it has stored, and subtracts the jobs that it has claimed. Changes by other brokers become visible at the
-//! next count. Nothing is counted for other types, or while no jobs arrive.
+//! When jobs of a type with a bounded backlog arrive, the broker counts its waiting jobs in the database, at most once
+//! a second. Between counts it adds the jobs that it has stored, and subtracts the jobs that it has claimed. Changes by
+//! other brokers become visible at the next count. Nothing is counted for other types, or while no jobs arrive.
 
 use std::{
     collections::HashMap,
@@ -19,11 +19,11 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Minimum time between counts.
+/// Minimum time between counts of a backlog in the database.
 const EVERY: Duration = Duration::from_secs(1);
-/// Reciprocal of the maximum share of time spent counting: a twentieth.
+/// Minimum pause after a count, as a multiple of the count's duration. Counting takes at most about 1/20 of the time.
 const SHARE: u32 = 20;
-/// Minimum retry delay for a caller.
+/// Minimum retry delay for a caller whose jobs exceed a bounded backlog.
 const SOONEST: Duration = Duration::from_millis(100);
 
 /// Number of jobs in a request of one task type whose backlog is bounded.
@@ -45,12 +45,12 @@ impl Bounded {
     }
 }
 
-/// Known state of a task type.
+/// Backlog of a task type, as far as this broker knows.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Result of the last count.
+    /// Number of jobs that the last count found.
     counted: i64,
-    /// The count stopped at its bound, so there may be more jobs.
+    /// True if the last count stopped at its bound, so that more jobs may wait.
     at_least: bool,
     /// Jobs stored by this broker since the last count.
     stored: i64,
@@ -78,14 +78,14 @@ impl Known {
 pub(super) struct Backlogs {
     store: Store,
     dispatch: Arc<Dispatch>,
-    // Bounded by the number of task types with the setting.
+    // Has at most one entry per task type that has the setting `max_backlog`.
     known: Mutex<HashMap<TypeId, Known>>,
-    // Allows one count at a time.
+    // Lets one request at a time count backlogs in the database.
     counting: tokio::sync::Mutex<()>,
     count_timeout: Duration,
 }
 
-/// Reserved room for the jobs of a request until the request is answered.
+/// Room in bounded backlogs that is reserved for the jobs of a request until the request is answered.
 pub(super) struct Admitted {
     backlogs: Arc<Backlogs>,
     jobs: Vec<(TypeId, i64)>,
@@ -116,7 +116,7 @@ impl Backlogs {
         Self { store, dispatch, known: Mutex::default(), counting: tokio::sync::Mutex::default(), count_timeout }
     }
 
-    /// Admits a request, or returns an error that names the task type without room.
+    /// Admits a request, or returns an error that names the task type whose backlog is full.
     pub(super) async fn admit(self: &Arc<Self>, request: Vec<Bounded>) -> Result<Admitted, Error> {
         if let Some(Bounded { name, most, jobs, .. }) = request.iter().find(|b| b.jobs > b.most) {
             let problem = format!("has {jobs} jobs of {name}, whose max_backlog is {most}: send fewer jobs at once");
@@ -137,10 +137,10 @@ impl Backlogs {
         tokio::time::timeout(self.count_timeout, admitted).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
     }
 
-    /// Decides on a request; `None` if a count is due first.
+    /// Admits or refuses a request. Returns `None` if a backlog must be counted first.
     fn try_admit(self: &Arc<Self>, request: &[Bounded]) -> Option<Result<Admitted, Error>> {
         let now = Instant::now();
-        // Read before `known` is locked, because `claimed_total` takes the lock of dispatch.
+        // Reads the totals before `known` is locked, because `claimed_total` takes the lock of dispatch.
         let claimed_total: Vec<u64> = request.iter().map(|b| self.dispatch.claimed_total(b.type_id)).collect();
         let mut known = self.known.lock();
         for (bounded, claimed_total) in request.iter().zip(claimed_total) {
@@ -164,13 +164,13 @@ impl Backlogs {
     async fn count(&self, request: &[Bounded]) -> Result<(), StoreError> {
         let begun = Instant::now();
         let due = |b: &&Bounded| !self.known.lock().get(&b.type_id).is_some_and(|known| known.is_fresh(begun));
-        // Counting up to one more than allowed is sufficient.
+        // Counting stops at one job more than the bound, which is enough to refuse a request.
         let due: Vec<(TypeId, i64)> = request.iter().filter(due).map(|b| (b.type_id, b.most + 1)).collect();
         if due.is_empty() {
             return Ok(());
         }
-        // A change during the count may be in the result or not. The estimate is rather too high: jobs stored meanwhile
-        // are added, jobs claimed meanwhile are not subtracted.
+        // The count may or may not include changes that happen meanwhile. To avoid an estimate that is too low, jobs
+        // stored meanwhile are added, and jobs claimed meanwhile are not subtracted.
         let stored = |type_id| self.known.lock().get(&type_id).map_or(0, |known| known.stored);
         let before: Vec<i64> = due.iter().map(|(type_id, _)| stored(*type_id)).collect();
         let counts: HashMap<TypeId, i64> = self.store.backlogs(&due).await?.into_iter().collect();

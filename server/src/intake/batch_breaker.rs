@@ -1,6 +1,6 @@
-//! Circuit breaker of the writer. It opens when a statement of the current batch is given up after the time that calls
-//! may wait. Then the remaining requests are answered without an attempt. So each request waits for that time once, not
-//! once per statement before its own.
+//! Circuit breaker of the writer. It opens when Postgres does not answer within the timeout for the current batch, or
+//! refuses several statements in a row. The remaining requests of the batch then fail without an attempt. So no request
+//! waits for the timeouts of all statements before its own.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::Pending;
 use crate::{error::Error, store::StoreError};
 
-/// Number of refusals in a row after which Postgres is assumed to refuse all requests of the batch.
+/// Number of statements refused in a row after which Postgres is assumed to refuse all requests of the batch.
 const REFUSALS: u32 = 8;
 
 pub(super) struct BatchBreaker {
@@ -20,7 +20,7 @@ pub(super) struct BatchBreaker {
 struct Batch {
     begun: Instant,
     error: Option<Error>,
-    /// Refusals since the last committed statement.
+    /// Statements that Postgres refused since the last committed statement.
     refusals: u32,
 }
 
@@ -40,13 +40,14 @@ impl BatchBreaker {
         *self.batch.lock() = Batch::new();
     }
 
-    /// Records that a statement failed. A connection that ended early does not count, because other connections may
-    /// work.
+    /// Records a failed statement. A connection that is lost before the timeout does not count, because other
+    /// connections may work.
     pub(super) fn failed(&self, error: &StoreError) {
         let mut batch = self.batch.lock();
         let gone = matches!(error, StoreError::NotSent(_) | StoreError::Unknown(_));
         if gone && batch.begun.elapsed() >= self.timeout {
-            // The remaining requests were not sent, whatever became of the others.
+            // The remaining requests were not sent, so their callers get `NotSent` even if the outcome of the failed
+            // statement is unknown.
             batch.error = Some(StoreError::NotSent(format!("no answer within {:?}", self.timeout).into()).into());
         }
         if matches!(error, StoreError::RolledBack(_)) {
@@ -57,17 +58,17 @@ impl BatchBreaker {
         }
     }
 
-    /// Records a committed statement: earlier refusals concerned only their own requests.
+    /// Records a committed statement. Earlier refusals then concerned only their own requests and no longer count.
     pub(super) fn stored(&self) {
         self.batch.lock().refusals = 0;
     }
 
-    /// Returns whether this batch has taken as long as calls may wait.
+    /// Returns whether the timeout has passed since this batch began.
     pub(super) fn is_late(&self) -> bool {
         self.batch.lock().begun.elapsed() >= self.timeout
     }
 
-    /// Opens the circuit breaker, because the next statement would wait as long.
+    /// Opens the circuit breaker: the remaining requests of the batch fail with this error.
     pub(super) fn open(&self, error: Error) {
         self.batch.lock().error = Some(error);
     }

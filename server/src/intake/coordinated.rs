@@ -39,7 +39,8 @@ pub(super) async fn write_once(
                 let repeated = writer.store.repeated_requests(&[key.key.as_str()]).await?;
                 let purged = || {
                     Err(Error::Unavailable(
-                        "the first call with this request_key was just purged; send the request again".into(),
+                        "the record of the first call with this request_key was just deleted; send the request again"
+                            .into(),
                     ))
                 };
                 repeat(key, &repeated).unwrap_or_else(purged)

@@ -26,7 +26,7 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
             offered.send_and_answer(direct.len(), || super::answer(direct, ids));
             others
         }
-        // Nothing was stored. The requests take the normal path, before the requests that came after them.
+        // Nothing was stored. The requests take the normal path, ahead of the other requests.
         Ok(None) => direct.into_iter().chain(others).collect(),
         Err(error @ StoreError::Unknown(_)) => {
             for request in direct {
@@ -107,7 +107,7 @@ fn leased_job(job: &PlainJob<'_>, lease: Lease, stored: &StoredDirect, waited: D
     }
 }
 
-/// Returns the capacity that a request needs, by task type.
+/// Returns the worker capacity that a request needs, by task type.
 fn needs(request: &Pending) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::with_capacity(1);
     for job in &request.jobs {
@@ -124,7 +124,7 @@ fn needs(request: &Pending) -> Vec<Need> {
             }
         }
     }
-    // The jobs are usually of one type.
+    // Merges entries of the same task type; usually there is only one entry.
     needs.sort_unstable_by_key(|need| need.type_id);
     needs.dedup_by(|later, first| {
         let same = later.type_id == first.type_id;

@@ -30,7 +30,7 @@ pub(super) async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<
         }
     };
     if answers.iter().any(Option::is_none) {
-        // A request is stored completely or not at all: the whole batch starts over, one request at a time.
+        // A request is atomic, so the whole batch is rolled back and starts over, one request at a time.
         transaction.roll_back().await;
         let (types, keys) = keys_of(jobs.iter());
         writer.store.free_held_keys(&types, &keys).await?;
@@ -72,12 +72,13 @@ async fn decide(
     Ok(answers)
 }
 
-/// Returns the answer of the first call, or an error if the first call had other jobs.
+/// Answers a request whose request key was used before: with the job ids of the first call, or with an error if that
+/// call had other jobs.
 pub(super) fn repeat(
     key: &RequestKey,
     repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
 ) -> Option<Result<Vec<Enqueued>, Error>> {
-    // If the row expired between the insert and this read, the request is new.
+    // The request counts as new if the row of its key expired between the insert and this read.
     let (hash, ids) = repeated.get(&key.key)?;
     if hash[..] != key.body_hash[..] {
         return Some(Err(Error::RequestKeyReused(RequestKey::given(&key.key).to_owned())));

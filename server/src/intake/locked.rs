@@ -1,4 +1,5 @@
-//! Lock-blocked requests. They are written in the side lane, so that no other request waits for them.
+//! Requests that are blocked by a lock of another transaction. They are written in the side lane, so that no other
+//! request waits for them.
 
 use std::{
     sync::Arc,
@@ -15,9 +16,10 @@ use crate::{
     store::{Lane, LockWait, StoreError},
 };
 
-/// Retry delay for callers when the lane is full.
+/// Retry delay for callers when the side lane is full.
 const FULL_RETRY: Duration = Duration::from_secs(1);
-/// Time before the caller's deadline at which a locked request is answered, so that the answer arrives.
+/// Margin before the caller's deadline: a lock-blocked request is answered this much earlier, so that the answer
+/// arrives in time.
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// Resource that a request needs and another transaction may have locked.
@@ -37,7 +39,7 @@ pub(super) struct LockDeadline {
     reason: Option<LockReason>,
 }
 
-/// Reason why a request waits, for a caller with a deadline.
+/// Why a request waits for a lock: text of the error that a caller gets shortly before its deadline.
 pub(super) type LockReason = Arc<Mutex<Option<String>>>;
 
 impl LockDeadline {
@@ -46,7 +48,7 @@ impl LockDeadline {
     }
 }
 
-/// Returns the time at which a caller with this deadline is told that its request is locked.
+/// Returns the time at which a caller with this deadline is told that its request waits for a lock.
 pub(super) fn answer_by(deadline: Instant) -> Instant {
     let margin = MARGIN.min(deadline.saturating_duration_since(Instant::now()) / 4);
     deadline.checked_sub(margin).unwrap_or(deadline)
@@ -175,7 +177,7 @@ pub(super) fn move_to_side_lane(lane: &SideLane<Pending>, requests: Vec<Pending>
     refuse(lane.add(requests));
 }
 
-/// Moves requests that need the same resource as a request in the lane to the lane; returns the others.
+/// Moves requests to the side lane if they need the same resource as a request in it; returns the others.
 pub(super) fn divert(lane: &SideLane<Pending>, requests: Vec<Pending>) -> Vec<Pending> {
     let (others, refused) = lane.divert(requests);
     refuse(refused);
@@ -190,7 +192,7 @@ fn refuse(requests: Vec<Pending>) {
 }
 
 /// Writes requests while another transaction has locked a table that every request needs. Retries until the lock is
-/// released, for at most the time that calls wait.
+/// released, but at most for the database timeout.
 pub(super) async fn wait_for_table(writer: &Writer, requests: Vec<Pending>) {
     let side_lane_writer = Writer { store: writer.store.side_lane(Lane::Enqueue, LockWait::Long), ..writer.clone() };
     let mut holders = None;

@@ -41,20 +41,20 @@ pub(crate) use queue::JOB_BYTES;
 pub(crate) use queue::Queue;
 use rounds::Kind;
 
-/// Maximum jobs in a statement, unless one request has more, and maximum bytes: 8 MiB of payloads, and the memory of
-/// the jobs besides.
+/// Maximum size of a statement, unless one request is larger: the number of jobs, and the bytes (8 MiB of payloads, and
+/// the memory of the jobs besides).
 const BATCH: Size = Size { items: BATCH_JOBS, bytes: (8 << 20) + BATCH_JOBS * queue::JOB_BYTES };
 const BATCH_JOBS: usize = 4_000;
-/// Payloads above this size are written once, in a table apart from the job row, which moves from table to table. At 1
-/// KiB this takes 1.8 bytes of WAL per byte instead of 2.5. For smaller payloads, the additional row and index entry
-/// outweigh the saving.
+/// Payloads above this size are stored in their own table, so that they are not copied when the job row moves between
+/// tables. For a payload of 1 KiB this takes 1.8 bytes of WAL per byte instead of 2.5. For smaller payloads, the cost
+/// of the additional row and index entry exceeds the saving.
 const OUT_OF_LINE_BYTES: usize = 1_024;
 /// The side lane for lock-blocked requests holds at most the queue's limits divided by this number.
 const LOCKED_SHARE: usize = 4;
-/// Maximum number of attempts for a batch that loses a conflict with another transaction.
+/// Maximum number of attempts for a batch that is rolled back by conflicts with other transactions.
 const CONFLICT_TRIES: u32 = 5;
 
-/// A request that waits for its statement.
+/// A queued enqueue request.
 pub(crate) struct Pending {
     jobs: Vec<Resolved>,
     request: Option<RequestKey>,
@@ -101,23 +101,25 @@ impl Pending {
 
     /// Answers the caller, if it still waits.
     fn reply(self, answer: Result<Vec<Enqueued>, Error>) {
-        // Released before the answer: the caller's next request must not count these jobs as still in progress.
+        // The reservation is released before the answer, so that the caller's next request does not count these jobs as
+        // still in progress.
         drop(self.admission);
         let _ = self.reply.send(answer);
     }
 }
 
-/// A queued request. It is stored even if this value is dropped, unless it is locked.
+/// Waits for the answer to a queued request. The request is stored even if this value is dropped, unless another
+/// transaction's lock blocks it.
 pub struct Enqueuing {
     begun: Instant,
-    /// Time at which the caller is told that the request is locked, and the reason.
+    /// Time at which the caller is told that its request waits for a lock, and the text of that error.
     locked: Option<(Instant, LockReason)>,
     answer: oneshot::Receiver<Result<Vec<Enqueued>, Error>>,
     metrics: Arc<Metrics>,
 }
 
 impl Enqueuing {
-    /// Waits for the commit.
+    /// Waits until the jobs are committed.
     pub async fn stored(self) -> Result<Vec<Enqueued>, Error> {
         let mut answer = self.answer;
         let mut answered = None;
@@ -179,14 +181,14 @@ impl Intake {
             bytes: config.limits.gathered_bytes / LOCKED_SHARE,
         };
         let lane = side_lane::start(tasks, "locked enqueues", Locked::new(&writer), locked);
-        // With one writer, the requests of a producer are stored in their order.
+        // There is only one writer, so that the requests of a producer are stored in order.
         tasks.spawn("intake", write_all(writer, queue.clone(), Closer(lane)));
         Self { queue, registry, backlogs, metrics, lock_wait: config.database_timeout }
     }
 
     /// Queues the jobs atomically and in order. Applies backpressure while the queue is full. `by` is the principal,
     /// empty when authentication is off. If another transaction locks a needed resource, the jobs wait until the
-    /// caller's deadline, or as long as for Postgres.
+    /// caller's deadline, but at most for the database timeout.
     pub async fn enqueue(
         &self,
         jobs: Vec<NewJob>,
@@ -195,7 +197,7 @@ impl Intake {
         by: &str,
     ) -> Result<Enqueuing, Error> {
         let begun = Instant::now();
-        // The statements refuse the jobs as well. This check keeps them out of the queue.
+        // The SQL functions of a closed store refuse the jobs as well. This check keeps such jobs out of the queue.
         if let Some(closed) = self.registry.closed() {
             return Err(Error::StoreClosed(closed.refusal()));
         }
@@ -235,7 +237,7 @@ pub(crate) async fn resolve(
     lock_wait: LockWait,
     by: &str,
 ) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
-    // Most requests have one task type, so each run of equal names is resolved once.
+    // Each run of equal names is resolved once. Most requests have only one task type.
     let mut names: Vec<TaskTypeName> = Vec::new();
     for job in &jobs {
         if names.last() != Some(&job.task_type) {
@@ -311,7 +313,7 @@ fn with_settings(
         type_id,
         max_attempts: job.max_attempts.or(settings.max_attempts).unwrap_or(default_attempts),
         rank_base: rank_base(job.priority, settings.step_us()),
-        // A payload out of line saves WAL only if the job is written a second time, to the history.
+        // A separate row for the payload saves WAL only if the job row is written a second time, to the history.
         out_of_line: bytes > OUT_OF_LINE_BYTES && settings.history != Some(HistoryMode::None),
         job,
     })
@@ -324,7 +326,8 @@ async fn write_all(writer: Writer, queue: Arc<Queue>, lane: Closer<Pending>) {
         writer.breaker.begin();
         write_batch(&writer, &lane.0, locked::divert(&lane.0, batch)).await;
         if writer.breaker.error().is_some() {
-            // Requests that arrived meanwhile have waited for Postgres as well, and would wait as long again.
+            // Fails the queued requests, too: they have waited for Postgres as long as this batch, and would wait as
+            // long again.
             writer.breaker.reply_if_open(queue.take_all());
         }
     }
@@ -377,11 +380,11 @@ fn request_keys(requests: &[Pending]) -> RequestKeys<'_> {
 
 /// Reaction to a failed statement.
 enum Remedy {
-    /// Run the statement again: it was rolled back and lost by chance.
+    /// Run the statement again: it was rolled back after a conflict that may not recur.
     Repeat,
-    /// Write its requests one by one: one of them is at fault or loses each time.
+    /// Write the requests of the statement one by one, because one of them causes the error or conflicts each time.
     Split,
-    /// Move its requests to the side lane, where they wait for a lock.
+    /// Move the requests of the statement to the side lane, where they wait for a lock.
     SideLane,
     /// Answer the callers with the error.
     Reply(Error),

@@ -9,8 +9,8 @@ use crate::{
     store::{PlainJob, StoreError, StoredPlain},
 };
 
-/// Writes the requests in one statement, or one by one if Postgres refuses it. Returns requests that may repeat earlier
-/// ones.
+/// Writes the requests in one statement, or one by one if Postgres refuses it. Returns requests whose request keys may
+/// have been used before.
 pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: Vec<Pending>) -> Vec<Pending> {
     let mut repeats = Vec::new();
     let mut todo = VecDeque::from([requests]);

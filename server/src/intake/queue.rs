@@ -11,12 +11,12 @@ use crate::{
 /// Queue between the RPCs and the writer.
 pub(crate) struct Queue {
     batcher: Batcher<Pending>,
-    // Bytes of requests that wait for room.
+    // Bytes of requests that wait for room in the queue.
     waiting_bytes: AtomicUsize,
     most_bytes: usize,
 }
 
-/// Counts a request that waits for room, until it is dropped.
+/// Counts the bytes of a request that waits for room in the queue, until this value is dropped.
 struct Waiting<'a> {
     queue: &'a Queue,
     bytes: usize,
@@ -56,7 +56,7 @@ impl Queue {
         Self { batcher: Batcher::new(most), waiting_bytes: AtomicUsize::new(0), most_bytes: most.bytes.max(1 << 10) }
     }
 
-    /// Waits for room for a request.
+    /// Waits for room in the queue for a request.
     pub(super) async fn room(&self, jobs: usize, bytes: usize) -> Result<Capacity, Error> {
         let _waiting = self.may_wait(bytes)?;
         self.batcher.room(Size { items: jobs, bytes }).await.map_err(|_| stopping())
@@ -67,8 +67,8 @@ impl Queue {
         self.batcher.push(request).map_err(|_| stopping())
     }
 
-    /// Bounds the bytes of requests that wait for room. These requests are in memory already, and thousands of them
-    /// would exhaust it while Postgres is unreachable.
+    /// Bounds the bytes of requests that wait for room in the queue. These requests are in memory already, and
+    /// thousands of them would exhaust the memory while Postgres is unreachable.
     fn may_wait(&self, bytes: usize) -> Result<Waiting<'_>, Error> {
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let waiting = Waiting { queue: self, bytes };

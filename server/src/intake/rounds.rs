@@ -1,5 +1,5 @@
-//! Requests that need more than an insert. They are written in one statement first. Requests that are refused, or that
-//! lose each time, are then written one by one, and locked requests in the side lane.
+//! Writes requests that need more than an insert, first in one statement. Requests that are refused, or that conflict
+//! each time, are then written one by one, and lock-blocked requests in the side lane.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,9 +12,9 @@ pub(super) type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
 /// Kind of statement that the requests need.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// Job keys, start times, or request keys that were used before.
+    /// Requests with job keys, start times, or request keys that were used before.
     Keyed,
-    /// Options that need coordination.
+    /// Requests with options that need coordination, such as limits or dependencies.
     Coordinated,
 }
 
@@ -50,14 +50,15 @@ pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, kind: Kind,
                 for (request, answer) in requests.into_iter().zip(answers) {
                     match answer {
                         Some(answer) => request.reply(answer),
-                        // The key is held, and its holder was not found twice: another transaction has locked the key.
+                        // The job key is held, but its holder was not found for the second time: another transaction
+                        // has locked the key.
                         None if started_over => locked::move_to_side_lane(lane, vec![request]),
                         None => todo.push_back((vec![request], true)),
                     }
                 }
             }
             Err(Remedy::Repeat) => todo.push_front((requests, started_over)),
-            // Keep their order: a job of one request may have the job key of another request's job.
+            // Keeps the order of the requests: a job of one request may have the job key of another request's job.
             Err(Remedy::Split) => {
                 requests.into_iter().rev().for_each(|request| todo.push_front((vec![request], started_over)));
             }

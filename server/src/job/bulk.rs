@@ -1,4 +1,4 @@
-//! Bulk operations: one change of many jobs of a type.
+//! Bulk operations: each changes many jobs of a task type in the background.
 
 use std::time::SystemTime;
 
@@ -23,7 +23,7 @@ pub enum BulkChange {
     Set(BulkFields),
 }
 
-/// Arguments of changes that need them.
+/// Arguments of a bulk change. Each change uses at most one of them.
 #[derive(Clone, Debug, Default)]
 pub struct BulkArgs {
     /// The new priority.
@@ -36,7 +36,7 @@ pub struct BulkArgs {
     pub fields: Option<BulkFields>,
 }
 
-/// A change and the selection of its jobs.
+/// A bulk change and the selection of its jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BulkSpec {
     /// The change.
@@ -54,13 +54,13 @@ pub struct BulkSpec {
 /// State of a bulk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkState {
-    /// Brokers work on it.
+    /// A broker works on the bulk operation.
     Running,
-    /// An operator has paused it.
+    /// An operator has paused the bulk operation.
     Paused,
-    /// All of its jobs have been processed.
+    /// All jobs of the bulk operation have been processed.
     Completed,
-    /// It was ended early.
+    /// The bulk operation was cancelled before all jobs were processed.
     Cancelled,
 }
 
@@ -69,15 +69,15 @@ pub enum BulkState {
 pub struct Bulk {
     /// Id.
     pub id: i64,
-    /// The change and the jobs.
+    /// The change and the selection of its jobs.
     pub spec: BulkSpec,
-    /// Id of the jobs' type.
+    /// Id of the task type of the jobs.
     pub type_id: TypeId,
     /// Highest id of a job that was enqueued before the bulk operation started. Later jobs are not changed.
     pub last_job_id: i64,
     /// State of the operation.
     pub state: BulkState,
-    /// Position of the next job; `None`: the start of a pass.
+    /// Position of the next job to change; `None` at the start of a pass over the jobs.
     pub at: Option<PagePosition>,
     /// Number of changed jobs.
     pub done: i64,
@@ -85,9 +85,9 @@ pub struct Bulk {
     pub skipped: i64,
     /// Number of jobs whose change failed.
     pub failed: i64,
-    /// Number of jobs counted at the start.
+    /// Number of selected jobs, counted when the bulk operation started.
     pub selected: i64,
-    /// Whether there were more jobs than counted.
+    /// Whether more jobs were selected than were counted.
     pub has_more: bool,
     /// Error of the last job whose change failed.
     pub problem: String,
@@ -95,15 +95,15 @@ pub struct Bulk {
     pub principal: String,
     /// Address of the client that started the bulk operation.
     pub peer: String,
-    /// Reason that the caller gave.
+    /// Reason for the bulk operation, as given by the caller.
     pub reason: String,
     /// Broker that executes the bulk operation; `None` if no broker owns it.
     pub broker: Option<String>,
-    /// Time of the start.
+    /// Time when the bulk operation started.
     pub created: SystemTime,
-    /// Time of the last change.
+    /// Time of the last progress or state change of the bulk operation.
     pub updated: SystemTime,
-    /// Time of the end; `None` while it runs or is paused.
+    /// Time when the bulk operation ended; `None` while it is running or paused.
     pub ended: Option<SystemTime>,
 }
 
@@ -112,13 +112,13 @@ pub struct Bulk {
 pub struct BulkPreview {
     /// Number of jobs.
     pub selected: i64,
-    /// Whether there may be more jobs.
+    /// Whether more jobs may be selected than were counted.
     pub has_more: bool,
     /// The first jobs, as examples.
     pub examples: Vec<super::JobView>,
-    /// Number of jobs of the type in these states at the last count.
+    /// Number of jobs of the task type in the states that the change applies to, at the last count of the type.
     pub in_states: Option<i64>,
-    /// Number of these jobs that are leased.
+    /// Number of selected jobs that are leased.
     pub running: i64,
     /// Whether the task type that the jobs move to does not exist yet.
     pub creates_type: bool,
@@ -138,7 +138,8 @@ impl BulkChange {
         }
     }
 
-    /// Name of the call that makes this change, for the audit log. No call undoes, moves or sets single jobs.
+    /// RPC that makes this change for single jobs, as named in the audit log. No RPC undoes, moves or sets single jobs,
+    /// so those changes have `StartBulk`.
     pub const fn method(&self) -> &'static str {
         match self {
             Self::Retry => "RetryJobs",
@@ -200,18 +201,19 @@ impl BulkChange {
         matches!(self, Self::Cancel | Self::Discard)
     }
 
-    /// States of the jobs to change, in an order that misses few jobs that change their state meanwhile.
+    /// States of the jobs to change, in processing order. In this order, few jobs are missed because they change their
+    /// state meanwhile.
     pub const fn states(&self) -> &'static [JobState] {
         match self {
             Self::Retry => &[JobState::Scheduled, JobState::Dead],
             Self::Discard => &[JobState::Dead],
             Self::Reprioritize(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased],
-            // An undo reads its jobs from the journal, which also has their previous states. This one state stands for
-            // all of them.
+            // An undo reads its jobs and their previous states from the journal of the bulk operation. This single
+            // state stands for all of them.
             Self::Undo(_) => &[JobState::Cancelled],
-            // Excludes leased jobs, because their workers know them by their type.
+            // A move excludes leased jobs, because their workers know them by their task type.
             Self::Move(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Dead],
-            // Excludes leased jobs, which have started, and dead jobs, which do not start at a time.
+            // A new start time excludes leased jobs, which have started, and dead jobs, which do not start at a time.
             Self::Set(fields) if fields.has_start() => &[JobState::Scheduled, JobState::Waiting, JobState::Ready],
             Self::Cancel | Self::Set(_) => {
                 &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead]
@@ -219,13 +221,14 @@ impl BulkChange {
         }
     }
 
-    /// Whether the change applies only to jobs that failed before it started.
+    /// Whether the change applies only to jobs that failed before the bulk operation started.
     pub const fn only_failed(&self) -> bool {
         matches!(self, Self::Retry | Self::Discard)
     }
 
-    /// Whether to make another pass for jobs that changed their state meanwhile. Retried and discarded jobs do not reenter the
-    /// selection. Jobs with a new start time may, but they have run and failed since, and must not start at that time again.
+    /// Whether to make another pass over the jobs, for those that changed their state meanwhile. Retried and discarded
+    /// jobs do not reenter the selection. Jobs with a new start time may reenter it after a failed attempt, but their
+    /// start time must not be set again.
     pub fn repeats_rounds(&self) -> bool {
         !self.only_failed() && !self.fields().is_some_and(BulkFields::has_start)
     }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Fields of jobs; unset fields stay unchanged. SQL reads them as JSON under these names (`server/schema/functions/set.sql`).
+/// Fields of jobs to set; unset fields stay unchanged. SQL reads this struct as JSON under these names
+/// (`server/schema/functions/set.sql`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BulkFields {

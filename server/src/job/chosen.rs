@@ -15,7 +15,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Returns a selection of other jobs with the same permitted types.
+    /// Returns a selection of the jobs `ids`, with the same permitted types.
     #[must_use]
     pub fn but(&self, ids: Vec<i64>) -> Self {
         Self { ids, types: self.types.clone() }

@@ -9,7 +9,7 @@ pub struct Closed {
     pub since: SystemTime,
     /// Name of the store when it was closed.
     pub name: String,
-    /// Principal that closed it, for callers who may list stores; empty if authentication was off.
+    /// Principal that closed the store; empty if authentication was off. Shown only to callers who may list stores.
     pub by: String,
 }
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-/// The settings. A test checks that the defaults and bounds equal those in `server/schema/tables/settings.sql`.
+/// Values of the cluster settings. A test checks that the defaults and bounds equal those in
+/// `server/schema/tables/settings.sql`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
     /// Maximum size of a payload or a result, in bytes.
@@ -18,13 +19,13 @@ pub struct ClusterSettings {
     pub batch: usize,
     /// Maximum delay, and maximum distance of `run_at` and `expire_at` from now.
     pub max_delay: Duration,
-    /// Maximum timeout of an attempt, and maximum extension.
+    /// Maximum timeout of an attempt, and maximum extension of its deadline.
     pub max_timeout: Duration,
     /// Maximum number of task types.
     pub task_types: usize,
 }
 
-/// Bytes of a message with one job, besides payload and headers.
+/// Bytes of a gRPC message with one job, besides its payload and headers.
 const MESSAGE_OVERHEAD: usize = 4 << 10;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -70,7 +71,7 @@ impl ClusterSettings {
         task_types: 100_000,
     };
 
-    /// Maximum size of a message with one job.
+    /// Maximum size of a gRPC message with one job, in bytes.
     pub const fn job_bytes(&self) -> usize {
         self.payload_bytes + self.header_bytes + MESSAGE_OVERHEAD
     }

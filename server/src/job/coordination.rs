@@ -16,7 +16,7 @@ pub enum KeyPolicy {
     ReplaceIfNewer,
     /// Reject the request.
     Reject,
-    /// Like `Replace`, and delay the start again.
+    /// Like `Replace`, and start the delay of the job anew.
     Debounce,
 }
 
@@ -24,9 +24,9 @@ pub enum KeyPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HolderFailure {
-    /// The holder ends, and the other job runs.
+    /// The holder of the key ends, and the other job runs.
     Supersede,
-    /// The holder is retried, and the other job continues to wait.
+    /// The holder of the key is retried, and the other job continues to wait.
     Retry,
 }
 
@@ -36,7 +36,7 @@ pub enum HolderFailure {
 pub enum StagePayload {
     /// The result of the previous stage.
     Result,
-    /// The payload from the enqueue.
+    /// The payload with which the job was enqueued.
     Unchanged,
 }
 
@@ -72,8 +72,8 @@ pub struct CompletedStage {
     pub task_type: String,
     /// Number of attempts of the stage.
     pub attempt: i16,
-    /// Start of its last attempt.
+    /// Start of the stage's last attempt.
     pub started: Option<jiff::Timestamp>,
-    /// Time of its ack.
+    /// Time when a worker acked the stage.
     pub finished: Option<jiff::Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! Explanation why a job does not run, in the same words for all clients.
+//! Explanation of why a job does not run, in the same words for all clients.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,13 +15,14 @@ pub struct Explanation {
     pub task_type: String,
     /// State.
     pub state: JobState,
-    /// Reasons that block it; the first one must change first.
+    /// Reasons that block the job, in order: the first one must be removed first.
     pub reasons: Vec<Reason>,
-    /// Number of jobs before it in the queue, counted up to a bound. `None` unless it is ready or waits at a limit key.
+    /// Number of jobs before this job in the queue, counted up to a bound. `None` unless the job is ready or waits for
+    /// a limit key.
     pub before: Option<Before>,
-    /// Expected time until it starts. `None` if it is unknown, or the job is neither ready nor scheduled.
+    /// Expected time until the job starts. `None` if it is unknown, or the job is neither ready nor scheduled.
     pub expected_in: Option<Duration>,
-    /// Attempts of its type settled per minute, averaged over the last minutes. 0 unless the job is ready.
+    /// Settled attempts per minute of the job's task type, averaged over the last minutes. 0 unless the job is ready.
     pub settled_per_minute: f64,
 }
 
@@ -30,7 +31,7 @@ pub struct Explanation {
 pub struct Before {
     /// Number of jobs.
     pub jobs: i64,
-    /// Whether there are more than were counted.
+    /// Whether the queue has more jobs before this job than were counted.
     pub has_more: bool,
 }
 
@@ -41,13 +42,13 @@ pub struct Reason {
     pub kind: ReasonKind,
     /// Human-readable reason.
     pub text: String,
-    /// Condition that must change.
+    /// Sentence that says which change lets the job run; empty if nothing can or needs to be done.
     pub remedy: String,
-    /// Start of the condition.
+    /// Time at which the reason began.
     pub since: Option<SystemTime>,
-    /// End of the condition.
+    /// Time at which the reason ends.
     pub until: Option<SystemTime>,
-    /// Jobs that block it.
+    /// Other jobs that block the explained job.
     pub jobs: Vec<RelatedJob>,
     /// The limit key or fair key; empty for other reasons.
     pub key: String,
@@ -68,6 +69,6 @@ pub struct Reason {
 pub struct RelatedJob {
     /// Id.
     pub id: i64,
-    /// Task type and state; `None` if it does not exist any more, or the caller may not see it.
+    /// Task type and state; `None` if the job does not exist any more, or the caller may not see it.
     pub known: Option<(String, JobState)>,
 }

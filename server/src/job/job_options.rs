@@ -1,4 +1,4 @@
-//! Options of a job without a separate column.
+//! Rarely used options of a job, stored together in one database column.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{DependencyFailure, HolderFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
 
-/// Rarely used options. They are stored in one JSON column, which is null for all other jobs and so costs them one bit. The names
-/// match the protocol; names of times end with the unit (`server/src/job/options.rs`). The broker and the store set the fields
-/// after the blank line. Options that only the enqueue needs (`howdah.enqueue_only`) are not stored.
+/// Rarely used options. They are stored in one JSON column, which is null for all other jobs and so costs them one bit.
+/// The names match the protocol; names of times end with the unit (`server/src/job/options.rs`). The fields after the
+/// blank line are set by the broker and the store. Options that only the enqueue needs (`howdah.enqueue_only`) are not
+/// stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobOptions {
@@ -35,10 +36,10 @@ pub struct JobOptions {
     /// Version that `KeyPolicy::ReplaceIfNewer` compares. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_version: Option<i64>,
-    /// How long the key is held; unset: until the job ends. Not stored.
+    /// Time in ms for which the job holds its key; unset: until the job ends. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_hold_ms: Option<i64>,
-    /// Maximum total delay by `KeyPolicy::Debounce`. Not stored.
+    /// Maximum total delay in ms that `KeyPolicy::Debounce` may cause. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_debounce_limit_ms: Option<i64>,
     /// Policy for the running holder of the key when its attempt fails while this job waits for the key.
@@ -50,10 +51,10 @@ pub struct JobOptions {
     /// Time from the enqueue to the expiry, by the database's clock. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_after_ms: Option<i64>,
-    /// Key by which limits count the job.
+    /// Limit key: concurrency and rate limits count the job under this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_key: Option<String>,
-    /// Key by which ready jobs share the workers of the type.
+    /// Fair key: the ready jobs of each fair key get an equal share of the workers of the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_key: Option<String>,
     /// Task types of the next stages.
@@ -65,7 +66,7 @@ pub struct JobOptions {
     /// Ids of the jobs that this job runs after. Not stored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<i64>,
-    /// Jobs of the same request that it runs after, by ordinal from 1. Not stored.
+    /// Jobs of the same request that this job runs after, as ordinals from 1. Not stored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after_ordinals: Vec<usize>,
     /// Policy for this job when a job in `after` does not succeed.
@@ -75,11 +76,11 @@ pub struct JobOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<i64>,
 
-    /// Priority step used in its rank, if the step is not the default and the priority is not 0. With it, the time at which the
-    /// job became ready can be computed from the rank. Set by intake.
+    /// Priority step used in the job's rank, if the step is not the default and the priority is not 0. With it, the
+    /// time at which the job became ready can be computed from the rank. Set by intake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_step_us: Option<i64>,
-    /// Task type before it moved to its fallback.
+    /// Task type of the job before it moved to its fallback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_from: Option<TypeId>,
     /// Size of a payload that is stored out of line, in bytes. Set by the store.
@@ -112,13 +113,13 @@ impl JobOptions {
             || self.limit_key.is_some()
             || self.fair_key.is_some()
             || self.stage_payload.is_some()
-            // Tags are also written to a separate table, which only the coordinating statement does.
+            // Tags are also written to a separate table, which only `howdah.enqueue_jobs` does.
             || !self.tags.is_empty()
             || !self.after.is_empty()
             || !self.after_ordinals.is_empty()
     }
 
-    /// Heap memory of its fields, in bytes.
+    /// Heap memory of the options, in bytes.
     pub(super) fn weight(&self) -> usize {
         let texts = [&self.traceparent, &self.tracestate, &self.limit_key, &self.fair_key, &self.checkpoint];
         let texts: usize = texts.into_iter().flatten().map(String::len).sum();
@@ -139,7 +140,7 @@ impl JobOptions {
         })
     }
 
-    /// Checkpoint of an earlier attempt; empty without one, or if it is not valid base64.
+    /// Checkpoint of an earlier attempt; empty if it is missing or not valid base64.
     pub fn checkpoint(&self) -> Bytes {
         let text = self.checkpoint.as_deref().unwrap_or_default();
         STANDARD.decode(text).unwrap_or_default().into()

@@ -66,7 +66,7 @@ pub struct LeasedJob {
     pub deadline: Option<SystemTime>,
     /// Time from the claim to the deadline, in ms, by the database's clock.
     pub deadline_in_ms: Option<i64>,
-    /// Time from the moment at which the job was ready to its claim, in µs.
+    /// Time for which the job was ready before its claim, in µs.
     pub waited_us: i64,
     /// Start of the attempt.
     pub started: Started,
@@ -76,7 +76,7 @@ pub struct LeasedJob {
     pub options: Option<Box<JobOptions>>,
     /// Payload from the enqueue.
     pub payload: Bytes,
-    /// Bytes that it uses of a window: the payload, and the headers as JSON. Postgres computes the size, because a claim must only
-    /// take jobs that fit.
+    /// Bytes that the job uses of a window: its payload, and its headers as JSON. Postgres computes the size, because a
+    /// claim must only take jobs that fit.
     pub weight: u64,
 }

@@ -3,23 +3,24 @@
 
 use std::time::Duration;
 
-/// The limits. Their defaults are documented in `docs/reference/limits.md`.
+/// Values of the broker's limits. Their defaults are documented in `docs/reference/limits.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Maximum size of a gRPC message, received or sent.
     pub message_bytes: usize,
-    /// Memory for all large messages that are received or processed at once, in bytes. Small messages have the same amount in
-    /// addition.
+    /// Memory budget in bytes for large messages that are being received or processed. Small messages have another
+    /// budget of the same size.
     pub received_bytes: usize,
-    /// Memory for responses that clients have not read yet, and for unanswered requests of pipelines, in bytes.
+    /// Memory budget in bytes for responses that clients have not read yet, and for unanswered pipelined requests.
     pub answer_bytes: usize,
     /// Maximum length of an error text in bytes; longer ones are truncated.
     pub error_bytes: usize,
-    /// Maximum number of task types on a stream.
+    /// Maximum number of task types to which a stream may subscribe.
     pub stream_types: usize,
     /// Maximum number of jobs in a window.
     pub window_jobs: usize,
-    /// Maximum bytes in a window. A window without a size has `DEFAULT_WINDOW_BYTES`, or this limit if it is lower.
+    /// Maximum bytes in a window. A window for which the worker sets no bytes has `DEFAULT_WINDOW_BYTES`, or this limit
+    /// if it is lower.
     pub window_bytes: u64,
     /// Maximum number of concurrent streams and calls on a connection.
     pub streams_per_connection: u32,
@@ -33,11 +34,11 @@ pub struct Limits {
     pub principal_bytes_per_second: Option<u64>,
     /// Maximum number of streams of a principal; `None`: the maximum number of connections.
     pub principal_streams: Option<usize>,
-    /// Maximum number of connections of a principal; `None`: a quarter of all.
+    /// Maximum number of connections of a principal; `None`: a quarter of `connections`.
     pub principal_connections: Option<usize>,
-    /// Maximum number of unauthenticated connections of an address; `None`: a quarter of all.
+    /// Maximum number of unauthenticated connections from an IP address; `None`: a quarter of `connections`.
     pub address_connections: Option<usize>,
-    /// Maximum number of calls with an invalid credential per second and address.
+    /// Maximum number of calls with an invalid credential, per second and IP address.
     pub address_failures_per_second: u64,
     /// Bytes in the intake queue at which backpressure starts.
     pub gathered_bytes: usize,
@@ -46,7 +47,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bytes of a window without a size.
+    /// Bytes of a window for which the worker sets no bytes.
     pub const DEFAULT_WINDOW_BYTES: u64 = 64 << 20;
     /// Maximum length of the text of a progress report, in bytes.
     pub const PROGRESS_TEXT_BYTES: usize = 1 << 10;
@@ -61,17 +62,14 @@ impl Limits {
     /// Lowest and highest priority.
     pub const PRIORITY: std::ops::RangeInclusive<i32> = -1000..=1000;
 
-    /// Maximum number of streams of a principal.
     pub fn streams_of_principal(&self) -> usize {
         self.principal_streams.unwrap_or(self.connections)
     }
 
-    /// Maximum number of unauthenticated connections of an address.
     pub fn connections_of_address(&self) -> usize {
         self.address_connections.unwrap_or((self.connections / 4).max(1))
     }
 
-    /// Maximum number of connections of a principal.
     pub fn connections_of_principal(&self) -> usize {
         self.principal_connections.unwrap_or((self.connections / 4).max(1))
     }
@@ -81,9 +79,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             message_bytes: 16 << 20,
-            // Room for four messages of the maximum size. `gathered_bytes` lets the same amount wait for Postgres.
+            // Has room for four messages of the maximum size. `gathered_bytes` lets the same amount wait for Postgres.
             received_bytes: 64 << 20,
-            // Room for several pages of lists at once.
+            // Has room for several pages of lists at the same time.
             answer_bytes: 64 << 20,
             error_bytes: 16 << 10,
             stream_types: 1_000,

@@ -27,13 +27,13 @@ pub struct NewJob {
     pub timeout: Option<Duration>,
     /// Task type that gets the job when its attempts are used up. Moves to `options` once the id of the type is known.
     pub fallback: Option<TaskTypeName>,
-    /// Task types of the next stages. They also move to `options`.
+    /// Task types of the next stages. Like `fallback`, they move to `options` once their ids are known.
     pub next_stages: Vec<TaskTypeName>,
     /// Rarely used options; boxed, because most jobs have none.
     pub options: Option<Box<JobOptions>>,
 }
 
-/// Memory of a map entry besides the text: two strings and two allocations.
+/// Memory of a header in the map, besides its text: two strings and two allocations.
 const HEADER_BYTES: usize = size_of::<(String, String)>() + 64;
 
 impl NewJob {
@@ -82,7 +82,7 @@ pub enum Start {
     Now,
     /// Not before this time, in µs after 1970 by the database's clock.
     At(i64),
-    /// Not before this time after the enqueue.
+    /// Not before this delay after the enqueue has passed.
     After(Duration),
 }
 
@@ -118,7 +118,7 @@ pub enum EnqueueOutcome {
     Kept,
     /// Another job holds the key and was replaced.
     Replaced,
-    /// Another job holds the key with the same or a higher version.
+    /// Another job holds the key with the same or a higher version, so this job is not stored.
     Stale,
     /// The job is stored and runs after the holder of the key.
     Next,

@@ -24,7 +24,7 @@ pub struct JobOption {
 }
 
 impl JobOption {
-    /// Whether it refers to other jobs of the same request, so that it does not apply to a single job.
+    /// Whether the option refers to other jobs of the same request, so that it does not apply to a single job.
     pub fn is_of_request(&self) -> bool {
         matches!(self.name, "local_name" | "after_local")
     }
@@ -92,13 +92,13 @@ impl OptionGroup {
 }
 
 impl OptionKind {
-    /// Whether it may be given several times.
+    /// Whether the option may be given several times.
     pub const fn is_repeated(self) -> bool {
         use OptionKind::{Durations, Headers, Jobs, LocalNames, Tags, TaskTypes};
         matches!(self, Durations(..) | TaskTypes(_) | Jobs | Headers | LocalNames | Tags)
     }
 
-    /// Placeholder of its value in a usage line.
+    /// Placeholder of the option's value in a usage line.
     pub const fn value_name(self) -> &'static str {
         match self {
             Self::Integer(..) | Self::Hundredths(..) => "N",
@@ -202,12 +202,11 @@ pub const OPTIONS: &[JobOption] = {
         .or("the type's, else none"),
         option(Job, "fallback", TaskType, "Move the job to this task type when its attempts are used up")
             .or("the type's, else none")
-            .notes("not its own type; [Fallback](../concepts/failures.md#fallback)"),
+            .notes("not the job's own type; [Fallback](../concepts/failures.md#fallback)"),
         option(Job, "traceparent", Text(200), "Pass this W3C trace context to the worker"),
         option(Job, "tracestate", Text(512), "Pass this W3C trace state to the worker"),
-        option(Job, "tags", Tags, "Let the job be found by this tag").notes(
-            "the same one twice counts once; [Tags](../concepts/jobs.md#tags), [Search](../operate/search.md#tags)",
-        ),
+        option(Job, "tags", Tags, "Let the job be found by this tag")
+            .notes("a repeated tag counts once; [Tags](../concepts/jobs.md#tags), [Search](../operate/search.md#tags)"),
         option(Retry, "retry_policy.kind", Word(KINDS), "Choose how the delay grows from one failure to the next")
             .or("the type's, else `exponential`")
             .notes("[Retry policies](../concepts/failures.md#retry-policies)"),
@@ -308,7 +307,7 @@ pub const OPTIONS: &[JobOption] = {
             Integer(0, i64::MAX),
             "Record this job as the parent that enqueued it; it has no other effect",
         )
-        .notes("shown, and nothing else"),
+        .notes("shown with the job"),
         option(
             Sequence,
             "local_name",

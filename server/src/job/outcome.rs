@@ -38,8 +38,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Kind as a number, which is stored with the token (`last_token` in `server/schema/tables/jobs.sql`). A repeat of the outcome
-    /// gets the first answer; a different outcome does not.
+    /// Number of the kind of outcome, stored with the token (`last_token` in `server/schema/tables/jobs.sql`). A
+    /// repeated settle with the same kind gets the first answer; one with another kind does not.
     pub const fn kind(&self) -> i64 {
         match self {
             Self::Ack { .. } => 0,
@@ -58,7 +58,7 @@ impl Outcome {
         }
     }
 
-    /// Size of its data, in bytes.
+    /// Size of the result or error text, in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Self::Ack { result, .. } => result.len(),
@@ -73,19 +73,19 @@ impl Outcome {
 pub struct Settlement {
     /// The lease.
     pub lease: Lease,
-    /// Outcome of its attempt.
+    /// Outcome of the leased attempt.
     pub outcome: Outcome,
-    /// Start of its attempt, if this broker has sent the job.
+    /// Start of the leased attempt, if this broker has sent the job.
     pub started: Option<Started>,
 }
 
 /// Answer to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleStatus {
-    /// Committed, now or by an earlier call with the same token and kind of outcome.
+    /// The outcome was committed, now or by an earlier call with the same token and kind of outcome.
     Ok,
     /// The caller does not hold the lease; nothing changed.
     LeaseLost,
-    /// Unknown whether it was committed; the caller must send it again.
+    /// It is unknown whether the outcome was committed; the caller must send it again.
     Unavailable,
 }

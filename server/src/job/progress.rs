@@ -20,7 +20,7 @@ pub struct ProgressReport {
 }
 
 impl ProgressReport {
-    /// Size of its text and checkpoint, in bytes.
+    /// Size of the report's text and checkpoint, in bytes.
     pub fn weight(&self) -> usize {
         self.text.as_ref().map_or(0, String::len) + self.checkpoint.as_ref().map_or(0, Bytes::len)
     }

@@ -5,7 +5,7 @@
 /// priority is better by one.
 pub const PRIORITY_STEP: i64 = 1 << 45;
 
-/// Part of the rank that comes from the priority; the database adds its clock.
+/// Part of the rank that comes from the priority. The database adds the time at which the job becomes ready.
 pub const fn rank_base(priority: i16, step_us: i64) -> i64 {
     priority as i64 * step_us
 }

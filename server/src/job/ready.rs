@@ -7,14 +7,14 @@ use super::TypeId;
 pub struct Ready {
     /// The type.
     pub type_id: TypeId,
-    /// The lowest rank among them.
+    /// Lowest rank of the jobs.
     pub lowest_rank: i64,
     /// Number of jobs.
     pub jobs: u64,
 }
 
 impl Ready {
-    /// At least one job of a type, if the number is unknown.
+    /// Reports at least one ready job of a type, if the number of jobs is unknown.
     pub fn some(type_id: TypeId, lowest_rank: i64) -> Self {
         Self { type_id, lowest_rank, jobs: 1 }
     }

@@ -1,6 +1,6 @@
 //! Request keys, which make enqueues idempotent.
 
-/// Separates a principal from its key. Neither can contain it.
+/// Character between the principal and the key in a stored request key. Neither can contain it.
 const SEPARATOR: char = '\u{1f}';
 
 /// Key of an enqueue request: a repeat of the request is answered with the jobs of the first one.
@@ -19,7 +19,7 @@ impl RequestKey {
         Self { key: Self::name_of(principal, self.key), ..self }
     }
 
-    /// Stored name of a principal's key.
+    /// Returns the stored form of a request key: the principal, if there is one, and the principal's key.
     pub fn name_of(principal: &str, key: String) -> String {
         if principal.is_empty() { key } else { format!("{principal}{SEPARATOR}{key}") }
     }

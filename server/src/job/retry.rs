@@ -37,17 +37,17 @@ impl RetryKind {
 /// together are not retried together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
-    /// How the delay grows.
+    /// How the retry delay grows with each failure.
     pub kind: RetryKind,
     /// Delay after the first failure.
     pub initial: Duration,
-    /// Growth factor of the exponential kind.
+    /// Growth factor of the delay, for the exponential kind.
     pub multiplier: f64,
-    /// Maximum before jitter, for the exponential and the linear kind.
+    /// Maximum delay before jitter, for the exponential and the linear kind.
     pub max: Duration,
-    /// Fraction of the delay that is random, 0 to 1.
+    /// Fraction by which a delay is changed at random, up or down; 0 to 1.
     pub jitter: f64,
-    /// Delays of the list kind.
+    /// Retry delays of the list kind.
     pub delays: Vec<Duration>,
 }
 
@@ -68,7 +68,7 @@ impl Default for RetryPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryOverride {
-    /// How the delay grows.
+    /// How the retry delay grows with each failure.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_kind")]
     pub kind: Option<RetryKind>,
     /// Delay after the first failure.
@@ -80,15 +80,16 @@ pub struct RetryOverride {
     /// Maximum before jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<u64>,
-    /// Fraction of the delay that is random.
+    /// Fraction by which a delay is changed at random, up or down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
-    /// Delays of the list kind.
+    /// Retry delays of the list kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delays_ms: Vec<u64>,
 }
 
-/// Ignores a kind from a later version, so that the other options can still be read.
+/// Reads an unknown retry kind, which a later version has written, as `None`, so that the other fields can still be
+/// read.
 fn known_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryKind>, D::Error> {
     let name = Option::<String>::deserialize(deserializer)?;
     Ok(name.as_deref().and_then(RetryKind::parse))
@@ -105,7 +106,7 @@ impl RetryOverride {
 }
 
 impl RetryPolicy {
-    /// This policy with the fields of `over`.
+    /// Returns this policy with the fields that `over` sets.
     #[must_use]
     pub fn with(self, over: &RetryOverride) -> Self {
         let list = || over.delays_ms.iter().map(|&ms| Duration::from_millis(ms)).collect();

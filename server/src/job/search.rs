@@ -35,7 +35,7 @@ pub enum SearchQuery {
     Look {
         /// Condition on the jobs.
         having: Having,
-        /// Range of the scan.
+        /// Range of jobs to scan.
         range: SearchRange,
         /// The page.
         page: SearchPage,
@@ -65,9 +65,10 @@ pub struct SearchRange {
     pub task_type: TaskTypeName,
     /// State of the jobs.
     pub state: JobState,
-    /// Start of the period in which the jobs ended, died or, in other states, were enqueued.
+    /// Start of the searched period. It is compared with the time when a job finished or died, or in other states when
+    /// it was enqueued.
     pub since: SystemTime,
-    /// End of the period, exclusive; `None`: now.
+    /// End of the searched period, exclusive; `None`: now.
     pub until: Option<SystemTime>,
 }
 
@@ -76,7 +77,7 @@ pub struct SearchRange {
 pub struct SearchPage {
     /// Maximum number of jobs.
     pub size: usize,
-    /// Position at which the page starts; `None` for the first page.
+    /// Position after which the page starts; `None` for the first page.
     pub from: Option<SearchPosition>,
 }
 
@@ -87,7 +88,7 @@ pub struct SearchPosition {
     pub at: PagePosition,
     /// Number of scanned jobs.
     pub scanned_count: i64,
-    /// Total number of jobs to examine, as estimated by the first call.
+    /// Total number of jobs to scan, as estimated by the first call.
     pub estimated: i64,
 }
 
@@ -100,7 +101,7 @@ pub struct SearchFound {
     pub next: Option<SearchPosition>,
     /// Number of jobs scanned by this call and the earlier ones.
     pub scanned_count: i64,
-    /// Estimated total number of jobs.
+    /// Estimated total number of jobs to scan.
     pub estimated: i64,
     /// Ids of jobs that were skipped because the comparison of their payloads took too long.
     pub skipped: Vec<i64>,

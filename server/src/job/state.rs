@@ -1,4 +1,4 @@
-//! States of jobs. Each state is a table.
+//! States of jobs. Each unfinished state has its own table; finished jobs are in history.
 
 use howdah_proto::v1;
 

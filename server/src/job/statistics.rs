@@ -4,8 +4,8 @@ use std::{f64::consts::LN_2, time::Duration};
 
 use super::TypeId;
 
-/// Buckets of durations per power of two. The middle of a bucket is at most 9.1 % away from any duration in it. These are the
-/// exponential histograms of OpenTelemetry and Prometheus (scale 2).
+/// Number of histogram buckets per power of two. The middle of a bucket is at most 9.1 % away from any duration in it.
+/// These are the exponential histograms of OpenTelemetry and Prometheus (scale 2).
 const PER_OCTAVE: f64 = 4.0;
 
 /// Bucket of a duration in µs, as in `howdah.duration_bucket`.
@@ -13,7 +13,7 @@ fn bucket(us: i64) -> i16 {
     (PER_OCTAVE * (us.max(1) as f64).ln() / LN_2).ceil() as i16
 }
 
-/// Start of an attempt, and the wait time of its job before. In µs, by the clock of the database.
+/// Start of an attempt, and how long its job waited before. In µs, by the clock of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {
     /// Type of the job.
@@ -24,7 +24,8 @@ pub struct Started {
     pub waited_us: i64,
 }
 
-/// Attempts that end together, in groups of equal type, start and wait bucket. Columns of a statement.
+/// Attempts that end together, grouped by task type, start, and bucket of the wait time. Each field is an array
+/// parameter of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttemptGroups {
     /// Types.
@@ -33,15 +34,15 @@ pub struct AttemptGroups {
     pub starts_us: Vec<i64>,
     /// Buckets of the wait times.
     pub wait_buckets: Vec<i16>,
-    /// Numbers of attempts.
+    /// Numbers of attempts per group.
     pub attempts: Vec<i64>,
-    /// Sums of the wait times.
+    /// Sums of the wait times per group, in µs.
     pub waits_us: Vec<i64>,
 }
 
 impl AttemptGroups {
-    /// Groups attempts; `None` if a start is unknown. Jobs that were leased together mostly end together, so an attempt mostly
-    /// belongs to the group of the previous one.
+    /// Groups attempts. Returns `None` if a start is unknown. Jobs that were leased together mostly end together, so an
+    /// attempt mostly belongs to the group of the previous one.
     pub fn from_attempts(attempts: impl Iterator<Item = Option<Started>>) -> Option<Self> {
         let mut groups = Self::default();
         let mut last: Option<(Started, usize)> = None;
@@ -58,8 +59,8 @@ impl AttemptGroups {
         Some(groups)
     }
 
-    /// Index of the attempt's group, which is created if it is new. Groups are few. If there are many, a duplicate group does no
-    /// harm, so only the last ones are searched.
+    /// Returns the index of the attempt's group, and creates the group if it is missing. Only the last groups are
+    /// searched: a duplicate group does no harm.
     fn find(&mut self, started: Started) -> usize {
         const SEARCHED: usize = 16;
         let wait_bucket = bucket(started.waited_us);
@@ -123,7 +124,7 @@ pub struct Stats {
     pub succeeded: i64,
     /// Attempts that failed.
     pub failed: i64,
-    /// Jobs that died.
+    /// Jobs that became dead.
     pub dead: i64,
     /// Jobs that were cancelled.
     pub cancelled: i64,
@@ -140,11 +141,11 @@ pub struct Stats {
 /// Length of the periods of statistics. Each starts at a whole minute, hour or day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsPeriod {
-    /// Kept for two hours.
+    /// A minute; such statistics are kept for two hours.
     Minute,
-    /// Kept for 90 days.
+    /// An hour; such statistics are kept for 90 days.
     Hour,
-    /// Kept for 90 days.
+    /// A day; such statistics are kept for 90 days.
     Day,
 }
 
@@ -158,7 +159,7 @@ impl StatsPeriod {
         }
     }
 
-    /// Retention of its rows.
+    /// Retention of the statistics with periods of this length.
     pub const fn kept(self) -> Duration {
         match self {
             Self::Minute => Duration::from_secs(2 * 3600),

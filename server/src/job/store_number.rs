@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// Ids of a store: store `n` gives out `n * IDS + 1` to `n * IDS + IDS - 1`. A power of ten, so that people read the
-/// number in an id: job 17 of store 3 is 300000000000017. `howdah.ids_of_a_store()` has the same value; a test compares
-/// them.
+/// Number of ids per store: store `n` gives out `n * IDS + 1` to `n * IDS + IDS - 1`. It is a power of ten, so that
+/// people can read the store's number in an id: job 17 of store 3 is 300000000000017. `howdah.ids_of_a_store()` has the
+/// same value; a test compares them.
 pub const IDS: i64 = 100_000_000_000_000;
 
 /// The number of a store, 0 to [`StoreNumber::MOST`].

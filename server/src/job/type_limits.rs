@@ -2,32 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Limits of a type, and of each of its limit keys; `None`: no limit. Stored as columns, read as JSON (`howdah.limits_of`).
+/// Concurrency and rate limits of a task type, and of each of its limit keys; `None`: no limit. They are stored as
+/// columns and read as JSON (`howdah.limits_of`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TypeLimits {
     /// Maximum number of running jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running: Option<i32>,
-    /// Start rate in jobs per second.
+    /// Maximum start rate, in jobs per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// Burst: maximum number of jobs that start at once.
+    /// Burst: maximum number of jobs that start at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_burst: Option<i32>,
-    /// Maximum number of running jobs per key.
+    /// Maximum number of running jobs per limit key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_max_running: Option<i32>,
-    /// Whether a job of a key counts as running while it waits for its next attempt.
+    /// Whether a job with a limit key counts as running while it waits for its next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_strict: Option<bool>,
-    /// Minimum time between two starts of a key.
+    /// Minimum time in ms between the starts of two jobs with the same limit key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_min_gap_ms: Option<i64>,
-    /// Start rate of a key in jobs per second.
+    /// Maximum start rate per limit key, in jobs per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_rate_per_s: Option<f64>,
-    /// Burst of a key: maximum number of jobs that start at once.
+    /// Burst per limit key: maximum number of jobs that start at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_rate_burst: Option<i32>,
 }

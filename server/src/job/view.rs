@@ -59,7 +59,7 @@ pub struct JobView {
 }
 
 impl JobView {
-    /// A view of an ended job whose row is gone: only its id and its final state are known.
+    /// Returns a view of an ended job whose row is deleted: only its id and its final state are known.
     pub fn forgotten(id: i64, state: JobState) -> Self {
         Self {
             id,
@@ -99,13 +99,13 @@ pub struct ErrorGroup {
     pub dead: i64,
     /// Number of jobs that wait for their next attempt.
     pub backing_off: i64,
-    /// Time of the earliest of the jobs' last failures.
+    /// Time of the earliest last failure of a job in the group.
     pub first: Option<SystemTime>,
-    /// Time of the most recent failure.
+    /// Time of the most recent failure of a job in the group.
     pub last: Option<SystemTime>,
-    /// Id of one of the jobs.
+    /// Id of a job in the group, as an example.
     pub example_id: i64,
-    /// Beginning of that job's last error.
+    /// Beginning of the last error of the example job.
     pub example_error: String,
 }
 
@@ -129,7 +129,7 @@ pub struct JobPage {
     pub jobs: Vec<JobView>,
     /// Start of the next page; `None` on the last page.
     pub next: Option<PagePosition>,
-    /// Extent of the scan for the jobs with the most attempts; empty for other orders.
+    /// Extent of the scan for the jobs with the most attempts; empty for other list orders.
     pub look: Look,
 }
 
@@ -140,7 +140,7 @@ pub struct Look {
     pub partial: bool,
     /// Number of scanned jobs.
     pub scanned_count: i64,
-    /// Whether it found more jobs than it returned.
+    /// Whether the scan found more jobs than it returned.
     pub has_more: bool,
 }
 
@@ -149,9 +149,9 @@ pub struct Look {
 pub struct PagePosition {
     /// State of the listed jobs.
     pub state: JobState,
-    /// Rank of the last job; for ready jobs only.
+    /// Rank of the last job of the previous page; used for ready jobs only.
     pub rank: i64,
-    /// Id of the last job.
+    /// Id of the last job of the previous page.
     pub id: i64,
 }
 
@@ -162,15 +162,15 @@ pub struct TypeSettings {
     pub max_attempts: Option<i16>,
     /// Retry policy.
     pub retry: RetryOverride,
-    /// Which succeeded jobs are kept.
+    /// Which succeeded jobs are kept in history.
     pub history: Option<HistoryMode>,
     /// Task type that gets jobs whose attempts are used up.
     pub fallback: Option<TaskTypeName>,
     /// Concurrency and rate limits.
     pub limits: TypeLimits,
-    /// Priority step in µs: how much one priority counts in rank.
+    /// Priority step: µs that one unit of priority adds to the rank.
     pub priority_step_us: Option<i64>,
-    /// Timeout of an attempt, for jobs without one.
+    /// Timeout of an attempt, for jobs that set none.
     pub timeout: Option<Duration>,
     /// Whether the type is paused, so that none of its jobs start.
     pub paused: bool,
@@ -199,11 +199,11 @@ impl TypeSettings {
 pub enum HistoryMode {
     /// All jobs.
     Full,
-    /// Jobs with a failed attempt.
+    /// Only jobs with a failed attempt.
     Failures,
-    /// Jobs with a result or a failed attempt.
+    /// Only jobs with a result or a failed attempt.
     WithoutEmpty,
-    /// No jobs. A settle that is repeated because its answer was lost then gets `LEASE_LOST`.
+    /// No jobs. A worker that repeats a settle because its answer was lost then gets `LEASE_LOST`.
     None,
 }
 
@@ -233,10 +233,10 @@ pub struct TypeView {
     pub settings: TypeSettings,
     /// Numbers of ready, leased, scheduled, waiting and dead jobs.
     pub counts: [i64; 5],
-    /// Age of its oldest ready job; `None` without ready jobs.
+    /// Age of the type's oldest ready job; `None` without ready jobs.
     pub oldest_ready: Option<Duration>,
-    /// Time until the next scheduled job is due.
+    /// Time until the type's next scheduled job is due.
     pub next_due: Option<Duration>,
-    /// Time of the last call for its jobs without a stream, with a precision of 20 s.
+    /// Time of the last `PullJobs` call for the type, with a precision of 20 s.
     pub last_pull: Option<SystemTime>,
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// A worker's session. Brokers of two releases exchange it, so a field that is added later needs a default.
+/// A worker's session. Brokers of different releases send it to each other, so every new field needs a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerView {
@@ -18,7 +18,7 @@ pub struct WorkerView {
     pub user_agent: String,
     /// Remote address.
     pub peer: String,
-    /// Whether its stream is open.
+    /// Whether the worker's stream is open.
     pub is_connected: bool,
     /// Whether the worker is draining, so that it gets no more jobs.
     pub is_draining: bool,
@@ -68,7 +68,7 @@ pub struct ListedWorker {
 pub struct WorkerPosition {
     /// The broker's number.
     pub broker_id: i32,
-    /// The session's number within it.
+    /// Number of the session within the broker.
     pub number: i64,
 }
 
@@ -78,17 +78,17 @@ impl WorkerPosition {
 }
 
 impl ListedWorker {
-    /// Time since it connected.
+    /// Time since the worker connected.
     pub fn connected(&self) -> Duration {
         Duration::from_millis(self.view.connected_ms) + self.age
     }
 
-    /// Time for which it has held jobs without activity; `None` if it holds no job.
+    /// Time for which the worker has held jobs without activity; `None` if it holds no job.
     pub fn quiet(&self) -> Option<Duration> {
         self.view.quiet_ms.map(|ms| Duration::from_millis(ms) + self.age)
     }
 
-    /// Whether it has a window for this type, or holds jobs of the type.
+    /// Whether the worker has a window for this type, or holds jobs of the type.
     pub fn has_type(&self, task_type: &str) -> bool {
         self.view.windows.iter().any(|window| window.task_type == task_type)
     }

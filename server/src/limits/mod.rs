@@ -1,5 +1,5 @@
-//! Descriptions of all limits, built from the constants that enforce them. A test compares the tables of
-//! `docs/reference/limits.md` with them; `just reference` writes the tables.
+//! Descriptions of all limits, built from the constants that enforce the limits. A test compares the tables of
+//! `docs/reference/limits.md` with the descriptions; `just reference` generates the tables.
 
 mod callers;
 mod jobs;
@@ -27,27 +27,27 @@ struct Limit {
     subject: String,
     /// The limit, in Markdown.
     value: String,
-    /// The place where the limit is set.
+    /// Whether and where the limit can be changed.
     set: Set,
 }
 
-/// The place where a limit is set.
+/// Whether and where a limit can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Set {
-    /// The limit is fixed.
+    /// The limit is a constant.
     Fixed,
-    /// These keys in the configuration of each broker set the limit.
+    /// Keys of the broker's configuration that set the limit.
     Broker(&'static [&'static str]),
-    /// These keys in the configuration of each broker set the default.
+    /// Keys of the broker's configuration that set the default of the limit.
     Default(&'static [&'static str]),
-    /// These settings of the cluster set the limit.
+    /// Names of the cluster settings that set the limit.
     Cluster(&'static [&'static str]),
 }
 
-/// A group of related limits: its name on the page, and a function that returns the limits.
+/// A group of related limits: its name in the reference page, and a function that returns the limits.
 type Group = (&'static str, fn(&Config) -> Vec<Limit>);
 
-/// All groups, by their names on the page.
+/// All groups of limits, with the names by which the reference page marks their tables.
 const GROUPS: [Group; 8] = [
     ("jobs", jobs::limits),
     ("schedules", schedules::limits),
@@ -65,23 +65,23 @@ fn fixed(subject: impl Into<String>, value: impl Into<String>) -> Limit {
 }
 
 impl Limit {
-    /// Names the keys of the configuration that set the limit.
+    /// Records the keys of the broker's configuration that set the limit.
     fn by(self, keys: &'static [&'static str]) -> Self {
         Self { set: Set::Broker(keys), ..self }
     }
 
-    /// Names the settings of the cluster that set the limit.
+    /// Records the names of the cluster settings that set the limit.
     fn by_cluster(self, names: &'static [&'static str]) -> Self {
         Self { set: Set::Cluster(names), ..self }
     }
 
-    /// Names the keys of the configuration that set the default.
+    /// Records the keys of the broker's configuration that set the default of the limit.
     fn default_by(self, keys: &'static [&'static str]) -> Self {
         Self { set: Set::Default(keys), ..self }
     }
 }
 
-/// Describes the bounds of a job option.
+/// Returns the accepted values of a job option, as text.
 fn option(name: &str) -> String {
     let found = OPTIONS.iter().find(|option| option.name == name);
     found.map(|option| option.kind.to_string()).unwrap_or_default()
@@ -108,12 +108,11 @@ fn time(time: Duration) -> String {
     }
 }
 
-/// Returns the limits of a configuration.
 fn limits_of(config: &Config) -> &Limits {
     &config.limits
 }
 
-/// Table of limits in Markdown.
+/// Formats limits as a Markdown table.
 fn table(limits: Vec<Limit>) -> String {
     let row = |row: Limit| {
         let cells = [row.subject, grouped_in(&row.value), keys(row.set)];

@@ -72,7 +72,7 @@ fn messages(config: &Config) -> Vec<Limit> {
             ),
         ),
         fixed(
-            "time that a message waits for this memory",
+            "time that a message waits for memory (`limits.received_bytes`)",
             format!(
                 "{}, then UNAVAILABLE; refused at once if as many bytes wait already, or {} of one connection",
                 time(RECEIVE_TIMEOUTS.room),
@@ -82,8 +82,8 @@ fn messages(config: &Config) -> Vec<Limit> {
         fixed(
             format!("a message of {large} or more must arrive within"),
             format!(
-                "{}, and {} for each MiB, without the time that it waits for memory; while others wait for memory, {} a \
-                 second",
+                "{}, and {} for each MiB, without the time that it waits for memory; at least {} a second while other \
+                 messages wait for memory",
                 time(RECEIVE_TIMEOUTS.message),
                 time(RECEIVE_TIMEOUTS.mib),
                 bytes(pace::LEAST)
@@ -98,7 +98,7 @@ fn messages(config: &Config) -> Vec<Limit> {
             ),
         )
         .by(&["limits.answer_bytes"]),
-        fixed("time that a call waits for this memory", format!("{}, then UNAVAILABLE", time(ROOM_WITHIN))),
+        fixed("time that a call waits for memory for its answer", format!("{}, then UNAVAILABLE", time(ROOM_WITHIN))),
         fixed(
             "memory for jobs that wait to be sent to workers",
             format!(
@@ -110,8 +110,8 @@ fn messages(config: &Config) -> Vec<Limit> {
         fixed(
             "an answer must be read within",
             format!(
-                "{}, and after that at {} a second; a stream of answers must not be left unread for {}; then it ends \
-                 with DEADLINE_EXCEEDED",
+                "{}, and after that at {} a second; the answers of a stream must not stay unread for {}; otherwise the \
+                 call ends with DEADLINE_EXCEEDED",
                 time(answer::TAKEN_WITHIN),
                 bytes(answer::RATE),
                 time(answer::TAKEN_WITHIN)
@@ -197,7 +197,7 @@ fn waiting() -> Vec<Limit> {
             ),
         ),
         fixed(
-            "ended jobs that these callers have not received yet",
+            "ended jobs that `WaitJobs` callers have not received yet",
             format!(
                 "{} in total; the call of a caller that reads nothing for {} ends",
                 bytes(waiters::UNTAKEN_BYTES),

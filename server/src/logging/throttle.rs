@@ -1,4 +1,4 @@
-//! Rate limits for log lines that clients or databases can cause at any rate.
+//! Rate limits for log lines about events that clients or databases can cause in large numbers.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Limits a log line to one per interval.
+/// Limits a log line to one per interval, and counts the events.
 #[derive(Debug)]
 pub struct Throttle {
     interval: Duration,
@@ -30,7 +30,7 @@ impl Throttle {
         Self { interval, last: None, times: 0 }
     }
 
-    /// Counts an event. If a line is due, returns the number of events since the last line, including this one.
+    /// Counts an event. If a log line is due, returns the number of events since the last line, including this one.
     pub fn count(&mut self) -> Option<u64> {
         self.times += 1;
         let now = Instant::now();
@@ -46,7 +46,7 @@ impl Throttle {
 #[derive(Debug, Default)]
 pub(crate) struct ThrottleByKind(Mutex<BTreeMap<String, Throttle>>);
 
-/// Maximum number of kinds that are tracked. When it is reached, all kinds are forgotten.
+/// Maximum number of kinds of problems in memory. When it is reached, all kinds are forgotten.
 const MOST_KINDS: usize = 256;
 
 impl ThrottleByKind {
@@ -54,7 +54,8 @@ impl ThrottleByKind {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// Counts an event of this kind. If a line is due, returns the number of events since the last line, including this one.
+    /// Counts an event of this kind. If a log line is due, returns the number of events of the kind since the last
+    /// line, including this one.
     pub(crate) fn count(&self, kind: &str) -> Option<u64> {
         let mut kinds = self.0.lock();
         if let Some(throttle) = kinds.get_mut(kind) {

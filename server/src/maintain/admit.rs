@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Context, until_done};
 use crate::store::StoreError;
 
-/// Maximum number of limit keys in a statement.
+/// Maximum number of limit keys that one statement checks.
 pub(super) const BATCH: i32 = 200;
 /// Pause before a retry while another broker is checking the same keys.
 const BUSY: Duration = Duration::from_millis(5);
@@ -17,7 +17,8 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Moves jobs to ready for the limit keys that are due, and sets the alarm for the next key.
+/// Checks the limit keys that are due, moves the jobs that they allow to ready, and sets the alarm for the next limit
+/// key.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let admitted = context.store.admit(BATCH).await?;
     context.metrics.admitted.inc_by(admitted.ready.iter().map(|moved| moved.jobs.max(0) as u64).sum());

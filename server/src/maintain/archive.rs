@@ -1,5 +1,5 @@
-//! Maintenance task: archives days that are over. Every broker with an `archive_url` tries, and one of them archives
-//! each day.
+//! Maintenance task: archives the finished jobs of past days. Every broker with an `archive_url` tries; each day is
+//! archived by one of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,9 +10,9 @@ use crate::{
     store::StoreError,
 };
 
-/// Interval at which days are looked for and the metric is read.
+/// Interval of looking for days to archive, and of updating the metric of overdue days.
 const EVERY: Duration = Duration::from_secs(60);
-/// Maximum pause after failures.
+/// Maximum pause after failed archiving.
 const LONGEST: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(context: Arc<Context>) {
@@ -27,7 +27,7 @@ pub(super) async fn run(context: Arc<Context>) {
             let good = compute_pool::run(async move { run_once(&context, &archiver).await }).await;
             pause = if good.unwrap_or(false) { EVERY } else { (pause * 2).min(LONGEST) };
         }
-        // The metric does not wait for a directory or a bucket that is unreachable.
+        // The metric is updated every minute, even if an unreachable directory or bucket has lengthened the pause.
         let until = tokio::time::Instant::now() + pause;
         while tokio::time::Instant::now() < until {
             run_serialized(&context, "looking for days to archive", || archive_due_days(&context)).await;
@@ -48,9 +48,9 @@ async fn archive_due_days(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Archives all days that are over. Returns false if something failed.
+/// Archives all past days that are not archived yet. Returns false if a day failed.
 pub(super) async fn run_once(context: &Context, archiver: &Archiver) -> bool {
-    // A clock that is ahead would archive days that are not over, and delete files that must be kept.
+    // With a database clock that is ahead, unfinished days would be archived, and files deleted too early.
     if !clock::agrees(context).await.unwrap_or(false) {
         return true;
     }
@@ -106,7 +106,7 @@ async fn archive(context: &Context, archiver: &Archiver, day: &str) -> bool {
             tracing::info!(day, jobs = done.jobs, bytes = done.bytes, took_ms, "archived a day");
             true
         }
-        // Another broker archives the day, or a long transaction still writes to it. It can be archived later.
+        // Another broker archives the day, or a long transaction still writes to it. The day is tried again later.
         Ok(None) | Err(ArchiveError::Store(StoreError::Locked(_)) | ArchiveError::TakenOver(_)) => true,
         Err(error) => {
             metrics.failures.inc();

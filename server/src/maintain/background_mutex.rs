@@ -1,6 +1,6 @@
-//! Serializes maintenance tasks that are not urgent. All values for the metrics are read every 15 s. If they were read
-//! at the same time, they would occupy every processor of a small machine while jobs wait. They would also need a
-//! database session each, which has to plan its statements first.
+//! Serializes maintenance tasks that are not urgent, such as the reading of metrics every 15 s. Run at the same time,
+//! they would occupy every processor of a small machine while jobs wait. Each would also need its own database session
+//! with its own prepared plans.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use tokio::{
 /// Maximum time that a task waits for the mutex: counting the jobs of large tables takes seconds.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Lock that the running task holds.
+/// Mutex that a non-urgent maintenance task holds while it runs.
 #[derive(Default)]
 pub(crate) struct BackgroundMutex(Mutex<()>);
 
 impl BackgroundMutex {
-    /// Locks the mutex. Returns `None` if it takes too long; the task runs anyway.
+    /// Locks the mutex. Returns `None` after a timeout; the task then runs without the lock.
     pub(super) async fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         timeout(LONGEST, self.0.lock()).await.ok()
     }

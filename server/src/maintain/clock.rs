@@ -1,5 +1,5 @@
-//! Maintenance task: reacts to changes of the database's clock. Stored times are pulled back after the clock has gone
-//! back. Old data is not deleted until the clock has agreed with this broker's clocks for a while.
+//! Maintenance task: reacts to changes of the database's clock. If the clock goes back, stored times that are now too
+//! late are corrected. Old data is deleted only while the clock has agreed with this broker's clocks for some time.
 
 use std::{
     sync::Arc,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{durations::short, store::StoreError};
 
-/// Interval at which stored times are checked even if no step of the clock was noticed.
+/// Interval of checking stored times when no step of the database's clock was noticed.
 const EVERY: Duration = Duration::from_secs(3600);
 /// Maximum number of jobs in a statement.
 const BATCH: i32 = 10_000;
@@ -37,16 +37,16 @@ async fn run_once(context: &Context) -> Result<(), StoreError> {
             from = Some(position);
         }
         context.store.correct_times().await?;
-        tracing::info!("the database's clock has gone back; times that were stored before are pulled back");
+        tracing::info!("the database's clock has gone back; corrected stored times that had become too late");
     }
     if replan::run_once(context).await? || went_back {
-        // The sweep sets the alarms.
+        // The requested sweep sets the alarms for the corrected times.
         context.sweep_now.notify_one();
     }
     Ok(())
 }
 
-/// Processes a reading of the database's clock. `asked` is the time before the query.
+/// Processes a reading of the database's clock. `asked` is the time at which the query was sent.
 pub(super) fn read(context: &Context, database: SystemTime, asked: Instant) {
     let reading = Reading { database, asked, answered: Instant::now(), own: SystemTime::now() };
     let (observation, doubtful) = {
@@ -57,7 +57,7 @@ pub(super) fn read(context: &Context, database: SystemTime, asked: Instant) {
     context.metrics.storage.clock_doubtful.set(i64::from(doubtful));
     log(context, observation);
     if observation.step_ms < 0 {
-        // The floor was set while the clock was ahead, so due jobs may be below it.
+        // Resets `scheduled_floor`: it was set while the clock was ahead, so due jobs may be below it.
         *context.scheduled_floor.lock() = None;
         context.clock_back.notify_one();
     }
@@ -71,7 +71,8 @@ fn log(context: &Context, observation: Observation) {
         LogLine::Step => tracing::warn!(
             by = length(observation.step_ms),
             direction = if observation.step_ms < 0 { "back" } else { "forward" },
-            "the database's clock was set; old data is not deleted until it has agreed with this broker's clock for {settling}"
+            "the database's clock has jumped; old data is not deleted until the clocks of database and broker have agreed for \
+             {settling}"
         ),
         LogLine::Apart => tracing::warn!(
             by = length(observation.ahead_ms),
@@ -86,16 +87,16 @@ fn log(context: &Context, observation: Observation) {
     }
 }
 
-/// Returns whether old data may be deleted now. The age of data is measured by the database's clock, which must have
-/// agreed with this broker's clocks for a while. The clock is read again, because another server may have been promoted
-/// in the meantime.
+/// Returns whether old data may be deleted now. The database's clock determines the age of data, so it must have agreed
+/// with this broker's clocks for some time. The clock is read again, because another server may have been promoted
+/// meanwhile.
 pub(super) async fn agrees(context: &Context) -> Result<bool, StoreError> {
     let asked = Instant::now();
     read(context, context.store.clock().await?, asked);
     Ok(context.clock.lock().is_settled(Instant::now(), context.config.clock_settling))
 }
 
-/// Returns the time to wait until the clocks may agree.
+/// Returns the time until the clocks should be compared again: when they may have agreed for long enough.
 pub(super) fn settles_in(context: &Context) -> Duration {
     const SHORTEST: Duration = Duration::from_secs(1);
     const LONGEST: Duration = Duration::from_secs(10);

@@ -1,8 +1,9 @@
-//! Compares the database's clock with this broker's clocks, and decides whether it is reliable. It does no I/O.
+//! Compares the database's clock with this broker's clocks, and decides whether the database's clock is reliable. Does
+//! no I/O.
 //!
-//! The broker has two clocks. The monotonic clock measures how much time passes, so a change of the database's clock
-//! shows as a step. The wall clock shows whether the database's clock is right. If the broker and the database share a
-//! machine, steps are still detected.
+//! The broker has two clocks. The monotonic clock measures how much time passes, and so reveals steps of the database's
+//! clock. The wall clock shows whether the database's clock is right. If the broker and the database share a machine,
+//! both wall clocks are the same, but steps are still detected.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,11 +11,11 @@ use tokio::time::Instant;
 
 /// Maximum difference between the database's clock and this broker's wall clock.
 pub(crate) const MOST_APART: Duration = Duration::from_secs(300);
-/// Smaller changes do not count as a step. Clocks that NTP corrects gradually stay below it.
+/// Minimum change of the database's clock that counts as a step, in ms. Gradual corrections by NTP are smaller.
 const STEP_MS: i64 = 2_000;
-/// Minimum time between two warnings.
+/// Minimum time between two warnings about the clock.
 const AGAIN: Duration = Duration::from_secs(600);
-/// Age up to which a reading counts. Without a newer one, the clocks are not reliable.
+/// Maximum age of the last reading. If it is older, the database's clock counts as unreliable.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// A reading of the database's clock.
@@ -22,52 +23,52 @@ const FRESH: Duration = Duration::from_secs(60);
 pub(super) struct Reading {
     /// Time that the database's clock showed, at a moment between `asked` and `answered`.
     pub(super) database: SystemTime,
-    /// Time before the query.
+    /// Time at which the query was sent.
     pub(super) asked: Instant,
-    /// Time after the answer.
+    /// Time at which the answer arrived.
     pub(super) answered: Instant,
     /// This broker's wall clock at `answered`.
     pub(super) own: SystemTime,
 }
 
-/// State of the comparison after the readings so far.
+/// State of comparing the clocks, after all readings so far.
 #[derive(Debug, Default)]
 pub(crate) struct ClockWatch {
     last: Option<Reading>,
-    /// Time since which the clocks have agreed, without a step.
+    /// Start of the period in which the clocks have agreed without a step.
     agreed_since: Option<Instant>,
-    /// Whether the clocks disagreed, and have not agreed for long enough since.
+    /// Whether the clocks have disagreed and have not yet agreed again for the settling time.
     doubtful: bool,
     warned: Option<Instant>,
 }
 
-/// Result of a reading.
+/// Result of one reading of the database's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Observation {
     /// Time in ms by which the database's clock is ahead of this broker's wall clock.
     pub(super) ahead_ms: i64,
     /// Minimum step in ms of the database's clock since the last reading; negative if it went back.
     pub(super) step_ms: i64,
-    /// Log line of this reading.
+    /// Log line that this reading causes.
     pub(super) log_line: LogLine,
 }
 
-/// Log line of a reading.
+/// Log line that a reading of the clock causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogLine {
     Nothing,
-    /// The database's clock was set.
+    /// Warning: the database's clock was set forward or back.
     Step,
-    /// The clocks are too far apart.
+    /// Warning: the clocks differ by more than `MOST_APART`.
     Apart,
-    /// The clocks have agreed for long enough again.
+    /// The clocks have agreed again for the settling time.
     Agree,
 }
 
 impl ClockWatch {
-    /// Processes a reading. `settling`: how long the clocks must agree before the database's clock is reliable.
+    /// Processes a reading of the database's clock. The clock is reliable after the clocks have agreed for `settling`.
     pub(super) fn observe(&mut self, reading: Reading, settling: Duration) -> Observation {
-        // Of two overlapping readings, only one is checked for a step.
+        // If two readings overlap in time, only the first is checked for a step.
         let overlaps = self.last.is_some_and(|last| reading.asked < last.answered);
         let step_ms = self.last.filter(|_| !overlaps).map_or(0, |last| step_between(&last, &reading));
         let ahead_ms = ms_between(reading.own, reading.database);
@@ -101,7 +102,7 @@ impl ClockWatch {
         Observation { ahead_ms, step_ms, log_line }
     }
 
-    /// Returns whether the clocks have agreed for the time `settling`, up to a recent reading.
+    /// Returns whether the clocks have agreed for the time `settling`, and the last reading is recent.
     pub(super) fn is_settled(&self, now: Instant, settling: Duration) -> bool {
         let fresh = self.last.is_some_and(|last| now.duration_since(last.answered) < FRESH);
         fresh && self.agreed_since.is_some_and(|since| now.duration_since(since) >= settling)
@@ -112,14 +113,14 @@ impl ClockWatch {
         Some(settling.saturating_sub(now.duration_since(self.agreed_since?)))
     }
 
-    /// Returns whether the clocks disagreed, and have not agreed for long enough since.
+    /// Returns whether the clocks have disagreed and have not yet agreed again for the settling time.
     pub(super) const fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 }
 
-/// Returns the minimum step of a clock between two readings. It is 0 if the times of query and answer explain the
-/// difference.
+/// Returns the smallest step of the database's clock that explains two readings. Returns 0 if the durations of the
+/// queries explain the difference.
 fn step_between(before: &Reading, after: &Reading) -> i64 {
     let passed = ms_between(before.database, after.database);
     let most = after.answered.duration_since(before.asked).as_millis() as i64;
@@ -148,7 +149,7 @@ mod tests {
     const SETTLING: Duration = Duration::from_secs(600);
     const DAY: i64 = 86_400;
 
-    /// A watch that is read once a second, with clocks that are off by given numbers of seconds.
+    /// A clock watch that is read once a second. The test sets by how many seconds the clocks are off.
     struct Readings {
         watch: ClockWatch,
         begin: Instant,
@@ -202,7 +203,7 @@ mod tests {
     fn a_clock_that_is_ahead_when_the_broker_starts_is_not_relied_on_however_long_it_is() {
         let mut clocks = Readings::new();
         assert_eq!((clocks.run(1_300, 40 * DAY, 0), clocks.is_settled()), (vec![Apart, Apart, Apart], false));
-        // The clock comes back, and agrees for ten minutes.
+        // The clock is right again, and agrees for ten minutes.
         let observation = clocks.read(0, 0, Duration::from_millis(3));
         assert!(observation.step_ms < -40 * DAY * 1_000 + 2_000, "{observation:?}");
         assert_eq!((clocks.run(590, 0, 0).contains(&Agree), clocks.is_settled()), (false, false));

@@ -1,5 +1,5 @@
-//! Maintenance task: logs that Postgres has no connection left for this broker, with the limits. The broker continues
-//! with fewer connections.
+//! Maintenance task: warns if Postgres refuses connections to this broker because of a connection limit, and logs the
+//! limits. The broker continues with fewer connections.
 
 use std::{sync::Arc, time::Duration};
 

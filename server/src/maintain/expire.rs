@@ -1,4 +1,4 @@
-//! Maintenance task: ends jobs as expired that have not started by their expiry time.
+//! Maintenance task: ends jobs that have not started by their expiry time, with the outcome `expired`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) async fn run(context: Arc<Context>) {
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let woken = context.store.expire(BATCH).await?;
     context.dispatch.wakeups(&woken);
-    // The sweep finds the remaining due jobs, and jobs that another transaction has locked.
+    // The requested sweep finds the remaining due jobs, and jobs that another transaction has locked.
     context.sweep_now.notify_one();
     context.set_alarms().await
 }

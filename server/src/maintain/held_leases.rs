@@ -1,6 +1,6 @@
-//! Maintenance task: compares this broker's memory of its workers' leases with the tables. When a lease was ended
-//! elsewhere, its worker is told and its window has room again. Notifications are only hints when and where to look:
-//! any role with a login may send one, and one may be lost.
+//! Maintenance task: compares the leases that this broker remembers for its workers with the leases in the database. If
+//! a lease was ended elsewhere, the broker informs the worker and frees the room in the window. Notifications are only
+//! hints when to compare: any database role can send one, and one may be lost.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,17 +23,16 @@ use crate::{
 
 /// Maximum number of leases in a statement.
 const BATCH: usize = 1_000;
-/// Interval of the full comparison, and the minimum age of the compared leases. Younger leases are usually settled
-/// first.
+/// Interval of comparing all leases, and minimum age of a compared lease. Most leases are settled before that age.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum interval, even if comparing all leases takes long.
+/// Maximum interval of comparing all leases, even if a comparison takes long.
 const SLOWEST: Duration = Duration::from_secs(5);
-/// Pause between two batches of hints. Hints that arrive during the pause go into the next batch.
+/// Pause between two comparisons of hinted leases. Hints that arrive during the pause are collected.
 const HINT_PAUSE: Duration = Duration::from_millis(10);
-/// Maximum number of pending hints. More are not needed, because all leases are compared soon.
+/// Maximum number of pending hints. Further hints are dropped, because all leases are compared within seconds.
 const MOST_HINTS: usize = 100_000;
 
-/// Jobs whose leases have ended according to other brokers, and why.
+/// Hints: jobs whose leases have ended according to other brokers, with the reason.
 #[derive(Default)]
 pub(crate) struct Hints {
     jobs: Mutex<HashMap<i64, CancelReason>>,
@@ -58,12 +57,12 @@ pub(super) async fn run(context: Arc<Context>) {
         tokio::select! {
             () = sleep_until(next) => {
                 let begun = Instant::now();
-                until_done(&context, "comparing the leases of workers", || compare_all(&context)).await;
+                until_done(&context, "comparing workers' leases with the database", || compare_all(&context)).await;
                 next = Instant::now() + INTERVAL.max((begun.elapsed() * 10).min(SLOWEST));
             }
             () = context.ended_leases.arrived.notified() => {
                 let hints = std::mem::take(&mut *context.ended_leases.jobs.lock());
-                until_done(&context, "comparing leases that have ended", || follow(&context, &hints)).await;
+                until_done(&context, "checking leases that may have ended", || follow(&context, &hints)).await;
                 tokio::time::sleep(HINT_PAUSE).await;
             }
         }
@@ -76,19 +75,20 @@ async fn compare_all(context: &Context) -> Result<(), StoreError> {
     compare(context, since.map(|since| held_before(context, since)).unwrap_or_default(), &HashMap::new()).await
 }
 
-/// Compares the hinted leases that this broker's workers hold.
+/// Compares the leases of this broker's workers for which hints have arrived.
 async fn follow(context: &Context, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
     let held = context.sessions.all().into_iter().flat_map(|session| session.held());
     compare(context, held.filter(|lease| hints.contains_key(&lease.id)).collect(), hints).await
 }
 
-/// Returns leases that workers of this broker have held since before this time.
+/// Returns the leases that workers of this broker held before `time` and still hold.
 fn held_before(context: &Context, time: Instant) -> Vec<Lease> {
     context.sessions.all().into_iter().flat_map(|session| session.held_before(time)).collect()
 }
 
 async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
-    // While leases move to a new id of this broker, they would appear to belong to another broker.
+    // Waits for a change of the broker id, during which leases under the new id would look like leases of another
+    // broker.
     let _id_change = context.id_change.lock().await;
     if context.readopt.load(Ordering::Acquire) {
         return Ok(());
@@ -96,8 +96,8 @@ async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, Can
     end_others(context, &leases, hints).await
 }
 
-/// Ends the leases among `leases` that this broker no longer owns, and tells its workers. The caller must prevent a
-/// change of the broker id meanwhile.
+/// Ends the leases in `leases` that this broker no longer owns, and informs the workers. The caller must hold
+/// `id_change`.
 pub(super) async fn end_others(
     context: &Context,
     leases: &[Lease],
@@ -109,8 +109,7 @@ pub(super) async fn end_others(
         if ended.is_empty() {
             continue;
         }
-        // Excludes leases that the worker has settled meanwhile, which are answered separately, and leases that it has
-        // resumed with.
+        // Considers only leases that are still held. The worker may meanwhile have settled a lease or resumed with it.
         let still: HashSet<Lease> = held_before(context, asked).into_iter().collect();
         let mut moved: HashSet<Lease> = HashSet::new();
         let mut by_reason: HashMap<Option<CancelReason>, Vec<Lease>> = HashMap::new();
@@ -119,7 +118,7 @@ pub(super) async fn end_others(
                 LeaseEnding::Cancelled => Some(CancelReason::Cancelled),
                 LeaseEnding::TimedOut => Some(CancelReason::Timeout),
                 LeaseEnding::Lost => Some(hints.get(&lease.id).copied().unwrap_or(CancelReason::LeaseLost)),
-                // The worker settled the job, so it is not told.
+                // The worker settled the job itself, so it receives no message.
                 LeaseEnding::Settled => None,
                 LeaseEnding::Moved => {
                     moved.insert(lease);

@@ -1,5 +1,5 @@
-//! Maintenance task: counts jobs by task type and state for the metrics and the backlog statistics. Counting reads the
-//! tables, so the interval grows with its duration.
+//! Maintenance task: counts jobs by task type and state, for the metrics and the backlog statistics. Counting reads
+//! whole tables, so slow counts are made less often.
 
 use std::{
     collections::HashMap,
@@ -21,25 +21,27 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(15);
-/// Maximum number of task types with separate metrics. Prometheus does not cope well with more.
+/// Maximum number of task types with their own metrics, because Prometheus handles more label values badly.
 pub(crate) const MOST_TYPES: i32 = 1_000;
 
-/// Readers get the last count if counting takes longer than this.
+/// Maximum cost of counting for which a page or call triggers a new count. If counting is slower, the last count is
+/// returned.
 const CHEAP: Duration = Duration::from_millis(20);
-/// Readers get the last count if it is younger than this.
+/// Age up to which the last count is returned without a new one.
 const FRESH: Duration = Duration::from_secs(1);
-/// Maximum wait of a reader for a new count. A lock may block it, or Postgres may not respond.
+/// Maximum time that a caller waits for a new count, which a lock or an unresponsive Postgres may block.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Task types with their numbers of jobs, from the last count.
+/// Numbers of jobs by task type, from the last count.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Task types by name.
+    /// Task types with their numbers of jobs, in the order of names.
     pub(crate) types: Vec<TypeView>,
-    /// Start of the count; `None` if none was made yet.
+    /// Start time of the count; `None` before the first count.
     begun: Option<Instant>,
     took: Duration,
-    /// Cost of counting: the shorter of the last two durations, so that one blocked count does not distort it.
+    /// Duration that counts as the cost of counting: the shorter of the last two, so that one blocked count does not
+    /// distort it.
     cost: Duration,
 }
 
@@ -72,8 +74,8 @@ impl JobCounts {
         Ok(counted)
     }
 
-    /// Returns the last count, or a new one if the last one is old and counting is cheap. Concurrent readers cause one
-    /// count.
+    /// Returns the last count. Makes a new one first if the last one is old and counting is cheap; concurrent callers
+    /// cause only one.
     pub(crate) async fn look(&self, store: &Store) -> Arc<Counted> {
         let last = self.last.load_full();
         if last.cost > CHEAP || last.age().is_some_and(|age| age < FRESH) {
@@ -83,8 +85,8 @@ impl JobCounts {
         if let Ok(counted) = timeout(LONGEST, self.count(store)).await {
             return counted.unwrap_or(last);
         }
-        // A lock or Postgres blocks the count. Later readers get the last count at once, until the maintenance task has
-        // counted again.
+        // A lock or an unresponsive Postgres blocks the count. Later callers get the last count at once, until the
+        // maintenance task has counted again.
         let held_up = Counted { types: last.types.clone(), took: LONGEST, cost: LONGEST, ..*last };
         self.last.compare_and_swap(&last, Arc::new(held_up));
         last
@@ -99,8 +101,8 @@ pub(super) async fn run(context: Arc<Context>) {
             run_once(&context).await.map(|()| begun.elapsed())
         })
         .await;
-        // The shorter of the last two durations counts, so that one blocked count does not stop the metrics for
-        // minutes.
+        // The pause depends on the shorter of the last two durations. One blocked count thus does not stop the metrics
+        // for minutes.
         tokio::time::sleep(EVERY.max(took.min(before) * 50)).await;
         before = took;
     }
@@ -121,7 +123,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         context.metrics.workers.get_or_create(&labels).set(subscribed as i64);
         let age = task_type.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
         context.metrics.oldest_ready.get_or_create(&labels).set(age);
-        // This metric exists only for task types that clients pull.
+        // The metric `last_pull` exists only for task types whose jobs clients pull without a stream.
         if let Some(last) = task_type.last_pull.and_then(|last| last.duration_since(UNIX_EPOCH).ok()) {
             context.metrics.last_pull.get_or_create(&labels).set(last.as_secs() as i64);
         }

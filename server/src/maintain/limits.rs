@@ -1,16 +1,16 @@
-//! Maintenance task: applies changed limits of task types to their jobs and leases, in small transactions. The database
-//! records the remaining work, so any broker can continue when this one ends.
+//! Maintenance task: applies changed limits of a task type to its existing jobs and leases, in small transactions. The
+//! database records the remaining work, so any broker can continue if this one stops.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, admit, until_done};
 use crate::store::StoreError;
 
-/// Maximum number of keys and jobs in a step.
+/// Maximum number of limit keys, and of jobs, that one step changes.
 const BATCH: i32 = 500;
 
 pub(super) async fn run(context: Arc<Context>) {
-    // The first step is due at once, for changed limits that were not fully applied when this broker started.
+    // Starts at once, because a change of limits may be unfinished since before this broker started.
     let mut next = Some(Duration::ZERO);
     loop {
         let again = async {
@@ -27,8 +27,8 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Makes one step and returns when the next one is due. The keys of the step are checked before the next step, so that
-/// keys of other task types are delayed by at most one step.
+/// Makes one step and returns the time until the next step. The limit keys of this step are checked at once, so that
+/// limit keys of other task types wait for at most one step.
 async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
     let next = context.store.continue_limit_changes(BATCH).await?;
     if next.is_some_and(|next| next.is_zero()) {

@@ -1,4 +1,4 @@
-//! Maintenance task: handles notifications of other brokers.
+//! Maintenance task: handles notifications from other brokers and from SQL functions.
 
 use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
@@ -11,20 +11,20 @@ use crate::{
     wake::{Heard, Loss, Notice},
 };
 
-/// Maximum number of task types that wait for another check. The sweep finds the others.
+/// Maximum number of task types that wait for a repeated check. The periodic sweep finds ready jobs of further types.
 const MOST_AGAIN: usize = 10_000;
-/// Delay of a second check after an announcement by SQL. Of concurrent transactions only one announces
-/// (`howdah.announce`), and most of the others have committed by then.
+/// Delay of the second check after a notification by `howdah.announce` (enqueue with SQL). Only one of several
+/// concurrent transactions sends it, and most of the others have committed after this delay.
 const SILENT: Duration = Duration::from_millis(50);
-/// Delay of a last check, by which slow transactions have committed as well, for example behind a stalled disk.
+/// Delay of the third check, after which slow transactions have committed as well, for example behind a stalled disk.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Task types to check again later, and the ranks to check from.
+/// Task types to check again at a later time, with the ranks from which to look for ready jobs.
 struct Again {
     types: HashMap<TypeId, i64>,
     at: Instant,
-    /// Types announced while a check is scheduled. They get the check after it, because transactions that did not
-    /// announce may not have committed by `at`.
+    /// Types announced while a check is scheduled. They are checked in the round after it, because their transactions
+    /// may commit later than `at`.
     since: HashMap<TypeId, i64>,
     after: Duration,
 }
@@ -46,7 +46,7 @@ impl Again {
         }
     }
 
-    /// Returns the task types to check now.
+    /// Returns the task types to check now, and schedules the next round.
     fn take(&mut self) -> HashMap<TypeId, i64> {
         self.at = Instant::now() + self.after;
         mem::replace(&mut self.types, mem::take(&mut self.since))
@@ -86,7 +86,8 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // The sweep finds work whose notification was missed. The comparison of leases finds cancels of running jobs.
+        // Requests a sweep, which finds work whose notification was missed. Cancelled running jobs are found by the
+        // comparison of leases.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => {
             context.statistics_now.notify_one();

@@ -9,7 +9,8 @@ use crate::{job::Ready, store::StoreError};
 
 /// Maximum number of jobs in a statement.
 const BATCH: i32 = 1_000;
-/// Interval of searches that ignore the floor, for jobs below it whose transaction committed late.
+/// Interval of full searches for due jobs, which ignore `scheduled_floor`. They find jobs whose transaction committed
+/// late.
 const FULL_SCAN: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(context: Arc<Context>) {
@@ -27,7 +28,7 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Promotes all due jobs.
+/// Moves all due jobs from scheduled to ready.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     promote_coordinated(context).await?;
     loop {
@@ -48,7 +49,8 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
 }
 
-/// Promotes coordinated jobs, which may have to wait for a limit next.
+/// Moves due jobs with the mark `coordinated` (jobs with limits, stages or dependencies) to ready, or to waiting while
+/// a limit blocks them.
 async fn promote_coordinated(context: &Context) -> Result<(), StoreError> {
     loop {
         let woken = context.store.promote_coordinated(BATCH).await?;

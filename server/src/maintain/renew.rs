@@ -1,7 +1,7 @@
-//! Maintenance task: renews the broker row, on which all leases of this broker depend. A broker that was stopped or
-//! disconnected for longer than its lease has expired for the other brokers. It continues under a new id, with the
-//! leases that its workers still hold. If another transaction keeps its row locked, it does so before its lease ends,
-//! and no lease is lost.
+//! Maintenance task: renews this broker's row, on which all its leases depend. If the broker was suspended or
+//! disconnected for too long, its row has expired. It then registers under a new id and adopts the leases that its
+//! workers still hold. If another transaction locks the row, the broker changes its id before the row expires, and
+//! loses no lease.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,32 +14,32 @@ use tokio::time::Instant;
 use super::{Context, held_leases::end_others};
 use crate::{backoff::Backoff, config::Config, job::Lease, store::StoreError};
 
-/// Maximum number of leases in a statement.
+/// Maximum number of leases that one statement adopts.
 const BATCH: usize = 1_000;
-/// Maximum pause between two attempts.
+/// Maximum pause between two attempts to renew the row.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// State of the renewals.
+/// State of the renewals of this broker's row.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// Time since which renewals have succeeded without a break. Until this is longer than a lease, other brokers may
-    /// only appear expired because Postgres was unreachable for all brokers.
+    /// Start of the period in which all renewals have succeeded. Until the period exceeds `broker_lease`, other brokers
+    /// may only seem expired because Postgres was unreachable for all brokers.
     since: Option<Instant>,
-    /// Time of the last renewal.
+    /// Time of the last successful renewal.
     last: Instant,
-    /// The broker has replaced its id. A claim in progress may have put leases under the old id, so the leases must be
-    /// adopted once more.
+    /// Set after a change of the broker id. A claim in progress may have created leases under the old id, so the leases
+    /// are adopted once more.
     readopt_again: bool,
 }
 
 impl Renewal {
-    /// Creates the state of a broker that has just registered.
+    /// Creates the renewal state of a broker that has just registered.
     pub(crate) fn new() -> Self {
         Self { since: Some(Instant::now()), last: Instant::now(), readopt_again: false }
     }
 
-    /// Returns whether renewals have succeeded without a break for the duration of a lease. Otherwise expired brokers
-    /// may only have been delayed as well, and may renew at any moment.
+    /// Returns whether renewals have succeeded for at least `broker_lease`. Otherwise brokers that seem expired may
+    /// only have been delayed like this one, and may renew at any moment.
     pub(super) fn is_steady(&self, config: &Config) -> bool {
         self.last.elapsed() < others_last(config)
             && self.since.is_some_and(|since| since.elapsed() >= config.broker_lease)
@@ -52,8 +52,8 @@ pub(super) async fn run(context: Arc<Context>) {
         let soon = interval.min(context.config.broker_lease / 8);
         let pause = if context.renewal.lock().readopt_again { soon } else { interval };
         tokio::time::sleep(pause).await;
-        // After an outage, all brokers must renew before the first one that did may rescue leases. So a pause is much
-        // shorter than a lease.
+        // After an outage, all brokers must get time to renew before one of them starts to rescue leases. So the pause
+        // is much shorter than `broker_lease`.
         let longest = LONGEST_PAUSE.min(context.config.broker_lease / 4);
         let mut backoff = Backoff::new(Duration::from_millis(100).min(longest), longest);
         while let Err(error) = run_once(&context).await {
@@ -63,7 +63,7 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Renews the lease, or continues under a new id.
+/// Renews this broker's row, or registers the broker under a new id.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let lease = context.config.broker_lease;
     let asked = Instant::now();
@@ -83,11 +83,11 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
                 "this broker renewed its row too late, and its lease has expired; continuing under a new id"
             );
         }
-        // Half of the lease has passed and the row is still locked. The broker continues under a new id now, so that it
-        // can adopt its leases before they expire with the old one.
+        // The row is still locked after half of `broker_lease`. The broker registers under a new id now, to adopt its
+        // leases before the old row expires.
         Err(error @ StoreError::Locked(_)) if spent >= lease / 2 => {
             let id = match start_over(context).await {
-                // The new row is blocked, too: the other transaction has locked the whole table.
+                // Inserting the new row is blocked, too: the other transaction has locked the whole table.
                 Err(StoreError::Locked(_)) => return Err(error),
                 id => id?,
             };
@@ -109,11 +109,12 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Returns the longest gap between two renewals that counts as regular. The cause of a longer gap may have delayed all
-/// brokers. Then a broker that renewed earlier expires first, although its workers continue with their jobs.
+/// Returns the longest gap between two renewals that is considered normal. The cause of a longer gap may have delayed
+/// all brokers. Their rows then expire, although their workers continue with their jobs.
 fn others_last(config: &Config) -> Duration {
     let interval = config.renew_interval;
-    // With the longest interval, which is half of a lease, regular renewals must not count as breaks.
+    // `renew_interval` is at most half of `broker_lease`. The bound keeps regular renewals at that interval from
+    // counting as gaps.
     config.broker_lease.saturating_sub(interval).max(interval * 3 / 2)
 }
 
@@ -125,8 +126,8 @@ async fn start_over(context: &Context) -> Result<i32, StoreError> {
     Ok(id)
 }
 
-/// Moves the leases that workers of this broker still hold to its new id, if they still exist. Leases that workers have
-/// taken to another broker stay there.
+/// Moves the leases that this broker's workers still hold to the new broker id, if the leases still exist. Leases that
+/// a worker has taken to another broker are not moved.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
     let mut held_before: Vec<Lease> = context.sessions.all().into_iter().flat_map(|s| s.owned()).collect();
     held_before.sort_unstable();

@@ -1,4 +1,4 @@
-//! Maintenance task: measures once a second whether the read replica is reachable and how far it is behind.
+//! Maintenance task: checks once a second whether the read replica is reachable, and measures its lag.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,13 +10,12 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn run(context: Arc<Context>) {
     loop {
         if let Err(error) = run_once(&context).await {
-            context.store.log_failure("reading the position of the primary", &error);
+            context.store.log_failure("reading the WAL position of the primary", &error);
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Measures the replica once.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let measured = context.store.measure_replica().await;
     let state = context.store.replica_state();

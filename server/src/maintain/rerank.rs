@@ -1,6 +1,6 @@
-//! Maintenance task: gives waiting jobs new ranks after the priority step of their task type was changed, in small
-//! transactions. Each job stores the step of its rank, so any broker can see the remaining work. Every broker walks
-//! through the jobs, and the brokers do not wait for each other.
+//! Maintenance task: updates the ranks of unstarted jobs after the `priority_step` of their task type has changed, in
+//! small transactions. Each job stores the step from which its rank was computed, so any broker can see the remaining
+//! work. All brokers do the work without waiting for each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,22 +12,23 @@ use crate::{
 
 /// Maximum number of jobs in a statement.
 pub(crate) const BATCH: i32 = 1_000;
-/// Time after a change of the priority step by which all statements that used the old step have ended. The last walk
-/// starts then.
+/// Time after a change of `priority_step` within which all statements that use the old step have ended. The last pass
+/// over the jobs starts then.
 const UNDER_WAY: Duration = Duration::from_secs(45);
-/// Time after a change by which every broker has read the new priority step. A walk then handles jobs enqueued with the
-/// old step.
+/// Time after a change of `priority_step` within which every broker has read the new step. A pass after that time finds
+/// the jobs that were enqueued with the old step.
 const READ: Duration = Duration::from_secs(2);
-/// Pause after a scan step that found locked jobs.
+/// Pause before a scan step is repeated because it found locked jobs.
 pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(20);
-/// Maximum number of attempts of a scan step at locked jobs before they are left to the next walk.
+/// Maximum number of attempts of one scan step if it finds locked jobs. The next pass then handles them.
 pub(crate) const HELD_TRIES: u32 = 5;
 
-/// States whose ranks matter, in the order in which jobs move through them, so that no job escapes the walk.
+/// States in which the rank of a job matters. The pass visits them in the order in which jobs move through them, so
+/// that it misses no job.
 pub(crate) const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState::Ready];
 
 pub(super) async fn run(context: Arc<Context>) {
-    // The first walk starts at once, for priority steps that changed before this broker started.
+    // Starts at once, because a `priority_step` may have changed before this broker started.
     let mut next = Some(Duration::ZERO);
     loop {
         let again = async {
@@ -44,7 +45,8 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Walks through every task type that needs it. Returns when to do so again.
+/// Makes a pass over the jobs of every task type whose `priority_step` has changed. Returns the time until the next
+/// pass, if one is needed.
 pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
     let under_way = UNDER_WAY.as_millis() as i64;
     let mut next: Option<Duration> = None;
@@ -57,7 +59,8 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
         let wait = match (missed, final_in_ms) {
             (0, ms) if ms <= 0 => {
                 context.store.rerank_done(type_id, under_way).await?;
-                // If the priority step has changed again meanwhile, `rerank_due` returns the type in a second.
+                // If `priority_step` has changed again meanwhile, `rerank_due` returns the task type once more in a
+                // second.
                 Duration::from_secs(1)
             }
             (0, ms) => {
@@ -72,7 +75,7 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
     Ok(next)
 }
 
-/// Walks once through the jobs of a task type. Returns the number of jobs left unchanged.
+/// Makes one pass over the jobs of a task type. Returns the number of locked jobs whose ranks are unchanged.
 async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     let mut missed = 0;
     for state in STATES {
@@ -86,13 +89,13 @@ async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     Ok(missed)
 }
 
-/// Returns the position at which the walk through a state starts.
+/// Returns the position at which a pass over the jobs in a state starts.
 pub(crate) fn start_of(state: JobState) -> WalkPosition {
     WalkPosition { state, rank: i64::MIN, id: i64::MIN }
 }
 
-/// Makes one bounded scan step of a walk. `priority` is set if an operator changes the priority of these jobs. Returns
-/// the number of changed jobs, the number of locked jobs that were left, and the position of the next step.
+/// Makes one bounded scan step of a pass. `priority` is set if an operator changes the priority of these jobs. Returns
+/// the number of changed jobs, the number of skipped locked jobs, and the position of the next step.
 pub(crate) async fn step(
     context: &Context,
     type_id: TypeId,
@@ -114,7 +117,7 @@ pub(crate) async fn step(
     Ok((moved, 0, None))
 }
 
-/// Announces changed jobs to all brokers, because they may be below the rank from which brokers claim.
+/// Announces changed jobs to all brokers. A broker claims from the lowest known rank, and the new ranks may be lower.
 pub(crate) fn announce(context: &Context, type_id: TypeId, lowest_rank: i64) {
     let ready = Ready { type_id, lowest_rank, jobs: 1 };
     context.dispatch.ready_everywhere(&[ready]);

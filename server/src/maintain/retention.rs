@@ -1,6 +1,6 @@
-//! Maintenance task: creates the day partitions of history in advance, and drops old ones. Jobs of task types with a
-//! shorter retention are deleted earlier, and old request keys as well. Nothing is deleted while the database's clock
-//! is in doubt, because it determines the age of data.
+//! Maintenance task: creates the day partitions of history in advance, and drops old ones. Also deletes old request
+//! keys, and jobs of task types with a shorter retention. The database's clock determines the age of data, so nothing
+//! is deleted while that clock is unreliable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,33 +13,33 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(3600);
-/// First pause before old partitions that were in use are dropped again. While the drop waits for a long reader, every
-/// ack waits behind it, so the pauses double, up to an hour.
+/// First pause before the drop of old partitions is retried because they were in use. Every ack waits behind a drop
+/// that waits for a long reader, so the pauses double, up to an hour.
 const RETRY: Duration = Duration::from_secs(10);
 /// Interval at which missing partitions are looked for.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
-/// Number of days for which an unused task type is kept in addition to the retention of history.
+/// Number of days that an unused task type is kept longer than its history.
 pub(crate) const UNUSED_DAYS: i64 = 2;
-/// Maximum number of task types that are deleted at a time.
+/// Maximum number of unused task types that one statement deletes.
 const TYPES: i32 = 1_000;
 /// Number of days for which partitions are created in advance.
 pub(super) const AHEAD: i32 = 3;
 /// Maximum number of request keys in a statement.
 const BATCH: i32 = 10_000;
-/// Time after the end of a day at which it counts as late if it is not archived, where an archive is configured.
+/// Time after the end of a day after which its archiving is overdue, in minutes. Applies only with an archive.
 pub(crate) const ARCHIVE_LATE_MINUTES: i32 = 120;
 /// Maximum number of ended bulk operations; the oldest are deleted first.
 pub(crate) const BULKS: i64 = 10_000;
 /// Blocks of a history partition that a statement reads: 8 MiB.
 const BLOCKS: i64 = 1_024;
 
-/// Result of a round of deletions.
+/// Result of one round of maintenance of history.
 enum Round {
     /// Everything was deleted.
     Done,
     /// A partition was locked by another transaction, so the round is retried.
     InUse,
-    /// The database's clock is not reliable yet.
+    /// The round was ended early, because the database's clock is not reliable yet.
     ClockUnsure,
 }
 
@@ -68,19 +68,19 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Waits until a partition is reported missing, at most for `interval`.
+/// Waits until a day partition is reported missing, or until `interval` has passed.
 async fn partitions_wanted(context: &Context, interval: Duration) {
     let _ = tokio::time::timeout(interval, context.partitions_now.notified()).await;
 }
 
-/// Creates missing partitions. Returns false if another transaction has locked history, so that the caller retries
-/// soon. Meanwhile the default partitions take the rows.
+/// Creates missing day partitions. Returns false if another transaction has locked history, so that the caller retries
+/// soon. Until then the default partitions receive the rows.
 async fn make_partitions(context: &Context) -> Result<bool, StoreError> {
     match context.store.make_partitions(AHEAD).await {
         Ok(0) => {}
-        Ok(partitions) => tracing::info!(partitions, "made partitions of history and payloads"),
+        Ok(partitions) => tracing::info!(partitions, "created partitions of history and payloads"),
         Err(StoreError::Locked(error)) => {
-            tracing::warn!(%error, "another transaction has locked history; trying to make partitions again soon");
+            tracing::warn!(%error, "another transaction has locked history; trying to create partitions again soon");
             return Ok(false);
         }
         // The error is logged and not returned, so that the rest of the round still runs.
@@ -90,7 +90,7 @@ async fn make_partitions(context: &Context) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// One part of a round. Returns false if old rows were in use.
+/// One part of a round. Returns false if the part must be retried because rows or partitions were in use.
 type Part<'a> = BoxFuture<'a, Result<bool, StoreError>>;
 
 /// Creates partitions, drops old ones, and deletes old rows.
@@ -107,7 +107,7 @@ async fn run_once(context: &Context) -> Result<Round, StoreError> {
     ];
     let mut round = if made && noted { Round::Done } else { Round::InUse };
     for part in parts {
-        // Checked before each part, because another server with another clock may be promoted at any time.
+        // The clock is checked before each part, because another database server may be promoted at any time.
         if !clock::agrees(context).await? {
             return Ok(Round::ClockUnsure);
         }
@@ -138,7 +138,7 @@ async fn delete_rows(context: &Context) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Logs the result of dropping old partitions. Returns false if it has to be retried.
+/// Logs the result of dropping old partitions. Returns false if the drop has to be retried.
 fn dropped(result: Result<i32, StoreError>, what: &str, days_kept: u16) -> bool {
     match result {
         Ok(0) => {}
@@ -151,8 +151,8 @@ fn dropped(result: Result<i32, StoreError>, what: &str, days_kept: u16) -> bool 
     true
 }
 
-/// Deletes task types that have been unused for longer than history is kept. Types that workers wait for are in use.
-/// While days wait for the archive, nothing is deleted, because jobs in older history need the names of their types.
+/// Deletes task types that have been unused for longer than history is kept. A type that workers subscribe to is in
+/// use. Deletes no types while days wait for the archive, because jobs in older history need the names of their types.
 async fn delete_unused_types(context: &Context) -> Result<bool, StoreError> {
     if context.store.archive_overdue(ARCHIVE_LATE_MINUTES).await? > 0 {
         return Ok(true);
@@ -166,14 +166,15 @@ async fn delete_unused_types(context: &Context) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Records the job ids of each day that is over, one day at a time. Returns false if a day was in use.
+/// Records the range of job ids for each past day, one day at a time. Returns false if another transaction has locked a
+/// day.
 async fn record_id_ranges(context: &Context) -> Result<bool, StoreError> {
     loop {
         match context.store.record_id_range().await {
             Ok(true) => {}
             Ok(false) => return Ok(true),
             Err(StoreError::Locked(error)) => {
-                tracing::debug!(%error, "another transaction has locked a day of history; recording its job ids later");
+                tracing::debug!(%error, "another transaction has locked a day partition; recording its job ids later");
                 return Ok(false);
             }
             Err(error) => return Err(error),
@@ -198,8 +199,8 @@ async fn empty_defaults(context: &Context) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Deletes jobs of task types with a shorter retention than others. Each day is read once, in bounded scan steps, so
-/// that no lock is held for long.
+/// Deletes finished jobs of task types with a shorter retention than the default. Each day is read once, in bounded
+/// scan steps, so that no lock is held for long.
 async fn prune(context: &Context) -> Result<bool, StoreError> {
     for day in context.store.prunable_history(i32::from(context.config.history_days)).await? {
         let (mut from, mut jobs) = (Some(0), 0);
@@ -209,7 +210,7 @@ async fn prune(context: &Context) -> Result<bool, StoreError> {
             from = next;
         }
         context.store.history_pruned(&day).await?;
-        tracing::info!(jobs, day = day.day, "deleted old history of some types");
+        tracing::info!(jobs, day = day.day, "deleted history of task types with a shorter retention");
     }
     Ok(true)
 }

@@ -1,5 +1,5 @@
-//! Maintenance task: enqueues a job for each planned time of a schedule, once across all brokers. A schedule that this
-//! broker cannot plan is left to other brokers.
+//! Maintenance task: enqueues a job for each planned time of a schedule, once across all brokers. A broker skips
+//! schedules that it cannot plan, for example because of an unknown time zone; other brokers fire them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,21 +20,21 @@ use crate::{
     store::{KeyedJob, LockWait, RequestColumns, ScheduleTransaction, StoreError, Wakeups},
 };
 
-/// Maximum number of schedules in a transaction.
+/// Maximum number of schedules fired in one transaction.
 pub(crate) const SCHEDULES: i32 = 32;
-/// Maximum number of jobs in a transaction.
+/// Maximum number of jobs enqueued by schedules in one transaction.
 pub(crate) const JOBS: usize = 500;
-/// Maximum bytes of jobs in a transaction, in addition to the first job.
+/// Maximum size in bytes of the jobs that schedules enqueue in one transaction, after the first job.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// Maximum time that due schedules are fired before schedules that wait for a job are checked.
+/// Maximum time for firing due schedules before schedules that wait for the end of a job are checked.
 const MAX_FIRING: Duration = Duration::from_secs(1);
 
-/// Time for which a schedule that this broker cannot plan is left to other brokers.
+/// Time for which this broker skips a schedule that it cannot plan.
 const SKIPPED_FOR: Duration = Duration::from_secs(60);
 
-/// Schedules that this broker cannot plan, for example because their time zone is unknown, with the times until which
-/// they are left to other brokers.
+/// Names of schedules that this broker cannot plan, for example because their time zone is unknown. Each is skipped
+/// until the given time.
 #[derive(Default)]
 pub(crate) struct SkippedSchedules(Mutex<HashMap<String, Instant>>);
 
@@ -50,12 +50,12 @@ impl SkippedSchedules {
     }
 }
 
-/// Selects the schedules to fire.
+/// Selection of the schedules to fire.
 #[derive(Clone, Copy)]
 enum Selection<'a> {
-    /// The first due schedules, up to this number.
+    /// At most this number of due schedules, in the order of their planned times.
     Due(i32),
-    /// The given schedules, if they still wait for their jobs.
+    /// The schedules with these names, if they still wait for the end of their jobs.
     Watching(&'a [&'a str]),
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Fires due schedules, and schedules whose earlier jobs have finished.
+/// Fires schedules whose planned time has come, and schedules that waited for the end of their jobs.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     if context.registry.closed().is_some() {
         // While the store is closed, no schedule fires. When it is open again, the planned times of that period count
@@ -90,7 +90,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let (mut seen, mut looked) = (false, Instant::now());
     while fire_due(context).await? {
         seen = true;
-        // Schedules that wait for a job are checked in between, however many schedules are due.
+        // Checks the schedules that wait for a job from time to time, even if there are always due schedules.
         if looked.elapsed() >= MAX_FIRING {
             fire_finished(context).await?;
             looked = Instant::now();
@@ -98,23 +98,23 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
     seen |= fire_finished(context).await?;
     if seen {
-        // The sweep finds schedules that wait for the jobs just enqueued.
+        // The requested sweep finds schedules that wait for the end of the new jobs.
         context.sweep_now.notify_one();
     }
     context.set_alarms().await
 }
 
-/// Fires due schedules. Returns whether any was due.
+/// Fires a batch of due schedules. Returns whether any schedule was due.
 async fn fire_due(context: &Context) -> Result<bool, StoreError> {
     match fire(context, Selection::Due(SCHEDULES)).await {
-        // One schedule of the batch causes the error. Schedules are then fired or put off one at a time, so that the
-        // others continue.
+        // One schedule made the whole batch fail. Fires schedules one at a time, so that only that schedule is
+        // postponed.
         Err(error) if fails_alone(&error) => fire_one(context, Selection::Due(1)).await,
         result => result,
     }
 }
 
-/// Fires one schedule. If its job is refused, tries again later. Returns whether there was one.
+/// Fires one schedule, or postpones it if its job is refused. Returns whether the selection contained a schedule.
 async fn fire_one(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
     match fire(context, selection).await {
         Err(error) if fails_alone(&error) => put_off(context, selection, &error).await.map(|()| true),
@@ -122,7 +122,7 @@ async fn fire_one(context: &Context, selection: Selection<'_>) -> Result<bool, S
     }
 }
 
-/// Returns whether one schedule is the cause, so that the others may fire.
+/// Returns whether the error concerns a single schedule, so that other schedules can fire.
 fn fails_alone(error: &StoreError) -> bool {
     error.may_spare_other_jobs() || matches!(error, StoreError::Locked(_))
 }
@@ -142,12 +142,12 @@ async fn put_off(context: &Context, selection: Selection<'_>, error: &StoreError
     transaction.commit().await
 }
 
-/// Adds this broker's name to a problem, because other brokers may not have it.
+/// Adds this broker's name to a problem, because other brokers may not have the problem.
 fn named(context: &Context, problem: &str) -> String {
     format!("broker {:?}: {problem}", context.config.name)
 }
 
-/// Fires schedules that waited for their jobs to finish. Returns whether there were any.
+/// Fires schedules whose jobs have ended, if they waited for that. Returns whether any fired.
 async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     let watched = context.store.watched_schedules().await?;
     if watched.is_empty() {
@@ -171,7 +171,8 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     Ok(!over.is_empty())
 }
 
-/// Locks schedules, stores their jobs, and advances them, in one transaction. Returns whether there were any.
+/// In one transaction, locks the schedules, stores their jobs, and advances their planned times. Returns whether any
+/// schedule was selected.
 async fn fire(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
     let fired = match fire_held(context, &mut transaction, selection).await {
@@ -189,7 +190,7 @@ async fn fire(context: &Context, selection: Selection<'_>) -> Result<bool, Store
     Ok(true)
 }
 
-/// Jobs that a transaction stores, and their wake-ups.
+/// Result of a firing transaction: the number of new jobs, and the wake-ups for them.
 #[derive(Default)]
 struct Fired {
     jobs: u64,
@@ -214,13 +215,13 @@ async fn fire_held(
         Batch { context, before: &jobs_before, jobs: Vec::new(), bytes: 0, advanced: Vec::new(), skipped: 0 };
     for (schedule, now) in held {
         if !batch.jobs.is_empty() && (batch.jobs.len() >= JOBS || batch.bytes >= BYTES) {
-            // The other schedules are still due and come next.
+            // The remaining schedules are still due. The next transaction fires them.
             break;
         }
         batch.add(schedule, now);
     }
     let (jobs, advanced) = (batch.jobs, batch.advanced);
-    // max_backlog applies to producers: planned jobs are always accepted.
+    // Schedules ignore `max_backlog`, which applies only to producers.
     let (jobs, _) = resolve(&context.registry, jobs, LockWait::Short, "").await.map_err(|error| match error {
         Error::Invalid { .. } => StoreError::Refused(error.to_string().into()),
         Error::Locked(problem) => StoreError::Locked(problem.into()),
@@ -240,7 +241,8 @@ async fn fire_held(
         let mut made = Vec::new();
         for job in stored.by_ref().take(planned.len()) {
             match job {
-                // `job.id` may be an older job that held the template's key and was replaced. It counts as fired, too.
+                // `job.id` may belong to an older job that held the template's key and was replaced by the new one.
+                // That job counts as fired.
                 Some(job) if !matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => made.push(job.id),
                 _ => schedule.state.skipped += 1,
             }
@@ -253,7 +255,7 @@ async fn fire_held(
     Ok(Some(fired))
 }
 
-/// Facts about earlier jobs of the schedules that decide whether they fire.
+/// State of the schedules' earlier jobs, which decides whether a schedule fires.
 struct Before {
     unfinished: HashSet<i64>,
     finish_times: HashMap<i64, i64>,
@@ -281,11 +283,11 @@ impl Before {
     }
 }
 
-/// A schedule and its jobs after a firing.
+/// A schedule after firing, with the planned times of its new jobs.
 struct Advanced {
     schedule: Schedule,
     planned: Vec<i64>,
-    /// The schedule could not be evaluated.
+    /// Whether the schedule could not be evaluated.
     failed: bool,
     now: i64,
 }
@@ -301,7 +303,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Evaluates a schedule and adds its jobs. An error is stored in the schedule.
+    /// Evaluates a schedule and adds its due jobs to the batch. An error is stored in the schedule.
     fn add(&mut self, mut schedule: Schedule, now: i64) {
         let size = schedule.spec.template.payload.len() + schedule.spec.template.message.len() + 1;
         let room = (JOBS - self.jobs.len().min(JOBS)).min((BYTES - self.bytes.min(BYTES)) / size).max(1);
@@ -329,7 +331,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Leaves a schedule to brokers that can plan it. It stays due.
+    /// Skips a schedule that this broker cannot plan. The schedule stays due, so that other brokers can fire it.
     fn skip(&mut self, mut schedule: Schedule, problem: &str, now: i64) {
         if self.skipped == 0 {
             let schedule = &schedule.spec.name;

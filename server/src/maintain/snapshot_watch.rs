@@ -1,8 +1,8 @@
-//! Decides whether a held snapshot causes harm, and when to log it. It does no I/O.
+//! Decides whether a long-held snapshot of Postgres causes harm, and when to log it. Does no I/O.
 //!
-//! A snapshot causes harm if VACUUM could not get past its transaction for a minute while a hot table has more dead
-//! rows than autovacuum leaves. The time is measured by observation: the start of a transaction only bounds the age of
-//! its snapshot, and a replication slot has no start time.
+//! A snapshot causes harm if it has kept VACUUM from removing dead rows for a minute, while a busy table has more dead
+//! rows than autovacuum tolerates. This module measures how long it has seen the same oldest snapshot: the start of a
+//! transaction only bounds the age of its snapshot, and a replication slot has no start time.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use crate::store::TableHealth;
 
-/// Time for which a snapshot may be held.
+/// Time that the same snapshot may be the oldest before it counts as harmful.
 const HELD: Duration = Duration::from_secs(60);
-/// Minimum time between two warnings.
+/// Minimum time between two warnings about snapshots.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// Observations and log lines so far.
+/// Memory of past observations and warnings.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWatch {
     oldest: Option<Oldest>,
@@ -30,38 +30,37 @@ struct Oldest {
     since: Instant,
 }
 
-/// Result of an observation.
+/// Result of one observation of the oldest snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Observation {
-    /// Time for which this broker has observed the oldest snapshot as the oldest.
+    /// Time since this broker first saw the current oldest snapshot.
     pub(super) held: Duration,
     /// Whether the snapshot causes harm.
     pub(super) hurts: bool,
-    /// Log line for this observation.
+    /// Log line that this observation causes.
     pub(super) log_line: LogLine,
 }
 
-/// Log line of an observation.
+/// Log line that an observation of the oldest snapshot causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogLine {
-    /// No line.
     Nothing,
     /// A warning that the snapshot causes harm.
     Hurts,
-    /// The snapshot that a warning was about no longer causes harm.
+    /// Message that the harm of the last warning has ended.
     Over,
 }
 
 impl SnapshotWatch {
-    /// Processes an observation: the transaction that VACUUM cannot get past, and whether a table has too many dead
-    /// rows.
+    /// Processes an observation. `xid` is the oldest transaction whose snapshot holds back VACUUM. `too_many_dead`
+    /// tells whether a table has too many dead rows.
     pub(super) fn observe(&mut self, xid: Option<i64>, too_many_dead: bool, now: Instant) -> Observation {
         let before = self.oldest.filter(|oldest| Some(oldest.xid) == xid);
         self.oldest = before.or(xid.map(|xid| Oldest { xid, since: now }));
         let held = self.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest.since));
         let hurts = held >= HELD && too_many_dead;
-        // The pause between warnings also applies after the harm has ended and started again, because the number of
-        // dead rows may swing around the bound.
+        // The pause also applies if the harm ends and starts again, because the number of dead rows may swing around
+        // the bound.
         let may_warn = self.warned.is_none_or(|warned| now.duration_since(warned) >= AGAIN);
         let log_line = match (hurts, self.warning) {
             (true, _) if may_warn => LogLine::Hurts,
@@ -77,7 +76,7 @@ impl SnapshotWatch {
     }
 }
 
-/// Returns the table with the most dead rows, among tables with more of them than autovacuum leaves.
+/// Returns the table with the most dead rows, among the tables with more dead rows than autovacuum tolerates.
 pub(super) fn overgrown(tables: &[TableHealth]) -> Option<&TableHealth> {
     tables.iter().filter(|table| table.dead_rows > table.autovacuum_threshold).max_by_key(|table| table.dead_rows)
 }
@@ -86,7 +85,8 @@ pub(super) fn overgrown(tables: &[TableHealth]) -> Option<&TableHealth> {
 mod tests {
     use super::{LogLine::*, *};
 
-    /// Returns the log lines for observations of second, transaction, and whether there are too many dead rows.
+    /// Returns the log lines that observations cause. An observation has a time in seconds, the oldest transaction, and
+    /// whether there are too many dead rows.
     fn said(looks: &[(u64, Option<i64>, bool)]) -> Vec<(u64, LogLine)> {
         let mut watch = SnapshotWatch::default();
         let begin = Instant::now();

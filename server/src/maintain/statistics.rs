@@ -1,4 +1,4 @@
-//! Maintenance task: sums up recorded changes into the statistics of task types.
+//! Maintenance task: adds recorded changes of jobs to the statistics of task types.
 
 use std::{
     sync::Arc,
@@ -10,19 +10,20 @@ use tokio::{sync::Notify, time::Instant};
 use super::{Context, clock, run_serialized};
 use crate::store::StoreError;
 
-/// Maximum interval of sums while changes occur: the age of the data that `GetStats` returns.
+/// Interval of updating statistics while jobs change, if the changes are few. Bounds the age of the data that
+/// `GetStats` returns.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
-/// Interval at rest. A sum without changes writes and commits, too. Every 5 s, such sums would cost Postgres as much as
-/// all other queries of an idle broker.
+/// Interval of updating statistics while no jobs change. Even an update without changes writes and commits. At an
+/// interval of 5 s, updates would cost Postgres as much as all other queries of an idle broker.
 const AT_REST: Duration = Duration::from_secs(60);
 /// Interval at which old statistics are deleted.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
-/// Minimum interval of sums.
+/// Minimum interval of updating statistics.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Target number of changes per sum, which takes 3 to 7 ms. A longer statement would occupy a processor while jobs wait
-/// for it.
+/// Target number of changes per update. An update of this size takes 3 to 7 ms; a longer one would occupy a processor
+/// while jobs wait.
 const CHANGES: i64 = 2_000;
-/// Maximum number of changes in a statement, if many are queued.
+/// Maximum number of changes that one statement adds to the statistics.
 const BATCH: i32 = 20_000;
 
 pub(super) async fn run(context: Arc<Context>) {
@@ -43,13 +44,13 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Deletes old periods, if the database's clock is reliable.
+/// Deletes statistics of old periods, if the database's clock is reliable.
 async fn forget(context: &Context) -> Result<(), StoreError> {
     if clock::agrees(context).await? { context.store.forget_statistics().await } else { Ok(()) }
 }
 
-/// Returns the time up to which statistics are complete; `None` if none were summed up yet. If the last sum is old, as
-/// at rest, makes a new one first. A replica does not have the new sum yet, so with a replica the time of the last sum
+/// Returns the time up to which statistics are complete; `None` before the first update. If the last update is old,
+/// makes a new one first. A read replica does not have the new data yet, so with a replica the time of the last update
 /// is returned.
 pub(crate) async fn complete_until(context: &Context) -> Result<Option<SystemTime>, StoreError> {
     let (until, is_old) = context.store.statistics_until(EVERY * 2).await?;
@@ -66,8 +67,8 @@ pub(crate) async fn complete_until(context: &Context) -> Result<Option<SystemTim
     }
 }
 
-/// Waits while this broker counts no change and gets no notification. The wait is bounded, because changes also come
-/// from elsewhere, such as SQL functions.
+/// Waits until this broker counts a change or gets a notification. The wait has a time limit, because changes may also
+/// come from elsewhere, such as SQL functions.
 async fn rest(is_quiet: impl Fn() -> bool, now: &Notify) {
     let end = Instant::now() + AT_REST - EVERY;
     while is_quiet() && Instant::now() < end {
@@ -78,7 +79,8 @@ async fn rest(is_quiet: impl Fn() -> bool, now: &Notify) {
     }
 }
 
-/// Sums up all changes, unless another broker did so within four fifths of `pause`. Returns the number of changes.
+/// Adds all recorded changes to the statistics, unless another broker has done so within four fifths of `pause`.
+/// Returns the number of changes, or `None` if another broker has done it.
 async fn run_once(context: &Context, pause: Duration) -> Result<Option<i64>, StoreError> {
     let within_ms = (pause * 4 / 5).as_millis() as i64;
     let Some(mut all) = context.store.sum_statistics(BATCH, within_ms).await? else { return Ok(None) };
@@ -90,8 +92,8 @@ async fn run_once(context: &Context, pause: Duration) -> Result<Option<i64>, Sto
     Ok(Some(all))
 }
 
-/// Returns the time until `CHANGES` changes are expected, from the number of changes during the last pause. A broker
-/// that finds another broker making the sums only checks at long intervals whether it still does.
+/// Returns the pause until the next update: the time in which `CHANGES` changes are expected at the present rate. If
+/// another broker updates the statistics, this broker checks at long intervals whether the other one still does.
 fn next(pause: Duration, taken: Option<i64>) -> Duration {
     match taken {
         Some(taken) if taken > 0 => pause.mul_f64(CHANGES as f64 / taken as f64).clamp(SHORTEST, EVERY),
@@ -122,7 +124,7 @@ mod tests {
         assert!(rested(false).await.is_ok(), "counted");
         now.notify_one();
         assert!(rested(true).await.is_ok(), "announced");
-        // One notification causes one sum.
+        // One notification causes one update.
         assert!(rest(|| true, &now).now_or_never().is_none());
     }
 

@@ -1,4 +1,5 @@
-//! Maintenance task: the sweep, the only statement of an idle broker. It finds all work whose notification was missed.
+//! Maintenance task: the sweep, a periodic query that finds all work whose notification was missed. An idle broker runs
+//! no other statement.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,13 +8,13 @@ use tokio::time::Instant;
 use super::{Context, clock, until_done};
 use crate::{config::WakeMode, job::Ready, store::StoreError};
 
-/// Interval in poll mode while there was work recently.
+/// Interval of sweeps in poll mode after a sweep that has found work.
 const BUSY_POLL: Duration = Duration::from_millis(200);
 
-/// Minimum time between two requested sweeps, unless the interval is shorter.
+/// Minimum time between two requested sweeps, unless the poll interval is shorter.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// Maximum interval, even if the statement is slow.
+/// Maximum interval of sweeps, even if the query is slow.
 const SLOWEST: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: Arc<Context>) {
@@ -28,7 +29,7 @@ pub(super) async fn run(context: Arc<Context>) {
             WakeMode::Poll if found => context.config.poll_interval.min(BUSY_POLL),
             _ => context.config.poll_interval,
         };
-        // If the statement is slow (dead rows under a held snapshot), it runs less often.
+        // If the query is slow (dead rows under a held snapshot), it runs less often.
         let pause = interval.max((took * 10).min(SLOWEST));
         // Any role with a database login may request sweeps, so their rate is limited.
         let early = async {
@@ -42,7 +43,7 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Sweeps once. Returns whether there was work.
+/// Runs the sweep once, and wakes the tasks that have work. Returns whether jobs are ready.
 pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     let floor = *context.scheduled_floor.lock();
     let asked = Instant::now();
@@ -50,7 +51,7 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     clock::read(context, sweep.now, asked);
     context.metrics.sweeps.inc();
     let found = !sweep.ready.is_empty();
-    // Only workers of this broker are notified: other brokers run their own sweep.
+    // Assigns jobs only to workers of this broker, because other brokers run their own sweep.
     context.dispatch.ready_here(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready {
         type_id,
         lowest_rank,

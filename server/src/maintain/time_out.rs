@@ -1,4 +1,5 @@
-//! Maintenance task: ends attempts whose deadline has passed. Their jobs are retried by their policies, or become dead.
+//! Maintenance task: ends attempts whose deadline has passed. Their jobs are retried according to their retry policies,
+//! or become dead.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,7 +16,7 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Ends every attempt whose deadline has passed, and tells the workers.
+/// Ends every attempt whose deadline has passed, and informs the workers.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     loop {
         let (ended, more) = context.release.time_out(BATCH).await?;

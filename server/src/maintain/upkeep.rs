@@ -1,4 +1,5 @@
-//! Maintenance task: reads for the metrics whether brokers keep up with timed work, and the sizes of the tables.
+//! Maintenance task: updates the metrics of overdue schedules, of day partitions created in advance, and of table
+//! sizes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -7,7 +8,7 @@ use crate::{metrics::ByTable, store::StoreError};
 
 const EVERY: Duration = Duration::from_secs(15);
 
-/// Tables with a separate size in the metrics. The other tables are added up.
+/// Tables whose sizes are separate in the metrics. The sizes of all other tables are added up.
 const TABLES: [&str; 8] = ["ready", "leased", "scheduled", "waiting", "dead", "history", "payload", "audit"];
 
 pub(super) async fn run(context: Arc<Context>) {
@@ -18,7 +19,6 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Reads the values once.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let upkeep = context.store.upkeep(AHEAD).await?;
     let metrics = &context.metrics;

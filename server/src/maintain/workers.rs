@@ -1,5 +1,6 @@
-//! Maintenance task: reports this broker's sessions to the other brokers. Rows are written as often as the broker
-//! renews its lease, and only for sessions that have changed. An idle session costs one flag check.
+//! Maintenance task: writes this broker's sessions to the table of workers, where other brokers read them. It runs as
+//! often as the renewal of the broker's row, and writes only sessions that have changed. For an unchanged session it
+//! only checks a flag.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -13,10 +14,10 @@ use crate::{
 
 /// Maximum number of sessions or task types in a statement.
 const BATCH: usize = 500;
-/// A statement takes no further session after this many bytes of summaries.
+/// Size of the session summaries in bytes after which a statement takes no further session.
 const BATCH_BYTES: usize = 1 << 20;
-/// Maximum number of sessions per report whose held or settled jobs alone have changed. If there are more, they are
-/// written in rotation, and lists show the age of their values.
+/// Maximum number of sessions per report of which only the numbers of held or settled jobs have changed. If there are
+/// more, each report continues after the last one, in rotation. Lists show the age of the numbers.
 const MOST_FIGURES: usize = 500;
 
 /// Sessions that this broker has written to the table of workers.
@@ -24,7 +25,7 @@ const MOST_FIGURES: usize = 500;
 struct Reported {
     broker_id: Option<i32>,
     sessions: HashSet<u64>,
-    /// Key of the last session written in rotation.
+    /// Key of the last session that was written in rotation. The next report continues after it.
     last_key: u64,
 }
 
@@ -42,11 +43,11 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Writes the sessions that have changed or ended.
+/// Writes the sessions that have changed, and deletes those that have ended.
 async fn run_once(context: &Context, reported: &mut Reported) -> Result<(), StoreError> {
     let broker_id = context.dispatch.broker_id();
     if reported.broker_id != Some(broker_id) {
-        // The rows of the former broker id are deleted with it.
+        // The broker has a new id. The rows of its former id are deleted together with that id's broker row.
         *reported = Reported { broker_id: Some(broker_id), ..Reported::default() };
     }
     let all = context.sessions.all();
@@ -77,7 +78,7 @@ async fn run_once(context: &Context, reported: &mut Reported) -> Result<(), Stor
     Ok(())
 }
 
-/// Writes the task types for which clients without a session have called.
+/// Writes the last times at which clients without a session pulled jobs, by task type.
 async fn note_pulls(context: &Context) -> Result<(), StoreError> {
     for batch in context.sessions.pulls.unwritten().chunks(BATCH) {
         let (types, ago_ms): (Vec<TypeId>, Vec<i64>) =
@@ -88,8 +89,8 @@ async fn note_pulls(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Chooses the sessions to write: all new ones and ones with changed windows, and in rotation sessions with changed
-/// values.
+/// Chooses the sessions to write: all new sessions, all with changed windows, and in rotation those with only changed
+/// numbers.
 fn choose(all: Vec<Arc<Session>>, reported: &mut Reported) -> Vec<Arc<Session>> {
     let (mut chosen, mut figures) = (Vec::new(), Vec::new());
     for session in all {

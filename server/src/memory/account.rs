@@ -1,17 +1,18 @@
-//! Memory accounts: the usage of a connection, as a part of its principal's usage.
+//! Memory accounts: the memory usage of each connection and each principal. A connection's usage also counts for its
+//! principal.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Memory usage of one connection, or of one principal with all of its connections. Changes only while the memory is locked.
+/// Memory usage of one connection, or of one principal with all of its connections. The counters change only while the
+/// budget's mutex is locked.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     used: AtomicUsize,
     waiting: AtomicUsize,
-    /// Account that counts this account's usage, too: for a connection its principal. `None` if no other account counts
-    /// it.
+    /// Account that includes this one: the principal's account for a connection, `None` for a principal.
     of: Option<Arc<Account>>,
 }
 
@@ -21,12 +22,13 @@ impl Account {
         Arc::new(Self { of: Some(whole.clone()), ..Self::default() })
     }
 
-    /// This account and the accounts that include it.
+    /// Iterates over this account and the accounts that include it.
     fn each(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |account| account.of.as_deref())
     }
 
-    /// Whether a holder of `own` bytes may get `more`: its account holds nothing else, or stays within `share`.
+    /// Whether the account may grow by `more` bytes for a requester that holds `own` bytes. It may if the sum is at
+    /// most `share`, or if the requester holds all of the account's memory.
     pub(super) fn fits(&self, own: usize, more: usize, share: usize) -> bool {
         self.each().all(|account| {
             let used = account.used.load(Ordering::Relaxed);
@@ -46,7 +48,7 @@ impl Account {
         }
     }
 
-    /// Whether the maximum number of requests is waiting.
+    /// Whether `most` requests already wait in this account or in one that includes it.
     pub(super) fn has_waiting(&self, most: usize) -> bool {
         self.each().any(|account| account.waiting.load(Ordering::Relaxed) >= most)
     }
@@ -63,7 +65,7 @@ impl Account {
         }
     }
 
-    /// Bytes in use, and number of waiting requests.
+    /// Returns the bytes in use and the number of waiting requests.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.used.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! Memory for the responses of one connection.
+//! Memory budget for the responses of one connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 use super::{Account, Held, Memory};
 use crate::error::Error;
 
-/// Time limit to wait for memory for a response.
+/// Maximum time that a call waits for memory for its response.
 pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// Memory for the responses of a connection's calls.
+/// Memory budget for the responses of a connection's calls.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerMemory {
     memory: Arc<Memory>,
@@ -18,12 +18,12 @@ pub(crate) struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// The connection's account in the shared memory.
+    /// The connection's account in the broker's memory budget.
     pub(crate) fn new(memory: &Arc<Memory>, account: &Arc<Account>) -> Self {
         Self { memory: memory.clone(), account: account.clone() }
     }
 
-    /// Reserves memory before the response is built.
+    /// Reserves memory for a response before the response is built.
     pub(crate) async fn take(&self, bytes: usize) -> Result<Held, Error> {
         match timeout(ROOM_WITHIN, self.memory.take(&self.account, bytes)).await {
             Ok(Ok(held)) => Ok(held),

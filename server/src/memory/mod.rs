@@ -1,9 +1,10 @@
-//! Shared memory budgets: a semaphore of bytes, granted in the order of requests. An account, which is a connection or a
-//! principal, gets at most a quarter. A larger request is granted when it is alone in its account.
+//! Shared memory budgets: a semaphore of bytes, granted in the order of requests. An account is a connection or a
+//! principal, and gets at most a quarter of the budget. A larger request is granted only while its account holds no
+//! other memory.
 //!
-//! Most holders request all of their memory at once. A message that arrives in parts requests more while it holds some. To prevent
-//! such messages from waiting for each other in a cycle, the oldest one may exceed the budget by the amount that the other
-//! arriving messages hold. So all arriving messages together use at most twice the budget.
+//! Most holders request all of their memory at once. A message that arrives in parts holds some memory and requests
+//! more. Such messages could wait for each other in a cycle. To prevent that, the oldest one may exceed the budget by
+//! the amount that the other arriving messages hold. So all arriving messages together use at most twice the budget.
 
 mod account; // memory usage of connections and principals
 pub(crate) mod answers; // memory for the responses of a connection
@@ -21,9 +22,9 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Divisor of a budget: an account gets at most a quarter of it.
+/// An account gets at most one part in `SHARE` of a budget.
 pub(crate) const SHARE: usize = 4;
-/// Maximum number of waiting requests; an account gets one part in `SHARE` of it.
+/// Maximum number of requests that wait for memory. Of these, one part in `SHARE` may belong to the same account.
 pub(crate) const MOST_WAITING: usize = 4_096;
 
 /// A memory budget.
@@ -33,16 +34,16 @@ pub(crate) struct Memory {
     most: usize,
 }
 
-/// Too many requests are waiting.
+/// Error: too many requests are waiting for memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full;
 
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// Part of `used` that belongs to arriving messages.
+    /// The bytes of `used` that belong to messages that are still arriving.
     arriving_used: usize,
-    /// Arriving messages, oldest first.
+    /// Sequence numbers of the messages that are still arriving.
     arriving: BTreeSet<u64>,
     waiting: BTreeMap<u64, Waiter>,
     /// Whether a request waits because the budget is used up.
@@ -76,7 +77,7 @@ pub(crate) struct Held {
     account: Arc<Account>,
     bytes: usize,
     of_account: usize,
-    /// Number by which arriving messages are ordered, oldest first; `None` for other reservations.
+    /// Sequence number of a message that is still arriving; `None` for other reservations.
     arrives: Option<u64>,
 }
 
@@ -101,7 +102,7 @@ impl Memory {
         self.state.lock().is_short
     }
 
-    /// Reserves bytes if they are available now and no request waits for them.
+    /// Reserves bytes if they are available now and no earlier request waits for memory.
     pub(crate) fn try_take(self: &Arc<Self>, account: &Arc<Account>, bytes: usize) -> Option<Held> {
         let ask = Ask { bytes, of_account: bytes, own: 0, own_of_account: 0, arrives: false };
         let mut state = self.state.lock();
@@ -112,15 +113,15 @@ impl Memory {
         Some(self.held(account, ask, None))
     }
 
-    /// Reserves bytes, once they are available.
+    /// Waits until the bytes are available, and reserves them.
     pub(crate) async fn take(self: &Arc<Self>, account: &Arc<Account>, bytes: usize) -> Result<Held, Full> {
         let ask = Ask { bytes, of_account: bytes, own: 0, own_of_account: 0, arrives: false };
         self.ask(account, ask, None).await?;
         Ok(self.held(account, ask, None))
     }
 
-    /// Registers a message that arrives in parts, of this expected size. Waits until the size fits into the account's
-    /// share. The bytes themselves are reserved by [`Held::grow`].
+    /// Registers a message that arrives in parts, with its expected size. Waits until the size fits into the account's
+    /// share of the budget. [`Held::grow`] then reserves the bytes.
     pub(crate) async fn begin(self: &Arc<Self>, account: &Arc<Account>, expected: usize) -> Result<Held, Full> {
         let ask = Ask { bytes: 0, of_account: expected, own: 0, own_of_account: 0, arrives: false };
         self.ask(account, ask, None).await?;
@@ -144,7 +145,8 @@ impl Memory {
             let order = order.unwrap_or_else(|| state.order());
             let (share, all) = (MOST_WAITING / SHARE, state.waiting.len());
             if all >= MOST_WAITING || account.has_waiting(share) {
-                // A message that has started to arrive waits even beyond the maximum, because such messages are few.
+                // A message that has started to arrive may wait even if the maximum is reached, because such messages
+                // are few.
                 if !ask.arrives {
                     return Err(Full);
                 }
@@ -155,14 +157,14 @@ impl Memory {
             self.grant(&mut state);
             Waiting { memory: self, account, ask, order, grant, taken: false }
         };
-        // Cannot fail: a waiter is only removed when it is granted, or when this is dropped.
+        // The channel cannot close first: a waiter is only removed when it is granted, or when `waiting` is dropped.
         let _ = (&mut waiting.grant).await;
         waiting.taken = true;
         Ok(())
     }
 
-    /// Grants requests in order. Only the oldest arriving message overtakes a request that waits for memory. A request that waits
-    /// for its account's share delays no others.
+    /// Grants waiting requests in order. Only the oldest arriving message may overtake a request that waits for memory.
+    /// Requests that wait for their account's share hold back no others.
     fn grant(&self, state: &mut State) {
         let (mut is_short, mut granted) = (false, Vec::new());
         let orders: Vec<u64> = state.waiting.keys().copied().collect();
@@ -185,13 +187,13 @@ impl Memory {
         }
         state.is_short = is_short;
         for granted in granted {
-            // A requester that has gone releases the memory when its waiter is dropped.
+            // Sending fails if the requester no longer waits. Dropping its `Waiting` then releases the memory.
             let _ = granted.send(());
         }
     }
 
     fn fits_account(&self, ask: &Ask, account: &Account) -> bool {
-        // An arriving message was admitted with its account's share.
+        // An arriving message was counted against its account's share when it was registered.
         ask.arrives || account.fits(ask.own_of_account, ask.of_account, self.most / SHARE)
     }
 
@@ -230,7 +232,7 @@ impl State {
     }
 }
 
-/// A queued request; dropping it removes it from the queue.
+/// A request that waits for memory. Dropping the value removes the request from the queue.
 struct Waiting<'a> {
     memory: &'a Memory,
     account: &'a Arc<Account>,
@@ -250,7 +252,7 @@ impl Drop for Waiting<'_> {
             let mut state = self.memory.state.lock();
             if state.waiting.remove(&self.order).is_some() {
                 self.account.end_to_wait();
-                // Other requests may have waited behind this one.
+                // The dropped request may have held back others.
                 return self.memory.grant(&mut state);
             }
         }
@@ -259,7 +261,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Held {
-    /// Reserves more bytes for an arriving message, once they are available.
+    /// Reserves more bytes for an arriving message, and waits until they are available.
     pub(crate) async fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         let of_account = (self.bytes + bytes).saturating_sub(self.of_account);
         let ask = Ask { bytes, of_account, own: self.bytes, own_of_account: self.of_account, arrives: true };
@@ -269,7 +271,7 @@ impl Held {
         Ok(())
     }
 
-    /// Marks the message as complete: it needs no more memory.
+    /// Marks the message as completely arrived, so that it needs no more memory.
     pub(crate) fn arrived(&mut self) {
         let Some(order) = self.arrives.take() else { return };
         {
@@ -280,7 +282,7 @@ impl Held {
         self.shrink(self.bytes);
     }
 
-    /// Keeps this number of bytes and releases the others.
+    /// Reduces the reservation to this number of bytes.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         let (less, of_account) = (self.bytes - bytes, self.of_account.saturating_sub(bytes));

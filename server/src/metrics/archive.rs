@@ -8,20 +8,19 @@ use prometheus_client::{
 /// Metrics of the archive.
 #[derive(Default)]
 pub struct ArchiveMetrics {
-    /// Days that should be archived and are not; equal for every broker.
+    /// Number of days whose archiving is overdue; equal for every broker.
     pub late: Gauge,
-    /// Jobs archived by this broker.
+    /// Number of jobs archived by this broker.
     pub jobs: Counter,
-    /// Bytes of the files written by this broker.
+    /// Total size in bytes of the archive files written by this broker.
     pub bytes: Counter,
-    /// Expired days deleted by this broker.
+    /// Number of expired days that this broker has deleted from the archive.
     pub expired_days: Counter,
-    /// Failed runs of this broker.
+    /// Number of failed archive runs of this broker.
     pub failures: Counter,
 }
 
 impl ArchiveMetrics {
-    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register(
             "archive_late",

@@ -1,4 +1,4 @@
-//! Metrics of the keys of JSON Web Token issuers.
+//! Metrics of reading the public keys of JSON Web Token issuers.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -16,16 +16,15 @@ pub struct ByIssuer {
 /// Metrics of JSON Web Tokens. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct JwtMetrics {
-    /// Reads of an issuer's keys.
+    /// Number of reads of an issuer's keys.
     pub key_reads: Family<ByIssuer, Counter>,
-    /// Failed reads of an issuer's keys.
+    /// Number of failed reads of an issuer's keys.
     pub key_read_failures: Family<ByIssuer, Counter>,
-    /// Time of the last read, in seconds of Unix time.
+    /// Time of the last successful read of an issuer's keys, in seconds of Unix time.
     pub keys_read_at: Family<ByIssuer, Gauge>,
 }
 
 impl JwtMetrics {
-    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register("jwt_key_reads", "Reads of the keys of an issuer of JSON Web Tokens", self.key_reads.clone());
         r.register(

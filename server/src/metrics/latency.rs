@@ -12,12 +12,11 @@ use prometheus_client::{
 
 use super::Traced;
 
-/// Histogram in seconds. Without exemplars it costs no more than a plain histogram.
+/// A latency histogram in seconds. Without exemplars it costs no more than a plain histogram.
 #[derive(Clone, Debug)]
 pub enum Latency {
-    /// Without exemplars.
     Plain(Histogram),
-    /// With the last sampled job of each bucket as its exemplar.
+    /// Histogram that keeps the trace of the last sampled job of each bucket as exemplar.
     WithExemplars(HistogramWithExemplars<Traced>),
 }
 

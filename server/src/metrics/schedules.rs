@@ -1,4 +1,4 @@
-//! Metrics of schedules, from the last read.
+//! Metrics of schedules, as last read from the database.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,18 +10,17 @@ use prometheus_client::{
 /// Schedule metrics, equal for every broker.
 #[derive(Default)]
 pub struct ScheduleMetrics {
-    /// Delay of the most overdue planned time, in seconds.
+    /// Delay of the most overdue planned time of any schedule, in seconds.
     pub delay: Gauge<f64, AtomicU64>,
-    /// Schedules whose last planned time failed to fire.
+    /// Number of schedules whose last planned time failed to fire.
     pub failing: Gauge,
 }
 
 impl ScheduleMetrics {
-    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register_with_unit(
             "schedule_delay",
-            "How long the most overdue planned time of a schedule has been due, jitter aside; 0 if none is overdue",
+            "Delay of the most overdue planned time of a schedule, without its jitter; 0 if none is overdue",
             Unit::Seconds,
             self.delay.clone(),
         );

@@ -6,29 +6,28 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Label with the reason of a failed handshake, a rejected call or a dropped span.
+/// Label with the reason of a failed TLS handshake, a rejected call or a dropped span.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByReason {
-    /// For calls `unauthenticated` or `permission_denied`; for spans `collector`, `queue` or `attempts`; for handshakes `closed`,
-    /// `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
+    /// Reason. For calls `unauthenticated` or `permission_denied`; for spans `collector`, `queue` or `attempts`; for
+    /// handshakes `closed`, `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
     pub reason: &'static str,
 }
 
 /// Metrics of TLS. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct TlsMetrics {
-    /// Expiry time of the active certificate, in seconds of Unix time.
+    /// Expiry time of the broker's active certificate, in seconds of Unix time.
     pub expires: Gauge,
-    /// Changed files that were activated.
+    /// Number of times that changed certificate files were loaded.
     pub reloads: Counter,
-    /// Changed files that were invalid.
+    /// Number of times that changed certificate files were invalid.
     pub reload_failures: Counter,
-    /// Connections without a completed handshake, by reason.
+    /// Number of connections whose TLS handshake failed, by reason.
     pub failed_handshakes: Family<ByReason, Counter>,
 }
 
 impl TlsMetrics {
-    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register_with_unit(
             "tls_certificate_expires",

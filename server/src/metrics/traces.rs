@@ -20,14 +20,13 @@ pub struct Traced {
 /// Span metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct TraceMetrics {
-    /// Spans exported to the collector.
+    /// Number of spans exported to the collector.
     pub exported: Counter,
-    /// Dropped spans, by reason.
+    /// Number of dropped spans, by reason.
     pub dropped: Family<ByReason, Counter>,
 }
 
 impl TraceMetrics {
-    /// Adds the metrics to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register("spans_exported", "Spans that the collector of traces has taken", self.exported.clone());
         r.register(

@@ -1,10 +1,11 @@
-//! Jobs that have moved from the database to the archive.
+//! Reads finished jobs from the archive, after their day partition has been dropped.
 
 use super::Operator;
 use crate::{error::Error, job::JobView};
 
 impl Operator {
-    /// A job that is in no table any more. Fails if the archive is unreadable, because it may contain the job.
+    /// Returns a job that is in no table of the database any more. Fails if the archive is unreadable, because it may contain
+    /// the job.
     #[cfg(feature = "archive")]
     pub(super) async fn archived_job(&self, id: i64) -> Result<Option<JobView>, Error> {
         let Some(row) = self.archive.find(id).await.map_err(|error| unread(id, error))? else { return Ok(None) };

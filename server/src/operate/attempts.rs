@@ -1,4 +1,4 @@
-//! Jobs of a type with the most attempts.
+//! Lists the jobs of a task type with the most attempts.
 
 use std::{
     cmp::Reverse,
@@ -16,17 +16,17 @@ use crate::{
     store::Attempted,
 };
 
-/// States whose jobs may have started, in the order in which a job passes through them. A job that changes its state meanwhile is
-/// seen twice rather than missed.
+/// States whose jobs may have started, in the order in which a job passes through them. So a job that changes its state during
+/// a scan is seen twice rather than missed.
 const STATES: [JobState; 5] =
     [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Leased, JobState::Dead];
 
 impl Operator {
-    /// Returns as many jobs as fit into a page. Scans each state by one step, then each state by another step, until the scan is
-    /// complete or the time is over. So a state with many jobs does not hide the jobs of other states.
+    /// Returns a page of the jobs with the most attempts. Scans the states in turn, one step at a time, until all are scanned
+    /// or the time is over. So a state with many jobs does not hide the jobs of other states.
     pub(super) async fn most_attempts(&self, type_id: TypeId, query: &ListQuery) -> Result<JobPage, Error> {
         let store = &self.context.store;
-        // One more than fits, to detect whether there are more.
+        // One more job than fits into the page, to detect whether there are more.
         let most = query.page_size + 1;
         let (mut found, mut look) = (Vec::new(), Look::default());
         let of = |state: &JobState| query.state.is_none_or(|only| only == *state);
@@ -48,7 +48,7 @@ impl Operator {
         let ids: Vec<i64> = found.iter().take(query.page_size).map(|job| job.id).collect();
         let shown = store.found_jobs(&ids, LIST_BYTES, query.payload).await?;
         look.has_more |= shown.cut;
-        // A job may have changed since: its state, its type or its attempts.
+        // The job may have changed its state, its type or its attempts since the scan.
         let mut jobs = shown.jobs;
         jobs.retain(|job| job.task_type == query.task_type.as_str() && !job.state.is_finished() && of(&job.state));
         jobs.sort_by_key(|job| (Reverse(job.attempt), job.id));
@@ -56,7 +56,7 @@ impl Operator {
     }
 }
 
-/// Keeps the jobs with the most attempts, each once: a job that changes its state between two steps is seen by both.
+/// Keeps the jobs with the most attempts, without duplicates: a job that changes its state between two steps is found by both.
 fn keep_most(found: &mut Vec<Attempted>, most: usize) {
     found.sort_by_key(|job| (Reverse(job.attempt), job.id));
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! Calls for failed jobs: list them in groups, retry and discard them.
+//! Operations on failed jobs: list them in error groups, retry and discard them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     store::{Actor, Retried, RetryArgs, RetryStart, Store, Wakeups},
 };
 
-/// Scheduled jobs come first, because a dead job that is retried at a later time becomes scheduled.
+/// States of failed jobs. Scheduled jobs come first, because a dead job that is retried at a later time becomes scheduled.
 pub const RETRY_STATES: [JobState; 2] = [JobState::Scheduled, JobState::Dead];
 
 /// Arguments of a retry.
@@ -19,22 +19,22 @@ pub const RETRY_STATES: [JobState; 2] = [JobState::Scheduled, JobState::Dead];
 pub struct RetryQuery {
     /// The jobs.
     pub selection: Selection,
-    /// Time at which the jobs run.
+    /// Time at which the retried jobs run.
     pub start: RetryStart,
-    /// New payload, for a single job.
+    /// New payload of the job, if a single job is retried.
     pub payload: Option<Bytes>,
 }
 
 /// Result of a retry.
 #[derive(Debug, Default)]
 pub struct RetryAnswer {
-    /// Retried jobs.
+    /// Ids of the retried jobs.
     pub retried: Vec<i64>,
-    /// Jobs that stay dead because other jobs hold their keys.
+    /// Ids of jobs that stay dead, because other jobs hold their keys.
     pub key_held: Vec<i64>,
-    /// Cancelled jobs that wait for the retried jobs again.
+    /// Ids of jobs that were cancelled because a retried job failed, and that now wait for it again.
     pub revived: Vec<i64>,
-    /// Start of the next call.
+    /// Position at which the next call continues.
     pub next: Option<PagePosition>,
 }
 
@@ -63,7 +63,7 @@ impl Operator {
         Ok(answer)
     }
 
-    /// Retries these jobs, and wakes the brokers that can run them.
+    /// Retries these jobs, and wakes the brokers that can assign them to workers.
     async fn retry_batch(
         &self,
         jobs: &Chosen,
@@ -93,7 +93,7 @@ impl Operator {
         answer.key_held.extend(held.iter().map(|job| job.id));
     }
 
-    /// Discards dead jobs. Returns their ids, and the start of the next call.
+    /// Discards dead jobs. Returns their ids, and the position at which the next call continues.
     pub async fn discard_jobs(
         &self,
         selection: Selection,
@@ -132,7 +132,7 @@ impl Operator {
         self.but_for_locked(jobs.ids.clone(), discard, report).await
     }
 
-    /// Groups of failed jobs, largest first; and whether some jobs were not counted.
+    /// Returns the error groups of failed jobs, largest first, and whether some jobs were not counted.
     pub async fn error_groups(
         &self,
         task_type: Option<TaskTypeName>,

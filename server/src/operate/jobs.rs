@@ -1,4 +1,4 @@
-//! Getting, listing and cancelling jobs.
+//! Get, list and cancel jobs.
 
 use std::{
     collections::HashMap,
@@ -14,46 +14,46 @@ use crate::{
     wake::Loss,
 };
 
-/// Arguments of a list.
+/// Arguments of `ListJobs`.
 #[derive(Clone, Debug)]
 pub struct ListQuery {
     /// Type of the jobs.
     pub task_type: TaskTypeName,
-    /// State of the jobs; `None`: any.
+    /// State of the jobs; `None` for any state.
     pub state: Option<JobState>,
     /// Page size.
     pub page_size: usize,
-    /// Start of the page.
+    /// Position at which the page starts.
     pub from: Option<PagePosition>,
     /// Whether to return payloads and results.
     pub payload: bool,
-    /// Only jobs of this error group; requires dead jobs.
+    /// If set, lists only dead jobs of this error group.
     pub error_group: Option<String>,
-    /// Only jobs that have started and are not finished, most attempts first.
+    /// If true, lists only jobs that have started and are not finished, ordered by attempts, most first.
     pub by_attempts: bool,
 }
 
-/// Maximum number of passes of a cancel, for jobs that change their state meanwhile.
+/// Maximum number of passes over the jobs of a cancel. Later passes find jobs that have changed their state meanwhile.
 const CANCEL_LOOKS: usize = 5;
-/// Order of the states in a cancel by type. Jobs change their state in the other direction, so few are missed.
+/// Order of the states in a cancel by type. Jobs usually pass through the states in this order, so few are missed.
 pub const CANCEL_STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead];
-/// Approximate size of a page: generated clients accept messages of 4 MiB.
+/// Approximate maximum size of a page of jobs, in bytes: generated clients accept messages of 4 MiB.
 pub(crate) const LIST_BYTES: i64 = 3 << 20;
-/// Maximum number of statements for one page.
+/// Maximum number of statements to read one page of jobs.
 const LIST_STATEMENTS: usize = 16;
-/// Maximum time of a list to scan jobs of other types, in states without an index by type. The caller waits for it.
+/// Maximum time to scan jobs of other task types for a list, in states that have no index by type. The caller waits meanwhile.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(80);
 
-/// Order of the states in a list; the last one stands for all finished states.
+/// Order of the states in `ListJobs`. `Succeeded` stands for all finished states.
 const LIST_ORDER: [JobState; 6] =
     [JobState::Leased, JobState::Ready, JobState::Scheduled, JobState::Waiting, JobState::Dead, JobState::Succeeded];
 
 impl Operator {
     /// Returns a job by id, from the database or from the archive.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
-        // One statement is enough, even for a job that changes its table: it sees one snapshot of all tables, in which the job is
-        // in one.
+        // One statement is enough, even for a job that moves from one table to another: the job is in exactly one table of the
+        // statement's snapshot.
         let Some(job) = self.context.store.get_job(id).await? else { return self.archived_job(id).await };
         let worker = match job.state {
             JobState::Leased => self.holder_of(id).await?,
@@ -86,7 +86,7 @@ impl Operator {
                 error_group: query.error_group.as_deref(),
             };
             let listed = self.context.store.list_jobs(type_id, query.task_type.as_str(), &list).await?;
-            // Ready and dead jobs have an index by type, so no jobs of other types are scanned.
+            // Ready and dead jobs have an index by task type, so jobs of other types are not scanned.
             let by_type = matches!(from.state, JobState::Ready | JobState::Dead);
             let looked_to = listed.last_scanned_id.filter(|_| !by_type);
             at = match (listed.jobs.last(), looked_to) {
@@ -107,7 +107,8 @@ impl Operator {
         Ok(page)
     }
 
-    /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the start of the next call.
+    /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the position at which the
+    /// next call continues.
     pub async fn cancel_jobs(
         &self,
         selection: Selection,
@@ -135,7 +136,7 @@ impl Operator {
         Ok((cancelled, rest))
     }
 
-    /// Cancels jobs in any table.
+    /// Cancels jobs by id, in any unfinished state.
     async fn cancel_ids(&self, chosen: Chosen, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
         let mut left = chosen.ids.clone();
         let mut cancelled = Vec::new();
@@ -154,7 +155,7 @@ impl Operator {
         Ok(cancelled)
     }
 
-    /// Cancels the chosen jobs that are in state `only`, or in any unfinished state, and returns those that it cancelled.
+    /// Cancels the chosen jobs that are in the state `only` (`None`: in any unfinished state). Returns the cancelled jobs.
     async fn cancel_in(&self, chosen: Chosen, only: Option<JobState>, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
         let mut gone = Vec::new();
         let cancel = |store: Store, ids: Vec<i64>| {

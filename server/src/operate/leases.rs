@@ -13,14 +13,14 @@ use crate::{
     wake::Loss,
 };
 
-/// Maximum number of leases in a statement.
+/// Maximum number of leases that a statement ends.
 const BATCH: usize = 1_000;
-/// Maximum number of reads of the leases, because a lease may move to another broker before it is ended.
+/// Maximum number of times that the leases are read. A lease may move to another broker between its read and its end.
 const LOOKS: usize = 3;
 
 impl Operator {
-    /// Ends the leases of these jobs, and tells their workers. With an error the attempts fail; without one they do not count.
-    /// Returns the jobs whose leases it ended.
+    /// Ends the leases of these jobs, and tells their workers. If `error` is set, the attempts fail; otherwise they do not
+    /// count. Returns the ids of the jobs whose leases were ended.
     pub(crate) async fn end_leases(&self, jobs: Chosen, error: Option<&str>, by: &Actor) -> Result<Vec<i64>, Error> {
         let mut ids = jobs.ids.clone();
         ids.sort_unstable();
@@ -33,7 +33,8 @@ impl Operator {
         Ok(ended.into_inner().into_iter().collect())
     }
 
-    /// Ends leases, and adds their jobs to the result even if it fails later.
+    /// Ends leases, and adds the ids of their jobs to `ended` at once, so that they are reported even if the function fails
+    /// later.
     async fn end_found(
         &self,
         store: Store,
@@ -42,7 +43,7 @@ impl Operator {
         ended: &Mutex<BTreeSet<i64>>,
     ) -> Result<(), StoreError> {
         for _ in 0..LOOKS {
-            // A job whose lease was ended may already run again at another worker.
+            // Jobs whose lease has been ended are skipped, because they may already run again at another worker.
             left.ids.retain(|id| !ended.lock().contains(id));
             let leases = store.leases_of(&left).await?;
             if leases.is_empty() {

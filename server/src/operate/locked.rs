@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Operator {
-    /// Runs a statement for these jobs, in parts if some are locked. Locked jobs come last, and wait as long as calls wait for
-    /// Postgres. `done` receives the result of each part, even if the call fails later.
+    /// Runs a statement for these jobs, in parts if some are locked. Locked jobs come last; the statement waits for their locks
+    /// up to the time limit for calls to Postgres. `done` receives the result of each part, even if the call fails later.
     pub(super) async fn but_for_locked<T, F>(
         &self,
         ids: Vec<i64>,
@@ -41,7 +41,7 @@ impl Operator {
         self.wait_for_locked(locked, run, done).await
     }
 
-    /// Runs the statement for each locked job in turn, until the time that calls wait for Postgres is over.
+    /// Runs the statement for each locked job in turn, until the time limit for calls to Postgres.
     async fn wait_for_locked<T, F>(
         &self,
         locked: Vec<i64>,
@@ -54,8 +54,8 @@ impl Operator {
     {
         let until = Instant::now() + self.context.config.database_timeout;
         let store = self.context.store.side_lane(Lane::Operate, LockWait::Long);
-        // Each job has its last known lock holder, because a lookup may be too slow after the last statement has given
-        // up.
+        // Each job with the last known holder of its lock. When the time limit has passed, there may be no time to look the
+        // holder up.
         let mut locked: VecDeque<(i64, Option<String>)> = locked.into_iter().map(|id| (id, None)).collect();
         while let Some((id, seen)) = locked.pop_front() {
             let change = run(store.clone(), vec![id]);

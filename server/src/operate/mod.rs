@@ -38,7 +38,7 @@ pub(crate) use wait::{Ended, WaitingCaller};
 #[derive(Clone)]
 pub struct Operator {
     context: Arc<Context>,
-    /// Permits of searches that scan jobs one by one.
+    /// Permits that bound the number of concurrent searches that scan jobs one by one.
     searches: Arc<Semaphore>,
     last_check: Arc<readiness::LastCheck>,
     #[cfg(feature = "archive")]

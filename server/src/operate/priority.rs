@@ -13,33 +13,32 @@ use crate::{
     store::{self, Actor, Store, WalkPosition},
 };
 
-/// Maximum number of passes over the jobs, for jobs that change their state meanwhile.
+/// Maximum number of passes over the jobs. Later passes find jobs that have changed their state meanwhile.
 const LOOKS: usize = 5;
-/// Time limit of a call for a type. After it, the call returns a page token for the remaining jobs.
+/// Time limit of a call that reprioritizes all jobs of a task type. Then the call returns a page token for the remaining jobs.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// Selection of the jobs.
+/// The jobs whose priority changes.
 #[derive(Clone, Debug)]
 pub(crate) enum ReprioritizeQuery {
-    /// These jobs.
+    /// Jobs by id.
     Ids(Chosen),
-    /// All jobs of a type that wait for a worker, from a position on.
+    /// All jobs of a type that wait for a worker, starting at a position.
     Type(TaskTypeName, Option<PagePosition>),
 }
 
-/// Result of a call.
+/// Result of `ReprioritizeJobs`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reprioritized {
     /// Number of changed jobs.
     pub(crate) jobs: i64,
     /// Ids of the changed jobs, if the call named ids.
     pub(crate) ids: Vec<i64>,
-    /// Start of the next call.
+    /// Position at which the next call continues.
     pub(crate) next: Option<PagePosition>,
 }
 
 impl Operator {
-    /// Changes the priority of jobs.
     pub(crate) async fn reprioritize(
         &self,
         query: ReprioritizeQuery,

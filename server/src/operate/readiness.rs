@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use super::Operator;
 use crate::store::StoreError;
 
-/// Time limit of a check. A probe of Kubernetes waits one second by default, and an operator not much longer.
+/// Time limit of a readiness check. A Kubernetes probe waits one second by default, and an operator not much longer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 /// Pause before a check is repeated after a temporary error.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -18,15 +18,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct LastCheck(Mutex<Option<(Instant, Result<(), String>)>>);
 
 impl Operator {
-    /// Whether jobs can be stored, claimed and settled; otherwise a sentence that says why not. It names no host and no
-    /// user: those are in the log.
+    /// Whether jobs can be stored, claimed and settled; otherwise an error with the reason. The error contains no host and no
+    /// user names, which are only logged.
     pub async fn readiness(&self) -> Result<(), String> {
         let requested_at = Instant::now();
         if let Some(error) = self.context.store.unreachable_error() {
             return Err(error.public_text());
         }
         let operator = self.clone();
-        // The check goes on without its caller: a statement that waits in Postgres keeps its connection.
+        // The check runs in a separate task and continues if the caller gives up, because a statement that waits in Postgres
+        // keeps its connection.
         let checking = tokio::spawn(async move {
             let mut last = operator.last_check.0.lock().await;
             match &*last {
@@ -44,13 +45,12 @@ impl Operator {
             Ok(Err(_)) => Err("the broker is stopping".into()),
             Err(_) => Err(match self.context.store.connection_error() {
                 Some(error) => error.public_text(),
-                None => format!("Postgres has not stored a job on trial within {ANSWER_WITHIN:?}"),
+                None => format!("Postgres has not stored a test job within {ANSWER_WITHIN:?}"),
             }),
         }
     }
 
-    /// Repeats the check after temporary errors: a broken connection or a short lock delays jobs, but does not stop
-    /// them.
+    /// Repeats the check after temporary errors: a broken connection or a short lock only delays jobs.
     async fn check_database(&self, begun: Instant) -> Result<(), String> {
         loop {
             let error = match self.store_and_claim_trial().await {
@@ -74,10 +74,10 @@ impl Operator {
         }
         let lacking = match found {
             found if !found.has_partitions => {
-                "a partition of history or payloads is missing, so jobs cannot be settled; it is being made"
+                "a partition of history or payloads is missing, so jobs cannot be settled; the broker is creating it"
             }
             found if !found.has_lease => {
-                "the lease of this broker has expired, so it claims no jobs; it is being renewed"
+                "the lease of this broker has expired, so the broker claims no jobs; it is renewing the lease"
             }
             _ => return store.try_write().await.map(Ok),
         };
@@ -85,14 +85,14 @@ impl Operator {
     }
 
     fn refused(&self, error: &StoreError) -> String {
-        self.context.store.log_failure("storing and claiming a job on trial", error);
+        self.context.store.log_failure("storing and claiming a test job", error);
         if error.is_schema_missing() {
             return "the schema in the database is missing or incomplete: restart a broker, or run howdah migrate"
                 .into();
         }
         match error {
             StoreError::NotSent(_) | StoreError::Unknown(_) => error.public_text(),
-            _ => format!("jobs cannot be stored and claimed: {}; the log of the broker says more", error.public_text()),
+            _ => format!("jobs cannot be stored and claimed: {}; see the log of the broker", error.public_text()),
         }
     }
 }

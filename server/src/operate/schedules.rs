@@ -15,12 +15,12 @@ use crate::{
     },
 };
 
-/// Approximate size of a page: generated clients accept messages of 4 MiB.
+/// Approximate maximum size of a page of schedules, in bytes: generated clients accept messages of 4 MiB.
 const LIST_BYTES: i64 = 3 << 20;
-/// Maximum number of checks whether the schedule exists, while other calls create and delete it.
+/// Maximum number of tries to create a schedule while other calls create and delete it.
 const CREATE_LOOKS: usize = 5;
 
-/// Permission check of a change. It runs while the schedule is locked, because the template may have changed before.
+/// Permission check of a change. It runs while the schedule is locked, so that it sees the current template.
 type Check<'a> = &'a (dyn Fn(&Schedule) -> Result<(), Error> + Send + Sync);
 
 impl Operator {
@@ -82,17 +82,17 @@ impl Operator {
         Ok(schedule)
     }
 
-    /// The schedule with this name.
+    /// Returns the schedule with this name.
     pub async fn get_schedule(&self, name: &str) -> Result<Schedule, Error> {
         self.context.store.get_schedule(name).await?.ok_or_else(|| no_schedule(name))
     }
 
-    /// Schedules with names after `after`.
+    /// Returns a page of the schedules whose names come after `after`.
     pub async fn list_schedules(&self, after: &str, page_size: usize) -> Result<SchedulePage, Error> {
         Ok(self.context.store.list_schedules(after, page_size as i32, LIST_BYTES).await?)
     }
 
-    /// Deletes a schedule for jobs of this type. Its jobs stay.
+    /// Deletes a schedule whose jobs have this task type. Jobs that it has enqueued stay.
     pub async fn delete_schedule(&self, name: &str, task_type: &str, by: &Actor) -> Result<(), Error> {
         if self.context.store.delete_schedule(name, task_type, by).await? { Ok(()) } else { Err(no_schedule(name)) }
     }
@@ -128,7 +128,8 @@ impl Operator {
         Ok(schedule)
     }
 
-    /// Enqueues a job of the schedule now, if the check permits it. A repeated request key returns the job of the first call.
+    /// Enqueues a job of the schedule now, if the check permits it. A call with a repeated request key returns the job of the
+    /// first call.
     pub async fn run_schedule(
         &self,
         name: &str,
@@ -189,7 +190,8 @@ impl Operator {
                 let key = request_key.unwrap_or_default();
                 let purged = || {
                     Error::Unavailable(
-                        "the first call with this request_key was just purged; send the request again".into(),
+                        "the record of the first call with this request_key was just deleted; send the request again"
+                            .into(),
                     )
                 };
                 let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(purged)?;
@@ -200,10 +202,10 @@ impl Operator {
                     _ => Err(Error::RequestKeyReused(RequestKey::given(key).to_owned())),
                 }
             }
-            // Another job holds the template's key and stays unchanged.
+            // Another job holds the key of the template, so nothing was stored.
             Some(job) if matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => Ok(Run::Found(job)),
             Some(job) => {
-                // Jobs of earlier runs stay recorded.
+                // The schedule still records the jobs of earlier runs.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
                 transaction.record(&schedule, by).await?;
@@ -213,9 +215,9 @@ impl Operator {
     }
 }
 
-/// Result of a manual run.
+/// Result of running a schedule manually.
 enum Run {
-    /// A job that was stored or changed, with the wakeups for brokers after the commit.
+    /// A job that was stored or changed, and the wake-ups to send after the commit.
     Made { job: Enqueued, woken: Wakeups },
     /// An existing job; nothing was stored.
     Found(Enqueued),
@@ -225,7 +227,8 @@ pub(crate) fn no_schedule(name: &str) -> Error {
     Error::NotFound(format!("schedule {name:?} does not exist"))
 }
 
-/// Rejects another schedule of this principal, which is empty if authentication is off.
+/// Fails if there are too many schedules to create another one, in total or of this principal. `by` is empty if authentication
+/// is off.
 fn refuse_too_many(count: &ScheduleCount, by: &str) -> Result<(), Error> {
     if count.all >= MAX_SCHEDULES {
         let problem = format!("the maximum of {MAX_SCHEDULES} schedules is reached; delete unneeded ones");

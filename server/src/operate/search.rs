@@ -1,5 +1,5 @@
-//! Searches. A call scans for about two seconds at most, in steps that are bounded in jobs, bytes and time. Its response reports
-//! the progress.
+//! Searches for jobs. A call scans for about two seconds at most, in steps that are bounded in jobs, bytes and time. Its
+//! response reports the progress.
 
 use std::time::{Duration, Instant};
 
@@ -13,28 +13,27 @@ use crate::{
     store::{Scanned, SearchStep, SearchStepResult},
 };
 
-/// Time limit of a call's scan.
+/// Time limit for the scan of a search call.
 pub(crate) const LOOKS_FOR: Duration = Duration::from_secs(2);
-/// Time limit of a statement.
+/// Time limit of one statement of a search.
 pub(crate) const STEP: Duration = Duration::from_millis(500);
-/// Maximum number of jobs that a statement scans.
+/// Maximum number of jobs that one statement of a search scans.
 pub(crate) const STEP_JOBS: i32 = 100_000;
-/// Maximum bytes of payloads that a statement scans, in addition to the first payload.
+/// Maximum bytes of payloads that one statement of a search scans, in addition to the first payload.
 pub(crate) const STEP_BYTES: i64 = 32 << 20;
-/// Maximum number of concurrent header and payload searches of a broker. Further ones wait.
+/// Maximum number of concurrent header and payload searches of a broker. Further searches wait.
 pub(crate) const AT_ONCE: usize = 2;
-/// Maximum number of jobs with a key or a tag that a call examines.
+/// Maximum number of jobs with a key or a tag that a search call examines.
 pub(crate) const INDEX_JOBS: usize = 10_000;
 /// Limit for counting the jobs with a key or a tag.
 const INDEX_COUNT: i64 = 10_000;
-/// Number of jobs examined together, if not all of them may match.
+/// Number of jobs that are read at once, if some of them may not match.
 const INDEX_STEP: usize = 1_000;
 
-/// After a step shorter than this, the next one may be longer.
+/// If a statement takes less time than this, the next one scans more.
 const SHORT: Duration = Duration::from_millis(100);
 
 impl Operator {
-    /// Searches for jobs.
     pub(crate) async fn search_jobs(&self, query: &SearchQuery) -> Result<SearchFound, Error> {
         match query {
             SearchQuery::Id(id) => {
@@ -74,7 +73,7 @@ impl Operator {
         Ok(self.context.registry.find(name).await?)
     }
 
-    /// Jobs from an index, newest first.
+    /// Searches for jobs by an index (key or tag), newest first.
     async fn search_index(
         &self,
         type_id: TypeId,
@@ -124,7 +123,7 @@ impl Operator {
         Ok(SearchFound { next: Some(at), ..finished(jobs, at) })
     }
 
-    /// Scans jobs one by one.
+    /// Searches for jobs by scanning them one by one (header or payload).
     async fn look(
         &self,
         type_id: TypeId,
@@ -169,10 +168,10 @@ impl Operator {
         Ok(SearchFound { next, skipped, ..finished(shown.jobs, at) })
     }
 
-    /// Continues until the page is full or the time is over. Returns false when the scan is complete.
+    /// Continues the scan until the page is full or the time is over. Returns false if the scan is complete.
     async fn walk(&self, walk: &mut Walk, step: SearchStep<'_>, page: usize) -> Result<bool, Error> {
         let began = Instant::now();
-        // Every call advances by at least one step, regardless of the time.
+        // Every call runs at least one step, even if the time is over.
         let mut went_on = false;
         while walk.found.len() < page && (!went_on || began.elapsed() + STEP <= LOOKS_FOR) {
             let wanted = page - walk.found.len();
@@ -208,7 +207,7 @@ impl Operator {
         Ok(true)
     }
 
-    /// Estimated number of jobs to scan. Counts nothing.
+    /// Estimates the number of jobs to scan from the last job counts.
     async fn estimate(&self, range: &SearchRange) -> Result<i64, Error> {
         let counted = self.counted_types().await;
         let sum = |column: usize| counted.types.iter().map(|view| view.counts[column]).sum();
@@ -227,7 +226,7 @@ impl Operator {
     }
 }
 
-/// Query of an index.
+/// Condition of an index search.
 enum Entries<'a> {
     /// Jobs with a key.
     Key(&'a str),
@@ -236,18 +235,18 @@ enum Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Number of entries to read for this many jobs.
+    /// Returns the number of index entries to read to find this many jobs.
     fn wanted(&self, state: Option<JobState>, jobs: usize) -> usize {
         match self {
-            // With a state, most entries may be of jobs in other states.
+            // If the search is restricted to a state, most entries may be of jobs in other states.
             _ if state.is_some() => INDEX_STEP,
             Self::Key(_) => jobs,
-            // A tag's entries may be stale, and stale entries must not cost a statement each.
+            // Index entries of a tag may be stale, so a minimum number is read: stale entries must not cost a statement each.
             Self::Tag { .. } => jobs.max(INDEX_STEP / 10),
         }
     }
 
-    /// Whether a job still matches its entry.
+    /// Whether a job still matches the index entry by which it was found.
     fn fit(&self, job: &JobView) -> bool {
         match self {
             Self::Key(_) => true,
@@ -256,7 +255,7 @@ impl Entries<'_> {
     }
 }
 
-/// Progress of a call.
+/// Progress of a scan within one call.
 struct Walk {
     at: SearchPosition,
     found: Vec<Hit>,
@@ -292,8 +291,8 @@ fn finished(jobs: Vec<JobView>, at: SearchPosition) -> SearchFound {
     }
 }
 
-/// Rows of the first step: many for a condition on headers, which are in the row, and fewer for payloads, which may be
-/// large.
+/// Returns the number of rows that the first step scans. It is high for headers, which are in the row, and lower for payloads,
+/// which may be large.
 fn first_rows(having: &Having) -> i32 {
     match having {
         Having::Header { .. } => 10_000,

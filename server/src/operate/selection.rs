@@ -6,14 +6,15 @@ use crate::{
     store::{PickArgs, Picked, Store},
 };
 
-/// Maximum number of jobs in a statement.
+/// Maximum number of jobs that a statement changes.
 pub(crate) const BATCH: usize = 1_000;
-/// Maximum number of jobs per call, so that a call ends. The response has a page token for the next call.
+/// Maximum number of jobs per call, so that a call does not take too long. The response has a page token for the next call.
 pub(crate) const JOBS_A_CALL: usize = 10_000;
-/// Maximum number of selecting statements per call. If few jobs match, most statements find none.
+/// Maximum number of selecting statements per call. Bounds the time of a call if few jobs match, so that most statements find
+/// none.
 const PICKS_A_CALL: usize = 40;
 
-/// Jobs that a call selects.
+/// The jobs that a call changes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
     /// Jobs by id.
@@ -29,18 +30,18 @@ pub struct TypeSelection {
     pub task_type: TaskTypeName,
     /// State of the jobs; `None`: every state that the call supports.
     pub state: Option<JobState>,
-    /// Error group of the jobs; `None`: any.
+    /// Error group of the jobs; `None` for all jobs.
     pub error_group: Option<String>,
-    /// Position at which the previous call ended.
+    /// Position at which the previous call ended, to continue there.
     pub from: Option<PagePosition>,
 }
 
-/// Iterates over a selection, state by state.
+/// Iterator over the jobs of a selection by type, state by state.
 pub(super) struct Walk<'a> {
     store: &'a Store,
     type_id: TypeId,
     error_group: Option<&'a str>,
-    /// Whether to select only those scheduled jobs that have failed.
+    /// Whether scheduled jobs are selected only if an attempt of theirs has failed.
     failed: bool,
     states: Vec<JobState>,
     at: Option<PagePosition>,
@@ -49,7 +50,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Iterates over these states, in this order.
+    /// Returns an iterator over the jobs of a selection, in these states and in this order.
     pub(super) fn new(
         store: &'a Store,
         type_id: TypeId,
@@ -72,7 +73,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Next batch, with jobs of one state; `None` at the end, or after enough jobs for one call.
+    /// Returns the next batch, with jobs of one state. `None` at the end, or after the maximum number of jobs per call.
     pub(super) async fn next(&mut self) -> Result<Option<(JobState, Vec<i64>)>, Error> {
         while let Some(from) = self.at
             && self.picks_left > 0
@@ -97,7 +98,7 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// Start of the next call; `None` at the end.
+    /// Position at which the next call continues; `None` if all jobs were visited.
     pub(super) fn rest(&self) -> Option<PagePosition> {
         self.at
     }

@@ -1,4 +1,4 @@
-//! State of a store; closing a store to new jobs, and opening it.
+//! Reads the state of a store, closes it to new jobs, and opens it.
 
 use std::time::Duration;
 
@@ -12,20 +12,19 @@ use crate::{
 /// State of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreView {
-    /// Number of the store.
     pub(crate) number: StoreNumber,
-    /// Closing of the store; `None` while it accepts new jobs.
+    /// When and by whom the store was closed. `None` while it accepts new jobs.
     pub(crate) closed: Option<Closed>,
-    /// Job counts by state, as in [`TypeView`](crate::job::TypeView), from the last count, and their age.
+    /// Job counts by state, as in [`TypeView`](crate::job::TypeView), from the last count, and the age of the count.
     pub(crate) counted: Option<([i64; 5], Duration)>,
-    /// Whether it has unfinished jobs.
+    /// Whether the store has unfinished jobs.
     pub(crate) has_unfinished: bool,
-    /// State of its read replica, if it has one.
+    /// State of the store's read replica, if it has one.
     pub(crate) replica: Option<ReplicaState>,
 }
 
 impl Operator {
-    /// Current state of the store.
+    /// Reads the current state of the store.
     pub(crate) async fn store_view(&self) -> Result<StoreView, Error> {
         let store = &self.context.store;
         let (_, closed) = store.cluster_state().await?;
@@ -45,7 +44,7 @@ impl Operator {
         })
     }
 
-    /// Closes the store, which has this name, to new jobs.
+    /// Closes the store to new jobs. `name` is the name of the store.
     pub(crate) async fn close_store(&self, name: &str, by: &Actor) -> Result<(), Error> {
         if let Some(version) = self.context.store.close(name, by).await? {
             tracing::info!(store = name, "the store is closed to new jobs");
@@ -54,27 +53,27 @@ impl Operator {
         Ok(())
     }
 
-    /// The store's database, for a move between two stores.
+    /// Returns the database of the store, for a move of a task type between two stores.
     pub(crate) fn store(&self) -> &Store {
         &self.context.store
     }
 
-    /// Current number of this broker.
+    /// Returns the current id of this broker in the store.
     pub(crate) fn broker_id(&self) -> i32 {
         self.context.dispatch.broker_id()
     }
 
-    /// Records that a move has changed settings here, with their new version.
+    /// Tells this broker that a move of a task type has changed settings of the store, with the new version of the settings.
     pub(crate) async fn settings_changed(&self, version: i64) {
         self.context.settings_changed(version).await;
     }
 
-    /// Id of the type with this name; `None` if it does not exist.
+    /// Returns the id of the task type with this name. `None` if it does not exist.
     pub(crate) async fn find_type(&self, name: &TaskTypeName) -> Result<Option<TypeId>, Error> {
         Ok(self.context.registry.find(name).await?)
     }
 
-    /// Id of the type with this name. Creates the type if it is new.
+    /// Returns the id of the task type with this name. Creates the type if it is new.
     pub(crate) async fn make_type(&self, name: &TaskTypeName, by: &Actor) -> Result<TypeId, Error> {
         let ids = self.context.registry.resolve(std::slice::from_ref(name), by.name()).await?;
         ids.first()
@@ -82,7 +81,7 @@ impl Operator {
             .ok_or_else(|| Error::Internal(format!("bug: task type {name} has no id after its creation")))
     }
 
-    /// New ids of the given jobs that have moved to other stores.
+    /// Returns the old and new ids of the jobs in `ids` that have moved to other stores.
     pub(crate) async fn moved_jobs(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, Error> {
         if ids.is_empty() || !self.context.registry.has_moved() {
             return Ok(Vec::new());
@@ -90,18 +89,18 @@ impl Operator {
         Ok(self.context.store.moved_jobs(ids).await?)
     }
 
-    /// Error for a job that is moving to another store; `None` if it is not.
+    /// Returns an error if the job is moving to another store, else `None`.
     pub(crate) async fn on_its_way(&self, id: i64) -> Result<Option<Error>, Error> {
         if !self.context.registry.has_moved() {
             return Ok(None);
         }
         let view = self.context.store.move_of_job(id).await?;
         Ok(view.map(|view| {
-            Error::Moving(format!("job {id} is on its way to store {}. {}", view.to, view.progress_note()))
+            Error::Moving(format!("job {id} is being moved to store {}. {}", view.to, view.progress_note()))
         }))
     }
 
-    /// Opens the store. Due schedules fire with the next sweep.
+    /// Opens the store. The maintenance task for schedules then fires those that are due.
     pub(crate) async fn open_store(&self, name: &str, by: &Actor) -> Result<(), Error> {
         if let Some(version) = self.context.store.reopen(name, by).await? {
             tracing::info!(store = name, "the store is open to new jobs");

@@ -10,7 +10,8 @@ use crate::{
     store::{Actor, AuditEntry, AuditQuery, MOST_TOKENS, TokenView},
 };
 
-/// Retention of revocations after the current maximum lifetime of tokens, because that lifetime may be raised meanwhile.
+/// Time that revocations of JSON Web Tokens are kept after the current maximum lifetime of tokens, which may be raised
+/// meanwhile.
 const KEPT: Duration = Duration::from_hours(30 * 24);
 
 /// Tokens to revoke.
@@ -25,24 +26,24 @@ pub(crate) enum RevokeQuery {
 }
 
 impl Operator {
-    /// Task types of jobs, by id and by name. Omits jobs that do not exist.
+    /// Returns the task types of jobs, each with its id and name. Omits jobs that do not exist.
     pub(crate) async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, TypeId, String)>, Error> {
         Ok(self.context.store.types_of(ids).await?)
     }
 
-    /// Creates a token. It is valid here immediately, and at other brokers within a second.
+    /// Creates a token. It is valid at this broker immediately, and at other brokers within a second.
     pub(crate) async fn create_token(&self, by: &Actor, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
         let made = access::create_token(&self.context.store, by, query).await?;
         self.context.access.reload().await?;
         Ok(made)
     }
 
-    /// Page of tokens with ids after `after`.
+    /// Returns a page of the tokens whose ids come after `after`.
     pub(crate) async fn list_tokens(&self, after: &str, ended: bool, size: usize) -> Result<Vec<TokenView>, Error> {
         Ok(self.context.store.list_tokens(after, ended, size as i32).await?)
     }
 
-    /// Page of the audit log.
+    /// Returns a page of the audit log.
     pub(crate) async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
         Ok(self.context.store.list_audit(query).await?)
     }
@@ -72,7 +73,7 @@ impl Operator {
     async fn revoke_jwt(&self, name: &str, of_principal: bool, by: &Actor) -> Result<(), Error> {
         let lifetime = self.context.access.jwt_lifetime(name).ok_or_else(|| {
             Error::NotFound(format!(
-                "{name:?} names no issuer of JSON Web Tokens that this broker knows; a token is jwt:ISSUER:JTI, a principal \
+                "{name:?} has no issuer that this broker knows; write a JSON Web Token as jwt:ISSUER:JTI, a principal as \
                  jwt:ISSUER:SUBJECT"
             ))
         })?;

@@ -1,4 +1,4 @@
-//! Calls that wait until jobs have ended, at this or another broker.
+//! Waits until jobs have ended, at this or another broker (`WaitJobs`).
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -16,26 +16,27 @@ use crate::{
     memory::{Account, Held},
 };
 
-/// Maximum number of jobs that are read at once.
+/// Maximum number of jobs that a statement reads.
 const BATCH: usize = 100;
-/// Number of lookups of a job that is in no table, because it may have moved between two reads.
+/// Number of lookups of a job that is in no table, because it may move from one table to another between two reads.
 const SEARCHES: usize = 2;
-/// Polling interval for jobs whose end was not announced, with and without notifications.
+/// Polling interval for jobs whose end was not announced, with notifications (`LOOK`) and without them (`POLL`).
 const LOOK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Bytes of jobs that are read at once (in addition to the first job), and the maximum size of one job.
+/// `READ`: bytes of jobs that a statement reads, in addition to the first job. `READ_ROOM`: memory reserved for it, which
+/// includes one job of maximum size.
 const READ: i64 = 2 << 20;
 const READ_ROOM: usize = 6 << 20;
-/// Time for a caller to read a response.
+/// Maximum time for a caller to read a response.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Minimum time of the first check, regardless of the caller's timeout: it finds jobs that have already ended.
+/// Minimum time of the first check, even if the caller's timeout is shorter. This check finds jobs that have already ended.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-/// An ended job, for the caller.
+/// An ended job, or an error, to be sent to the caller.
 pub(crate) struct Ended {
     pub(crate) job: Result<JobView, Error>,
-    /// Memory reservation for the response, until the caller has read it.
+    /// Memory reservation for the response, held until the caller has read the response.
     pub(crate) room: Option<Arc<Held>>,
 }
 
@@ -45,16 +46,16 @@ impl Ended {
     }
 }
 
-/// Accounts of a waiting caller.
+/// Channel and memory accounts of the caller of `WaitJobs`.
 pub(crate) struct WaitingCaller {
     pub(crate) answers: Sender<Ended>,
     /// The connection's account in the memory for responses.
     pub(crate) account: Arc<Account>,
-    /// The connection's account of the jobs that callers wait for.
+    /// The connection's account of the jobs that `WaitJobs` calls wait for.
     pub(crate) job_quota: Arc<Account>,
 }
 
-/// A waiting call.
+/// A `WaitJobs` call in progress.
 struct Wait {
     context: Arc<Context>,
     ids: Vec<i64>,
@@ -70,8 +71,8 @@ struct Wait {
 }
 
 impl Operator {
-    /// Reports each of these jobs when it has ended, until all have ended or the time is over. Jobs in `hidden` do not exist for
-    /// the caller.
+    /// Reports each of these jobs when it has ended, until all have ended or the time is over. Jobs in `hidden` are reported as
+    /// if they did not exist.
     pub(crate) async fn wait_jobs(
         &self,
         mut ids: Vec<i64>,
@@ -84,7 +85,7 @@ impl Operator {
         ids.sort_unstable();
         ids.dedup();
         let until = Instant::now() + timeout;
-        // Registered before the jobs are read, so that no end in between is missed.
+        // The call is registered before the jobs are read, so that the end of a job in between is not missed.
         let registered = match Registered::add(context.clone(), ids.clone(), &job_quota) {
             Ok(registered) => registered,
             Err(error) => return drop(answers.send(Ended::error(error)).await),
@@ -102,7 +103,7 @@ impl Operator {
     }
 }
 
-/// A call's entry in [`Waiters`](crate::waiters::Waiters), removed on drop.
+/// Entry of a call in [`Waiters`](crate::waiters::Waiters), which is removed on drop.
 struct Registered {
     context: Arc<Context>,
     ids: Vec<i64>,
@@ -133,7 +134,7 @@ impl Drop for Registered {
 }
 
 impl Wait {
-    /// Reports the jobs until all have ended or `until` is reached, even if the caller does not read the answers.
+    /// Reports the jobs until all have ended or until the time `until`, even if the caller does not read the answers.
     async fn run(&mut self, registered: Registered, until: Instant) -> Result<(), Error> {
         let first = until.max(Instant::now() + FIRST_LOOK);
         let in_time = match timeout_at(first, self.look()).await {
@@ -171,27 +172,28 @@ impl Wait {
         Ok(())
     }
 
-    /// Registers the jobs as waited for, and reports those that have already ended.
+    /// Marks the jobs as awaited, and reports those that have already ended.
     async fn look(&mut self) -> Result<(), Error> {
         let ids = self.ids.clone();
         for batch in ids.chunks(BATCH) {
             let (hidden, shown): (Vec<i64>, Vec<i64>) = batch.iter().partition(|id| self.hidden.contains(id));
             let mut unknown = shown;
-            // A job that had ended, and is retried before it is read, is live again.
+            // A job that had ended may be retried before it is read. It is then unfinished again, and the second search finds
+            // it.
             for _ in 0..SEARCHES {
                 if !unknown.is_empty() {
                     unknown = self.look_for(unknown).await?;
                 }
             }
             unknown.extend(hidden);
-            // Sorted, so that the named job does not reveal whether it is hidden or missing.
+            // Sorted, so that the job that the error names does not reveal whether it is hidden or missing.
             unknown.sort_unstable();
             self.tell_of_unknown(&unknown).await?;
         }
         Ok(())
     }
 
-    /// Registers the unfinished jobs, and reports the ended ones. Returns the others.
+    /// Marks the unfinished jobs as awaited, and reports the ended ones. Returns the jobs that were not found.
     async fn look_for(&mut self, ids: Vec<i64>) -> Result<Vec<i64>, Error> {
         let live = self.context.store.mark_awaited(&ids).await?;
         self.refuse_unkept(&live).await?;
@@ -201,8 +203,8 @@ impl Wait {
         Ok(gone.into_iter().filter(|id| self.left.contains(id)).collect())
     }
 
-    /// Rejects jobs of types that do not keep all succeeded jobs, because whether such a job is found would depend on a race
-    /// between its end and the call.
+    /// Rejects jobs of types that do not keep all succeeded jobs, because such a job might end and be deleted before the call
+    /// finds it.
     async fn refuse_unkept(&self, live: &[i64]) -> Result<(), Error> {
         let types = self.context.registry.short_histories().incomplete();
         if types.is_empty() || live.is_empty() {
@@ -226,15 +228,15 @@ impl Wait {
             }
             let live = self.context.store.still_live(&wanted).await?;
             wanted.retain(|id| !live.contains(id));
-            // Some jobs may have ended between the two reads. The others have ended and are in no table, because their types keep
-            // no history.
+            // Some jobs may have ended between the two reads. Jobs that are still not found have ended and are in no table,
+            // because their types keep no history.
             let forgotten = self.tell_all_ended(wanted).await?;
             self.tell_of_unknown(&forgotten).await?;
         }
         Ok(())
     }
 
-    /// Reports the ended jobs. Returns the others.
+    /// Reports the ended jobs. Returns the jobs that were not found.
     async fn tell_all_ended(&mut self, mut ids: Vec<i64>) -> Result<Vec<i64>, Error> {
         ids.retain(|id| self.left.contains(id));
         while !ids.is_empty() {
@@ -247,7 +249,7 @@ impl Wait {
         Ok(ids)
     }
 
-    /// Reports ended jobs, up to one read. Returns whether there are more.
+    /// Reports the ended jobs of one read. Returns whether there are more.
     async fn report_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
         let room = self.context.waiters.answer_memory.take(&self.account, READ_ROOM).await;
         let mut room = room.map_err(|_| {
@@ -255,7 +257,7 @@ impl Wait {
             Error::Unavailable(problem.into())
         })?;
         let ended = self.context.store.ended_jobs(ids, READ).await?;
-        // Keeps only the memory that the read jobs need.
+        // Releases the part of the reservation that the jobs of this read do not need.
         room.shrink(ended.bytes as usize + (1 << 10));
         let room = Some(Arc::new(room));
         for job in ended.jobs {
@@ -270,7 +272,7 @@ impl Wait {
             Err(SendTimeoutError::Timeout(_)) => {
                 Err(Error::Deadline(format!("the answer for job {id} was not read within {READ_TIMEOUT:?}")))
             }
-            // A caller that has gone ends this call soon.
+            // If the channel is closed, the caller has gone, and this call is cancelled soon.
             Ok(()) | Err(SendTimeoutError::Closed(_)) => {
                 self.left.remove(&id);
                 Ok(())

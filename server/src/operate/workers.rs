@@ -1,4 +1,4 @@
-//! Workers of this broker, as they are now, and workers of other brokers, as last reported.
+//! Workers of this broker, in their current state, and workers of other brokers, in the last reported state.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Operator {
-    /// Returns up to `at_most` workers after a position. With a task type, only workers of that type.
+    /// Returns up to `at_most` workers after a position. If `task_type` is set, returns only workers with a window for that
+    /// type.
     pub async fn list_workers(
         &self,
         after: WorkerPosition,
@@ -41,7 +42,7 @@ impl Operator {
         listed.filter(|worker| task_type.is_none_or(|name| worker.has_type(name))).take(at_most).collect()
     }
 
-    /// Worker that holds a job, if known.
+    /// Returns the public id of the worker that holds a job, if known.
     pub(super) async fn holder_of(&self, id: i64) -> Result<Option<String>, Error> {
         let own = self.context.sessions.all().into_iter().find(|session| session.holds_job(id));
         match own {

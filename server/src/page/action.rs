@@ -10,12 +10,13 @@ use super::{
 };
 use crate::error::Error;
 
-/// Target of an action.
+/// Object or jobs that an action changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Target {
     /// Jobs by id.
     Jobs(Vec<i64>),
-    /// All jobs of a type, optionally of one state and error group. Also selects the jobs of a new bulk operation.
+    /// All jobs of a task type, optionally only those in one state or error group. Also the jobs of a new bulk
+    /// operation.
     OfType { task_type: String, state: Option<JobState>, group: String },
     /// A task type.
     Type(String),
@@ -35,7 +36,7 @@ pub(super) struct Action {
     pub(super) priority: Option<i32>,
     /// Maximum number of jobs per second, for an action that starts a bulk operation; `None` for no limit.
     pub(super) rate: Option<i32>,
-    /// Form fields of a bulk operation: the destination type, or the fields to set.
+    /// Form fields of a bulk operation: the destination task type, or the job fields to set.
     pub(super) wanted: Wanted,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct Action {
 pub(crate) const MOST_IDS: usize = 500;
 
 impl Target {
-    /// Reads the target from the parameters of a query or a form.
+    /// Reads an action's target from the parameters of a query or a form.
     fn from_params(kind: ActionKind, params: &Params) -> Result<Self, Error> {
         let task_type = params.get("type").to_owned();
         if kind != ActionKind::UndoBulk && (kind.is_on_jobs() || kind.starts().is_some()) {
@@ -62,7 +63,7 @@ impl Target {
         })
     }
 
-    /// Reads the selected jobs: by id, or all jobs of a type.
+    /// Reads the jobs that an action changes: jobs by id, or all jobs of a task type.
     fn of_jobs(kind: ActionKind, params: &Params, task_type: String) -> Result<Self, Error> {
         let ids = params.all("id").map(str::parse).collect::<Result<Vec<i64>, _>>();
         let ids = ids.map_err(|_| Error::invalid("id", "is not a job id"))?;
@@ -102,7 +103,7 @@ impl Action {
         Ok(Self { kind, target, priority, rate, wanted })
     }
 
-    /// Form fields that encode the action; `Action::from_params` reads them back.
+    /// Returns the form fields that encode the action. `Action::from_params` parses them.
     pub(super) fn pairs(&self) -> Vec<(&'static str, String)> {
         let mut pairs = vec![("do", self.kind.words().name.to_owned())];
         match &self.target {
@@ -124,20 +125,20 @@ impl Action {
     }
 }
 
-/// Query parameters for the message about the completed action.
+/// Returns the query parameters that make the next page report the completed action.
 pub(super) fn done(kind: ActionKind, count: usize) -> String {
     query([("done", kind.words().name), ("n", &count.to_string())])
 }
 
-/// Message for the parameters of [`done`].
+/// Returns the message about a completed action, if the query contains the parameters of [`done`].
 pub(super) fn done_sentence(params: &Params) -> Option<String> {
     let kind = ActionKind::parse(params.get("done"))?;
     let done = kind.words().done;
     if !kind.is_on_jobs() {
-        return Some(format!("It was {done}."));
+        return Some(format!("Done: {done}."));
     }
     Some(match params.get("n").parse::<i64>().ok()? {
-        0 => format!("No job was {done}: their state has changed since."),
+        0 => format!("No job was {done}: the states of the selected jobs have changed."),
         1 => format!("1 job was {done}."),
         n => format!("{} jobs were {done}.", number(n)),
     })
@@ -203,9 +204,9 @@ mod tests {
     fn what_was_done_is_said_in_fixed_words() {
         let done_text = |text: &str| done_sentence(&Params::parse(text).unwrap());
         assert_eq!(done_text(&done(ActionKind::Retry, 2_000)).unwrap(), "2,000 jobs were retried.");
-        assert_eq!(done_text("done=pause-type").unwrap(), "It was paused.");
-        assert_eq!(done_text("done=bulk-cancel&n=1").unwrap(), "It was started.");
-        assert_eq!(done_text("done=cancel-bulk&n=1").unwrap(), "It was cancelled.");
+        assert_eq!(done_text("done=pause-type").unwrap(), "Done: paused.");
+        assert_eq!(done_text("done=bulk-cancel&n=1").unwrap(), "Done: started.");
+        assert_eq!(done_text("done=cancel-bulk&n=1").unwrap(), "Done: cancelled.");
         assert_eq!((done_text("done=<b>&n=1"), done_text("done=retry&n=<b>"), done_text("")), (None, None, None));
     }
 }

@@ -29,17 +29,16 @@ pub(super) enum ActionKind {
     UndoBulk,
 }
 
-/// Texts of an action.
+/// Texts that the page shows for an action.
 pub(super) struct Words {
-    /// Name in links and forms.
+    /// Name of the action in links and forms.
     pub(super) name: &'static str,
-    /// Button label.
     pub(super) button: &'static str,
     /// API call.
     pub(super) call: &'static str,
-    /// Effect, for the confirmation.
+    /// Description of the effect, for the confirmation page.
     pub(super) effect: &'static str,
-    /// Past participle, for the message after the action.
+    /// Past participle, such as `cancelled`, for the message after the action.
     pub(super) done: &'static str,
     /// Whether the action cannot be undone.
     pub(super) is_final: bool,
@@ -71,7 +70,7 @@ impl ActionKind {
         Self::UndoBulk,
     ];
 
-    /// Texts of the action.
+    /// Returns the texts of the action.
     pub(super) fn words(self) -> Words {
         let [name, button, call, effect, done] = match self {
             Self::Retry => [
@@ -114,7 +113,7 @@ impl ActionKind {
         Words { name, button, call, effect, done, is_final: matches!(self, Self::Cancel | Self::Discard) }
     }
 
-    /// Texts of actions on other targets than jobs, and of bulk operations.
+    /// Returns the texts of actions that do not change single jobs.
     fn words_of_others(self) -> Words {
         let [name, button, call, effect] = match self {
             Self::PauseType => [
@@ -138,11 +137,14 @@ impl ActionKind {
                 "The schedule enqueues a job now, in addition to its plan, even if another one of its jobs runs.",
             ],
             Self::PauseSchedule => {
-                ["pause-schedule", "Pause", "PauseSchedule", "It does not fire until it is resumed. Its jobs continue."]
+                ["pause-schedule", "Pause", "PauseSchedule", "The schedule enqueues no jobs until it is resumed."]
             }
-            Self::ResumeSchedule => {
-                ["resume-schedule", "Resume", "ResumeSchedule", "It fires again, from its next planned time on."]
-            }
+            Self::ResumeSchedule => [
+                "resume-schedule",
+                "Resume",
+                "ResumeSchedule",
+                "The schedule enqueues jobs again, from its next planned time on.",
+            ],
             other => return other.words_of_bulks(),
         };
         let done = match button {
@@ -153,7 +155,7 @@ impl ActionKind {
         Words { name, button, call, effect, done, is_final: false }
     }
 
-    /// Texts of bulk operations.
+    /// Returns the texts of actions that start or change bulk operations.
     fn words_of_bulks(self) -> Words {
         let [name, button, call, effect, done] = match self {
             Self::BulkRetry => [
@@ -199,18 +201,24 @@ impl ActionKind {
                 "The jobs get these fields, in the background. This cannot be undone.",
                 "started",
             ],
-            Self::PauseBulk => {
-                ["pause-bulk", "Pause", "PauseBulk", "It changes no further job until it is resumed.", "paused"]
-            }
+            Self::PauseBulk => [
+                "pause-bulk",
+                "Pause",
+                "PauseBulk",
+                "The bulk operation changes no further job until it is resumed.",
+                "paused",
+            ],
             Self::UndoBulk => [
                 "undo-bulk",
                 "Bulk undo",
                 "StartBulk",
                 "The jobs are put back as they were, in the background. A job stays ended if another job now holds its key, or \
-                 if its time to start has passed. Other jobs that ended or ran because of these jobs stay as they are.",
+                 if its expiry time has passed. Other jobs that ended or ran because of these jobs stay as they are.",
                 "started",
             ],
-            Self::ResumeBulk => ["resume-bulk", "Resume", "ResumeBulk", "It continues where it was paused.", "resumed"],
+            Self::ResumeBulk => {
+                ["resume-bulk", "Resume", "ResumeBulk", "The bulk operation continues where it was paused.", "resumed"]
+            }
             _ => [
                 "cancel-bulk",
                 "Cancel",
@@ -223,12 +231,12 @@ impl ActionKind {
         Words { name, button, call, effect, done, is_final }
     }
 
-    /// Looks up an action by its name.
+    /// Returns the action with this name in links and forms.
     pub(super) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.words().name == name)
     }
 
-    /// Start of the question, before the jobs.
+    /// Returns the beginning of the question on the confirmation page, such as "Set the priority of". The jobs follow.
     pub(super) fn question(self) -> &'static str {
         match self {
             Self::Release => "Take",
@@ -239,12 +247,12 @@ impl ActionKind {
         }
     }
 
-    /// Whether the action changes jobs immediately.
+    /// Whether the action changes the selected jobs immediately, without a bulk operation.
     pub(super) fn is_on_jobs(self) -> bool {
         matches!(self, Self::Retry | Self::Cancel | Self::Discard | Self::Release | Self::Reprioritize)
     }
 
-    /// The bulk operation that the action starts.
+    /// Returns the kind of bulk operation that the action starts.
     pub(super) fn starts(self) -> Option<BulkOperation> {
         match self {
             Self::BulkRetry => Some(BulkOperation::Retry),
@@ -258,7 +266,7 @@ impl ActionKind {
         }
     }
 
-    /// Whether a repeated form must not repeat the action.
+    /// Whether the action must run only once if the browser sends the form again.
     pub(super) fn is_once(self) -> bool {
         self == Self::RunSchedule || self.starts().is_some()
     }

@@ -20,7 +20,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     hex::encode(&all.finalize()[..6])
 });
 
-/// Version of the files. Links contain it, so browsers can cache the files until they change.
+/// Returns the version of the static files. Links contain the version, so browsers may cache the files.
 pub(super) fn version() -> &'static str {
     &VERSION
 }

@@ -1,29 +1,29 @@
-//! Payloads and results as JSON, text or hex. Large ones are truncated.
+//! Formats payloads and results as JSON, text or hex. Large ones are truncated.
 
 use std::fmt::Write as _;
 
 use super::{json, words};
 
-/// Maximum number of bytes shown as text or as JSON.
+/// Maximum number of bytes shown as text or JSON (`TEXT`), and as hex (`HEX`).
 pub(crate) const TEXT: usize = 64 << 10;
 pub(crate) const HEX: usize = 4 << 10;
 
 /// A payload or result, formatted for the page.
 pub(super) struct Shown {
-    /// Format: `json`, `text` or `hex`.
+    /// Format in which the bytes are shown: `json`, `text` or `hex`.
     pub(super) kind: &'static str,
     /// Other formats in which the bytes can be shown.
     pub(super) others: Vec<&'static str>,
     pub(super) text: String,
-    /// Total size.
+    /// Total size of the payload or result.
     pub(super) size: String,
     /// Size of the shown part; empty if all bytes are shown.
     pub(super) part: String,
 }
 
 impl Shown {
-    /// Formats bytes in the requested format. If that is impossible, uses the first possible one of json, text and hex.
-    /// `None` for an empty payload.
+    /// Formats bytes in the requested format, or in the first possible one of json, text and hex. `None` for an empty
+    /// payload.
     pub(super) fn new(bytes: &[u8], format: &str) -> Option<Self> {
         if bytes.is_empty() {
             return None;
@@ -63,7 +63,7 @@ fn text(bytes: &[u8], is_part: bool) -> Option<&str> {
     text.chars().all(is_plain).then_some(text)
 }
 
-/// Hex dump: 16 bytes per line, with offset, hex digits and ASCII.
+/// Returns a hex dump: 16 bytes per line, with offset, hex digits and ASCII.
 fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 5);
     for (n, line) in bytes.chunks(16).enumerate() {

@@ -1,10 +1,11 @@
-//! Checks that tests/ui has a test for each view and each action. Those tests use a browser without scripts.
+//! Checks that the browser tests in tests/ui cover each view and each action of the page. These tests use a browser
+//! without scripts.
 
 use std::{fs, path::Path};
 
 use super::{action_kind::ActionKind, views};
 
-/// Tests of the page: file names and contents.
+/// Returns file names and contents of the browser tests of the page.
 fn tests() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/ui");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
@@ -35,7 +36,7 @@ fn each_view_is_tried() {
 #[test]
 fn scripts_are_tried_in_each_view() {
     let scripts = tests().into_iter().find(|(file, _)| file == "scripts.rs").unwrap().1;
-    // Skips the live figures: they are a stream without end.
+    // Skips `/live`, which is an endless event stream.
     for (path, _) in views().into_iter().filter(|(path, _)| *path != "/live") {
         let opened = [format!("\"/ui{path}\""), format!("\"/ui{path}?")];
         assert!(opened.iter().any(|opened| scripts.contains(opened)), "tests/ui/scripts.rs does not open /ui{path}");

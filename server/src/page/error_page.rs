@@ -15,11 +15,11 @@ use super::{
 };
 use crate::error::{Error, http_status};
 
-/// Reason why a view is not shown.
+/// Reason why a request gets an error page or another response instead of the view.
 pub(super) enum PageError {
-    /// A call failed.
+    /// A call of the gRPC API failed.
     Failed(Status),
-    /// Another response replaces the page, such as a redirect.
+    /// Another response is sent instead of the view, such as a redirect.
     Instead(Box<Response>),
 }
 
@@ -32,7 +32,7 @@ struct View {
 }
 
 impl PageError {
-    /// Error before authentication. Redirects to the login page if the caller is not logged in.
+    /// Creates the response for an error before authentication. Redirects to the login page if a login is required.
     pub(super) fn of_stranger(error: Error, page: &SharedPage, here: &str, theme: Option<Theme>) -> Self {
         if matches!(error, Error::Unauthenticated(_)) && !page.auth().is_none() {
             let next = query([("next", if here == "/" { "" } else { here })]);
@@ -44,7 +44,7 @@ impl PageError {
         Self::Instead(Box::new(Self::from(error).within(Layout::new(page, "/", theme, ""))))
     }
 
-    /// Renders the error page.
+    /// Renders the error page within the page's layout.
     pub(super) fn within(self, layout: Layout) -> Response {
         let status = match self {
             Self::Instead(answer) => return *answer,

@@ -1,5 +1,5 @@
-//! Escaping in templates: for HTML, and as in logs for control characters and characters that change the direction of writing
-//! (`\u{202e}`).
+//! Escapes text in templates: for HTML, and, as in logs, control characters and characters that change the direction of
+//! writing (`\u{202e}`).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use askama::filters::{Escaper, Html};
 
 use crate::logging::escaped_but;
 
-/// The escaper of all templates (`askama.toml`).
+/// The escaper that `askama.toml` sets for all templates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Escape;
 

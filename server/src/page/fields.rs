@@ -36,7 +36,7 @@ impl Wanted {
         })
     }
 
-    /// Names and values that encode the fields in a form.
+    /// Returns the names and values that encode the fields in a form.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.given.iter().cloned()
     }

@@ -15,13 +15,13 @@ const ALL: [(HeaderName, HeaderValue); 6] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    // `same-origin`, because with `no-referrer` browsers omit the origin from the page's forms.
+    // The value is `same-origin`, because with `no-referrer` browsers omit the header `Origin` from the page's forms.
     (header::REFERRER_POLICY, HeaderValue::from_static("same-origin")),
     (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
 ];
 
-/// Adds the security headers. A response without `Cache-Control` is not cached.
+/// Adds the security headers to a response, and `Cache-Control: no-store` if the response has no `Cache-Control`.
 pub(super) async fn add(request: Request, next: Next) -> Response {
     let mut answer = next.run(request).await;
     let headers = answer.headers_mut();

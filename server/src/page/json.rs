@@ -2,10 +2,10 @@
 
 use serde::de::IgnoredAny;
 
-/// Maximum nesting depth. Each level adds indentation to everything inside it.
+/// Maximum nesting depth of formatted JSON. Each level indents everything inside it further.
 const DEEPEST: usize = 64;
 
-/// Returns the text with one entry per line; `None` if it is not JSON or is nested too deeply.
+/// Returns the JSON text with one entry per line; `None` if the text is not JSON or is nested too deeply.
 pub(super) fn pretty(text: &str) -> Option<String> {
     serde_json::from_str::<IgnoredAny>(text).ok()?;
     let mut out = String::with_capacity(text.len() * 2);
@@ -84,7 +84,7 @@ mod tests {
             match (serde_json::from_str::<Value>(&text), pretty(&text)) {
                 (Ok(value), Some(shown)) => prop_assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value),
                 (Ok(_), None) => prop_assert!(false, "JSON is shown"),
-                // A number may be too large for a value.
+                // Valid JSON whose number is too large for `serde_json::Value`.
                 (Err(_), _) => {}
             }
         }

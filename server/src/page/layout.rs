@@ -51,17 +51,17 @@ impl Theme {
 #[expect(clippy::struct_excessive_bools, reason = "each decides about one part of the page")]
 #[derive(Clone)]
 pub(super) struct Layout {
-    /// Prefix of all links.
+    /// Path prefix of all links of the page, such as `/ui`.
     pub(super) base: String,
-    /// Version of the static files.
+    /// Version of the style sheet and scripts, for their links.
     pub(super) version: &'static str,
-    /// Name of the current navigation link.
+    /// Name of the navigation link to highlight.
     pub(super) current: &'static str,
-    /// Current path, without the base.
+    /// Path of the current view, without the prefix of all links.
     pub(super) here: String,
     /// Name of the chosen theme.
     pub(super) theme: Option<&'static str>,
-    /// Name of the broker that answers.
+    /// Name of the broker that serves the page.
     pub(super) broker: String,
     /// Stores whose databases are unreachable.
     pub(super) away: Vec<String>,
@@ -70,7 +70,7 @@ pub(super) struct Layout {
     pub(super) replicas: Vec<String>,
     /// Whether to show navigation links: false before the login.
     pub(super) known: bool,
-    /// Principal; empty if authentication is off.
+    /// Name of the logged-in principal; empty if authentication is off.
     pub(super) principal: String,
     /// Whether to show the button for logging out: false if authentication is off.
     pub(super) session: bool,
@@ -82,18 +82,18 @@ pub(super) struct Layout {
     pub(super) done: Option<String>,
 }
 
-/// Describes the replication lag of a store's read replica. Names the store if there are several.
+/// Describes the replication lag of a store's read replica. Contains the store's name if there are several stores.
 fn replica_words((store, state): (&str, ReplicaState)) -> String {
     let of = if store.is_empty() { String::new() } else { format!(" (store {store})") };
     match state.lag {
         Some(lag) if state.is_read => format!("Read replica {:.1} s behind{of}", lag.as_secs_f64()),
-        Some(lag) => format!("Read replica not read: {:.0} s behind, or away{of}", lag.as_secs_f64()),
-        None => format!("Read replica not read: away{of}"),
+        Some(lag) => format!("Read replica not used: {:.0} s behind, or unreachable{of}", lag.as_secs_f64()),
+        None => format!("Read replica not used: unreachable{of}"),
     }
 }
 
 impl Layout {
-    /// Layout without a principal.
+    /// Creates the layout for a page without a logged-in principal.
     pub(super) fn new(page: &Page, here: &str, theme: Option<Theme>, current: &'static str) -> Self {
         Self {
             base: page.base.clone(),
@@ -115,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// Warnings about stores whose data is missing from the page.
+    /// Returns warnings about stores whose data is missing from the page.
     pub(super) fn missing(&self) -> Vec<String> {
         let slow = self.unanswered.names().into_iter().filter(|name| !self.away.contains(name));
         let slow = slow.map(|name| format!("Store {name} has not answered in time: its data is not shown."));
@@ -128,7 +128,7 @@ impl Layout {
         away.chain(slow).collect()
     }
 
-    /// Navigation links: name, path and text.
+    /// Returns the navigation links: name, path and text.
     pub(super) fn links(&self) -> Vec<(&'static str, &'static str, &'static str)> {
         let all = [
             (true, "overview", "/", "Overview"),
@@ -147,7 +147,7 @@ impl Layout {
         all.into_iter().filter(|(is_shown, ..)| *is_shown).map(|(_, name, path, text)| (name, path, text)).collect()
     }
 
-    /// Adds the principal and the rights of the caller.
+    /// Adds the principal and the rights of the caller to the layout.
     pub(super) fn of_caller(self, page: &Page, by: &By) -> Self {
         Self {
             known: true,
@@ -162,7 +162,7 @@ impl Layout {
     }
 }
 
-/// Renders a page as a response.
+/// Renders a template as an HTML response with this status.
 pub(super) fn answer(status: StatusCode, page: &impl Template) -> Response {
     match page.render() {
         Ok(text) => (status, Html(text)).into_response(),
@@ -173,7 +173,7 @@ pub(super) fn answer(status: StatusCode, page: &impl Template) -> Response {
     }
 }
 
-/// Renders a page as a response with status 200.
+/// Renders a template as an HTML response with status 200.
 pub(super) fn render(page: &impl Template) -> Result<Response, PageError> {
     Ok(answer(StatusCode::OK, page))
 }

@@ -50,7 +50,7 @@ pub(super) async fn form(State(page): State<SharedPage>, request: Request) -> Re
     }
 }
 
-/// Starts a session if the token is valid.
+/// Handles the login form: starts a session if the token is valid.
 pub(super) async fn log_in(State(page): State<SharedPage>, request: Request<Body>) -> Response {
     let (parts, body) = request.into_parts();
     let theme = Theme::from_headers(&parts.headers);
@@ -97,7 +97,7 @@ pub(super) async fn log_in(State(page): State<SharedPage>, request: Request<Body
     }
 }
 
-/// Ends a session in this browser, and for all copies of its cookie.
+/// Logs out: deletes the session cookie in this browser, and invalidates all copies of it.
 pub(super) async fn log_out(State(page): State<SharedPage>, request: Request<Body>) -> Response {
     if let Err(error) = same_site::check(request.headers(), &page.hosts) {
         return PageError::of_stranger(error, &page, "/", None).into_response();

@@ -1,8 +1,8 @@
-//! The page for operators: HTML rendered by the broker, usable without JavaScript. It makes no decisions: every view and every
-//! button is a call of the protocol (`api/local`) with the operator's rights.
+//! The page for operators: HTML rendered by the broker, usable without JavaScript. The page contains no business logic:
+//! every view and every button makes gRPC API calls (`api/local`) with the operator's rights.
 //!
-//! `visit` authenticates a request, `same_site` checks that a change comes from the page itself, a view makes its calls and fills
-//! its template in `server/page`, and `headers` adds the same headers to every response.
+//! `page_request` authenticates a request, and `same_site` checks that a change comes from the page itself. A view
+//! makes its calls and fills its template in `server/page`. `headers` adds the same headers to every response.
 
 mod action; // actions and their targets
 mod assets; // the style sheet, the script, the icon
@@ -48,34 +48,34 @@ use error_page::PageError;
 use page_request::PageRequest;
 use session::Sessions;
 
-/// Path of the page.
+/// URL path of the page.
 const PATH: &str = "/ui";
 
-/// State of the routes.
+/// State that all routes of the page share.
 struct Page {
     /// Broker of the primary store.
     broker: SharedBroker,
     local: Local,
     sessions: Sessions,
-    /// Prefix of all links.
+    /// Path prefix of all links of the page, such as `/ui`.
     base: String,
-    /// Host names accepted on the HTTP port.
+    /// Host names accepted in requests to the HTTP port.
     hosts: Vec<String>,
     reads_only: bool,
-    /// Limits the number of browsers that receive live figures at the same time.
+    /// Semaphore that limits how many browsers receive live figures at the same time.
     live: Arc<Semaphore>,
 }
 
 type SharedPage = Arc<Page>;
 
 impl Page {
-    /// Returns the accepted credentials.
+    /// Returns the kinds of credentials that the broker accepts.
     fn auth(&self) -> AuthModes {
         self.broker.config().auth
     }
 }
 
-/// Returns the routes, or `None` if the page is off.
+/// Returns the page's routes, or `None` if the page is off.
 pub(crate) fn routes(stores: &SharedStores) -> Option<Router> {
     let broker = stores.main();
     let config = broker.config();
@@ -137,7 +137,7 @@ fn under(at: &str) -> Router<SharedPage> {
     views().into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
 }
 
-/// Returns a route for a view, which authenticates the caller first.
+/// Returns a route that authenticates the caller and then calls the view.
 fn view_route<F, R>(view: F) -> MethodRouter<SharedPage>
 where
     F: Fn(PageRequest) -> R + Clone + Send + Sync + 'static,
@@ -154,7 +154,7 @@ where
     })
 }
 
-/// The limits of the page, for the reference page of all limits.
+/// Limits of the page, re-exported for the reference page of all limits.
 #[cfg(test)]
 pub(crate) mod bounds {
     pub(crate) use super::{

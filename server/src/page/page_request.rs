@@ -31,7 +31,7 @@ pub(super) struct PageRequest {
     pub(super) by: By,
     /// The parameters of the query, or of the form.
     pub(super) params: Params,
-    /// Path and query after the base.
+    /// Path and query of the request, without the prefix of all links.
     here: String,
     theme: Option<Theme>,
 }
@@ -51,7 +51,7 @@ impl PageRequest {
         }
     }
 
-    /// Authenticates a request for a change, which must come from the page itself.
+    /// Authenticates a form that requests a change. The form must come from the page itself.
     pub(super) async fn of_change(page: SharedPage, request: Request<Body>) -> Result<Self, PageError> {
         let (parts, body) = request.into_parts();
         let theme = Theme::from_headers(&parts.headers);
@@ -73,31 +73,31 @@ impl PageRequest {
         &self.page.local
     }
 
-    /// Returns the frame of the page. `current` is the navigation link of this view.
+    /// Returns the layout around the view. `current` is the navigation link to highlight.
     pub(super) fn layout(&self, current: &'static str) -> Layout {
         let layout = Layout::new(&self.page, &self.here, self.theme, current).of_caller(&self.page, &self.by);
         Layout { done: done_sentence(&self.params), ..layout }
     }
 
-    /// Returns a link within the page.
+    /// Returns a link to a view of the page.
     pub(super) fn link(&self, path: &str, query: &str) -> String {
         let question = if query.is_empty() { "" } else { "?" };
         format!("{}{path}{question}{query}", self.page.base)
     }
 
-    /// Returns the link to go to after a change, always within the page.
+    /// Returns the link to which a change redirects. The link never leads outside the page.
     pub(super) fn back(&self) -> String {
         format!("{}{}", self.page.base, within(self.params.get("back")))
     }
 
-    /// Whether no task type of this name exists; false if the caller may not read this type. Distinguishes a mistyped
-    /// name from a type without jobs.
+    /// Whether no task type of this name exists, to distinguish a mistyped name from a type without jobs. Returns false
+    /// if the caller may not read the type.
     pub(super) async fn is_unknown(&self, task_type: &str) -> bool {
         self.by.may(Operation::Read, task_type)
             && self.calls().counted_type(&self.by, task_type).await.is_err_and(|it| it.code() == Code::NotFound)
     }
 
-    /// Semaphore that limits the browsers with live figures.
+    /// Semaphore that limits how many browsers receive live figures at the same time.
     pub(super) fn live_slots(&self) -> &Arc<Semaphore> {
         &self.page.live
     }
@@ -113,7 +113,7 @@ impl PageRequest {
     }
 }
 
-/// Returns the path if it is within the page, else `/`.
+/// Returns the path if it leads to a view of the page, else `/`.
 pub(super) fn within(path: &str) -> &str {
     let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     let segments = path.split(['?', '#']).next().unwrap_or_default().split('/');
@@ -134,7 +134,7 @@ fn here(page: &SharedPage, parts: &Parts) -> String {
     without_done(within(rest))
 }
 
-/// Removes the parameters that report a finished action.
+/// Removes the query parameters that report a completed action.
 fn without_done(path: &str) -> String {
     let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
     let kept: Vec<&str> =
@@ -142,7 +142,7 @@ fn without_done(path: &str) -> String {
     if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
 }
 
-/// Authenticates the caller by the header `authorization` of a program, or by the session cookie of a browser.
+/// Authenticates the caller by the header `Authorization`, or by the session cookie of a browser.
 async fn caller(page: &SharedPage, parts: &Parts) -> Result<By, Error> {
     let client = parts.extensions.get::<Client>().ok_or_else(|| Error::Internal("bug: no client address".into()))?;
     let credential = credential(page, &parts.headers).await?;
@@ -158,8 +158,8 @@ async fn credential(page: &SharedPage, headers: &HeaderMap) -> Result<Option<Str
         return Ok(Some(String::from_utf8_lossy(given.as_bytes()).into_owned()));
     }
     let Some(session) = page.sessions.find(headers, page.broker.config().insecure) else { return Ok(None) };
-    // Skips the check for logged-out sessions while the database is unreachable: the check would fail, and the views
-    // show no data then.
+    // The list of logged-out sessions is in the database. While the database is unreachable, the check is skipped;
+    // views then show no data.
     if !page.broker.is_unreachable() && page.broker.access.session_has_ended(&session.hash).await? {
         return Ok(None);
     }

@@ -7,13 +7,13 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 
-/// Limits on the number of parameters and on the bytes of a form. A page of jobs with all jobs selected fits.
+/// Maximum number of parameters, and maximum size of a form in bytes. Allow a form with all jobs of a list selected.
 pub(crate) const MOST: usize = 600;
 pub(crate) const BYTES: usize = 64 << 10;
 /// Time limit for receiving a form.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Names and values, in their order.
+/// Names and values of the parameters, in their order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
@@ -37,17 +37,16 @@ impl Params {
         Self::parse(text)
     }
 
-    /// First value of this name; empty if it is missing.
+    /// Returns the first value of this name; empty if the parameter is missing.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim()).unwrap_or_default()
     }
 
-    /// All values of this name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
     }
 
-    /// First value of this name as a number; `None` if it is missing or empty.
+    /// Returns the first value of this name as a number; `None` if the parameter is missing or empty.
     pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Error> {
         match self.get(name) {
             "" => Ok(None),

@@ -15,21 +15,21 @@ pub(super) struct Plot {
     title: &'static str,
     width: f64,
     height: f64,
-    /// Class, name and path of each series.
+    /// CSS class, name and SVG path of each series.
     series: Vec<(&'static str, &'static str, String)>,
-    /// Label of the upper edge.
+    /// Label of the plot's upper edge.
     top: String,
-    /// Labels of the left and right edges.
+    /// Labels of the plot's left and right edges.
     ends: (String, String),
 }
 
 impl HtmlSafe for Plot {}
 
-/// A series: CSS class, name and values.
+/// A data series of a plot: CSS class, name and values.
 pub(super) type Series<V> = (&'static str, &'static str, Vec<V>);
 
 impl Plot {
-    /// Stacked bars of counts.
+    /// Creates a plot with stacked bars of counts.
     pub(super) fn bars(
         title: &'static str,
         series: Vec<Series<f64>>,
@@ -54,7 +54,7 @@ impl Plot {
         Self { title, width: WIDTH, height: HEIGHT, series: drawn.collect(), top: scale(most), ends: ends.clone() }
     }
 
-    /// Lines of durations, with a gap where a value is missing.
+    /// Creates a plot with lines of durations. A missing value leaves a gap.
     pub(super) fn lines(
         title: &'static str,
         series: Vec<Series<Option<f64>>>,
@@ -69,7 +69,8 @@ impl Plot {
             for (i, value) in values.into_iter().enumerate() {
                 if let Some(value) = value {
                     let (x, y) = ((i as f64 + 0.4) * step, HEIGHT - value / most.max(f64::MIN_POSITIVE) * HEIGHT);
-                    // `h0` makes a value without neighbours visible as a dot, because the line ends are round.
+                    // The path command `h0` draws a dot, because line ends are round. It makes a value without
+                    // neighbours visible.
                     let _ = write!(path, "{}{x:.1} {y:.1}h0", if goes_on { 'L' } else { 'M' });
                 }
                 goes_on = value.is_some();

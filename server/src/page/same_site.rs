@@ -12,11 +12,11 @@ const FETCH_SITE: &str = "sec-fetch-site";
 pub(super) fn check(headers: &HeaderMap, hosts: &[String]) -> Result<(), Error> {
     let refused = |why: &str| Err(Error::Denied(format!("this form was not sent by this page: {why}")));
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    // Browsers omit this header on insecure connections.
+    // Browsers omit `Sec-Fetch-Site` on insecure connections, so it is checked only if it is present.
     if let Some(site) = text(FETCH_SITE)
         && site != "same-origin"
     {
-        return refused("its header Sec-Fetch-Site names another site");
+        return refused("the header Sec-Fetch-Site names another site");
     }
     let origin = text(header::ORIGIN.as_str()).and_then(origin_host);
     let Some(origin) = origin else { return refused("the header Origin is missing, or names no host") };
@@ -42,7 +42,7 @@ pub(super) fn is_private(headers: &HeaderMap) -> bool {
     name == "localhost" || name.ends_with(".localhost") || name == "[::1]" || name.starts_with("127.")
 }
 
-/// Host and port of an origin.
+/// Returns host and port of an `Origin` header.
 fn origin_host(origin: &str) -> Option<String> {
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"))?;
     (!host.is_empty() && !host.contains(['/', '@', '?', '#'])).then(|| host.to_ascii_lowercase())

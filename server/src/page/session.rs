@@ -1,6 +1,7 @@
-//! Sessions of the page. A session is a cookie that contains the token, encrypted with a key that all brokers of the database
-//! share. So brokers store no sessions, every broker accepts them, and a session ends with its token. The token cannot be read in
-//! the browser. The database keeps the hashes of logged-out sessions, so that copies of their cookies are invalid.
+//! Sessions of the page. A session is a cookie that contains the token, encrypted with a key that all brokers of the
+//! database share. Brokers store no sessions: every broker can decrypt the cookie, and a session ends with its token.
+//! Scripts in the browser cannot read the token. The database keeps the hashes of logged-out sessions, so that copies
+//! of their cookies are invalid.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,15 +11,16 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-/// Maximum duration of a session. The session ends earlier if its token does.
+/// Maximum duration of a session. The session ends earlier if its token expires or is revoked.
 pub(crate) const LASTS: Duration = Duration::from_hours(12);
 /// Maximum length of a token in bytes. Browsers keep cookies of up to 4 KiB.
 pub(crate) const TOKEN_BYTES: usize = 2_900;
-/// Name of the cookie. With the prefix `__Host-`, browsers accept it only over TLS (or from localhost), for one host and all paths.
+/// Name of the session cookie. Because of the prefix `__Host-`, browsers accept it only over TLS (or from localhost),
+/// for one host and all paths.
 const NAME: &str = "__Host-howdah";
-/// Name of the cookie at brokers that allow plain text.
+/// Name of the session cookie at brokers that allow plain-text connections.
 const PLAIN_NAME: &str = "howdah-insecure";
-/// Purpose of the key and version of the cookie format, which are authenticated with each cookie.
+/// Purpose of the encryption key, with the version of the cookie format. Authenticated with each cookie (AEAD).
 const PURPOSE: &[u8] = b"howdah page session 1";
 
 /// Creates and reads session cookies.
@@ -27,9 +29,10 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Derives the key from the database's secret.
+    /// Derives the encryption key of session cookies from the database's secret.
     pub(super) fn new(secret: &[u8]) -> Self {
-        // Never fails, because an HMAC key may have any length. The random fallback would make all cookies invalid.
+        // `new_from_slice` never fails, because an HMAC key may have any length. With the random fallback, all cookies
+        // would be invalid.
         let key =
             Hmac::<Sha256>::new_from_slice(secret).map(|mac| mac.chain_update(PURPOSE).finalize().into_bytes().into());
         Self { key: key.unwrap_or_else(|_| rand::random()) }
@@ -57,13 +60,14 @@ impl Sessions {
         (seconds(now) < u64::from_be_bytes(*ends)).then(|| String::from_utf8(token.to_vec()).ok()).flatten()
     }
 
-    /// Returns the header that starts a session. `is_private` is true if the browser treats the connection as secure.
+    /// Returns the header that sets the session cookie. `is_private` is true if the browser treats the connection as
+    /// secure.
     pub(super) fn begin(&self, token: &str, is_private: bool) -> Option<HeaderValue> {
         let value = self.seal(token, SystemTime::now())?;
         HeaderValue::try_from(cookie(&value, LASTS, is_private)).ok()
     }
 
-    /// Returns the session of a request. `may_be_plain` is true if the broker allows plain text.
+    /// Returns the session of a request. `may_be_plain` is true if the broker allows plain-text connections.
     pub(super) fn find(&self, headers: &HeaderMap, may_be_plain: bool) -> Option<Session> {
         let value = cookie_of(headers, NAME).or_else(|| cookie_of(headers, PLAIN_NAME).filter(|_| may_be_plain))?;
         Some(Session { token: self.open(value, SystemTime::now())?, hash: Sha256::digest(value).into() })
@@ -73,11 +77,11 @@ impl Sessions {
 /// A session that has not expired.
 pub(super) struct Session {
     pub(super) token: String,
-    /// SHA-256 of the cookie.
+    /// SHA-256 hash of the cookie, by which logged-out sessions are recognized.
     pub(super) hash: [u8; 32],
 }
 
-/// Returns the headers that end a session.
+/// Returns the headers that delete the session cookies.
 pub(super) fn end() -> [HeaderValue; 2] {
     [true, false].map(|is_private| {
         HeaderValue::try_from(cookie("", Duration::ZERO, is_private)).unwrap_or(HeaderValue::from_static(""))
@@ -90,7 +94,7 @@ fn cookie(value: &str, lasts: Duration, is_private: bool) -> String {
     format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// Returns the value of a cookie.
+/// Returns the value of the request's cookie with this name.
 pub(super) fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|line| line.split(';')).find_map(|pair| {

@@ -1,4 +1,4 @@
-//! Numbers, times and states in readable form. `When` and `State` are templates that escape their fields, so other
+//! Formats numbers, times and states for the page. `When` and `State` are templates that escape their fields, so other
 //! templates insert them without escaping (`|safe`).
 
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 pub(super) use crate::{durations::short as span, numbers::grouped as number};
 
-/// A time with its age.
+/// A time, shown together with its distance from now.
 #[derive(Clone, Template)]
 #[template(path = "parts/when.html")]
 pub(super) struct When {
@@ -21,7 +21,7 @@ pub(super) struct When {
 impl HtmlSafe for When {}
 
 impl When {
-    /// Converts a time of the protocol.
+    /// Converts a time from the gRPC API.
     pub(super) fn new(time: Option<prost_types::Timestamp>) -> Option<Self> {
         let time = time?;
         let at = Timestamp::new(time.seconds, time.nanos).ok()?;
@@ -41,7 +41,7 @@ impl When {
     }
 }
 
-/// A state, shown as a word with a distinct shape.
+/// A job state, shown as a word with a distinct shape.
 #[derive(Clone, Template)]
 #[template(path = "parts/state.html")]
 pub(super) struct State {
@@ -50,7 +50,7 @@ pub(super) struct State {
 
 impl HtmlSafe for State {}
 
-/// States and their names.
+/// All job states with their names on the page.
 pub(super) const STATES: [(JobState, &str); 9] = [
     (JobState::Ready, "ready"),
     (JobState::Leased, "leased"),
@@ -64,13 +64,13 @@ pub(super) const STATES: [(JobState, &str); 9] = [
 ];
 
 impl State {
-    /// Converts a state of the protocol.
+    /// Converts a job state from the gRPC API.
     pub(super) fn new(state: JobState) -> Self {
         let word = STATES.into_iter().find(|(known, _)| *known == state).map_or("unknown", |(_, word)| word);
         Self { word }
     }
 
-    /// Looks up a state by its name; `None` if the name is unknown.
+    /// Returns the job state with this name; `None` if the name is unknown.
     pub(super) fn parse(word: &str) -> Option<JobState> {
         STATES.into_iter().find(|(_, known)| *known == word).map(|(state, _)| state)
     }
@@ -87,12 +87,12 @@ pub(super) fn number_of(n: &i64) -> String {
     number(*n)
 }
 
-/// Formats a duration of the protocol.
+/// Formats a duration from the gRPC API.
 pub(super) fn wire_span(time: prost_types::Duration) -> String {
     Duration::try_from(time).map(span).unwrap_or_default()
 }
 
-/// Formats seconds with two or three digits, which is the precision of the statistics.
+/// Formats a number of seconds with two or three digits, which is the precision of the statistics.
 pub(super) fn short_span(seconds: f64) -> String {
     match seconds {
         0.0..0.000_999_5 => format!("{:.0}µs", seconds * 1e6),
@@ -118,7 +118,7 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// First line of a text, truncated and without control characters.
+/// Returns the first line of a text, truncated and without control characters.
 pub(super) fn first_line(text: &str, most: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     let start: String = line.chars().take(most).collect();
@@ -126,7 +126,7 @@ pub(super) fn first_line(text: &str, most: usize) -> String {
     format!("{}{}", plain(&start), if is_part { "…" } else { "" })
 }
 
-/// Escapes control characters except line breaks and tabs, as the commands do: `\u{1b}`.
+/// Escapes control characters except line breaks and tabs, as the command line does: `\u{1b}`.
 pub(super) fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,8 +1,8 @@
-//! Quotas of one address for callers that are not authenticated yet: connections, and failed checks of credentials. A call
-//! without a credential, or with a credential that is refused without a check, does not count.
+//! Quotas of one client address for callers that are not authenticated yet: connections, and failed checks of
+//! credentials. A call without a credential, or with a credential that is refused unchecked, does not count.
 //!
-//! After the first authenticated call, a connection counts for the principal and no longer for the address. So clients behind a
-//! proxy or a shared address have the same quotas as other clients.
+//! After the first authenticated call, a connection counts for the principal and no longer for the address. So clients
+//! behind a proxy or a shared address have the same quotas as other clients.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::{
 /// Maximum number of addresses with separate quotas. Further addresses share one quota, so that a flood from many addresses uses
 /// little memory.
 const MAX_TRACKED: usize = 20_000;
-/// Minimum interval between two evictions of idle addresses while the maximum is reached.
+/// Minimum interval between two searches for idle addresses to evict while the maximum is reached.
 const SEARCH: Duration = Duration::from_secs(1);
 
 /// An IPv4 address, or the /64 network of an IPv6 address, because a client can use any address of its network.
@@ -53,23 +53,23 @@ pub(crate) struct Addresses {
 #[derive(Debug)]
 struct Tracked {
     by_network: HashMap<Network, Arc<Address>>,
-    /// Shared quota of the addresses beyond the maximum.
+    /// Quota that all addresses beyond `MAX_TRACKED` share.
     others: Arc<Address>,
-    /// Time of the latest eviction of idle addresses.
+    /// Time of the last search for idle addresses to evict.
     searched: Option<Instant>,
 }
 
-/// Cost of checking a credential. Each kind has a separate budget, so that guesses of unknown keys do not stop new tokens of known
-/// keys.
+/// Kinds of credential checks by cost. Each kind has its own budget of failures, so that guesses of unknown keys do not
+/// block new tokens of known keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cost {
     /// The token or key is unknown, so the broker may have to read the tokens or the issuer's keys again.
     Read,
-    /// The key is known, and only a signature has to be verified.
+    /// The key is known, so the check only verifies a signature.
     Signature,
 }
 
-/// Quotas of one address or network.
+/// Quotas of one IPv4 address or IPv6 network.
 #[derive(Debug)]
 pub(crate) struct Address {
     connections: Count,
@@ -119,7 +119,7 @@ impl Address {
         })
     }
 
-    /// Takes one unauthenticated connection from the quota. `None` if the quota is exhausted.
+    /// Counts a new unauthenticated connection until the guard is dropped. Returns `None` if the quota is exhausted.
     pub(crate) fn open_connection(&self) -> Option<OpenGuard> {
         let open = self.connections.open();
         if open.is_none() {
@@ -128,12 +128,12 @@ impl Address {
         open
     }
 
-    /// Fails if the quota of failed checks is exhausted. To be called before a check.
+    /// Fails if the quota of failed checks is exhausted. The caller must call this before it checks a credential.
     pub(crate) fn may_fail(&self, cost: Cost) -> Result<(), Error> {
         self.failures[cost as usize].wait_time().map_or(Ok(()), |wait| Err(self.exhausted(wait)))
     }
 
-    /// Counts a failed check of a credential.
+    /// Counts a failed check of a credential. Fails if the quota is exhausted.
     pub(crate) fn failed(&self, cost: Cost) -> Result<(), Error> {
         self.failures[cost as usize].take(1).map_err(|wait| self.exhausted(wait))
     }

@@ -18,7 +18,7 @@ pub(crate) use principal::{Exceeded, OpenGuard, Principal, Shares};
 
 use crate::{job::Limits, metrics::Refusals};
 
-/// Minimum number of principals before idle ones are evicted.
+/// Minimum number of tracked principals at which idle ones are evicted.
 const MAX_TRACKED: usize = 1_024;
 
 /// Quotas of the principals that use a quota or have exceeded a rate recently.
@@ -32,7 +32,7 @@ pub(crate) struct Principals {
 #[derive(Debug)]
 struct Tracked {
     by_name: HashMap<Arc<str>, Arc<Principal>>,
-    /// Number of principals at which idle ones are evicted.
+    /// Number of tracked principals at which idle ones are evicted.
     most: usize,
 }
 

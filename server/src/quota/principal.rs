@@ -41,18 +41,18 @@ pub(crate) struct Exceeded {
     pub(crate) wait: Duration,
 }
 
-/// The accounts of one principal in each shared budget of memory or units.
+/// Accounts of one principal, one for each shared budget of memory, awaited jobs or requests.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Memory for large messages.
+    /// Memory that large request messages occupy.
     pub(crate) large: Arc<Account>,
-    /// Memory for small messages.
+    /// Memory that small request messages occupy.
     pub(crate) small: Arc<Account>,
     /// Memory for answers.
     pub(crate) answers: Arc<Account>,
-    /// Memory for answers of `WaitJobs`.
+    /// Memory that answers of `WaitJobs` occupy.
     pub(crate) waits: Arc<Account>,
-    /// Memory for bodies on the HTTP port.
+    /// Memory that request bodies on the HTTP port occupy.
     pub(crate) bodies: Arc<Account>,
     /// Number of jobs that `WaitJobs` calls wait for.
     pub(crate) waited: Arc<Account>,
@@ -60,14 +60,14 @@ pub(crate) struct Shares {
     pub(crate) sends: Arc<Account>,
 }
 
-/// A bounded counter of open streams or connections.
+/// A counter of open streams or connections, with a maximum.
 #[derive(Debug)]
 pub(super) struct Count {
     now: Arc<AtomicUsize>,
     most: usize,
 }
 
-/// A counted stream or connection; uncounted on drop.
+/// Counts one open stream or connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenGuard(Arc<AtomicUsize>);
 
@@ -84,7 +84,7 @@ impl Principal {
         }
     }
 
-    /// Takes jobs and bytes from the rates. Takes nothing if a rate is exceeded.
+    /// Counts jobs and their bytes against the principal's rates. Fails if a rate is exceeded.
     pub(crate) fn take(&self, jobs: usize, bytes: impl FnOnce() -> usize) -> Result<(), Exceeded> {
         let of_bytes = |wait| Exceeded { limit: "principal_bytes_per_second", units: "bytes of jobs", wait };
         if let Some(wait) = self.bytes.as_ref().and_then(Rate::wait_time) {
@@ -99,7 +99,7 @@ impl Principal {
         }
     }
 
-    /// Counts jobs and bytes that were already accepted.
+    /// Counts jobs and bytes that were already accepted, even if a rate is exceeded.
     pub(crate) fn force_take(&self, jobs: usize, bytes: usize) {
         for (rate, units) in [(&self.jobs, jobs), (&self.bytes, bytes)] {
             if let Some(rate) = rate {
@@ -116,18 +116,18 @@ impl Principal {
         Error::Exhausted { reason: "PRINCIPAL_RATE", message, retry_after: wait }
     }
 
-    /// Takes one stream from the quota.
+    /// Counts a new stream until the guard is dropped. Fails if the quota is exhausted.
     pub(crate) fn open_stream(&self) -> Result<OpenGuard, Error> {
         self.streams.open().ok_or_else(|| self.too_many("principal_streams", &self.streams, "streams"))
     }
 
-    /// Takes one connection from the quota.
+    /// Counts a new connection until the guard is dropped. Fails if the quota is exhausted.
     pub(crate) fn open_connection(&self) -> Result<OpenGuard, Error> {
         let connections = &self.connections;
         connections.open().ok_or_else(|| self.too_many("principal_connections", connections, "connections"))
     }
 
-    /// Whether the principal has no debt in its rates.
+    /// Whether the principal's rates have no debt, so that nothing is lost if this object is evicted.
     pub(super) fn is_at_rest(&self) -> bool {
         [&self.jobs, &self.bytes].into_iter().flatten().all(Rate::is_at_rest)
     }
@@ -149,7 +149,7 @@ impl Count {
 
     pub(super) fn open(&self) -> Option<OpenGuard> {
         let open = OpenGuard(self.now.clone());
-        // If the counter exceeds the maximum, dropping `open` decrements it.
+        // If the maximum is exceeded, `open` is dropped here, which decrements the counter again.
         (self.now.fetch_add(1, Ordering::Relaxed) < self.most).then_some(open)
     }
 }

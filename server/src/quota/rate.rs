@@ -1,8 +1,10 @@
-//! A rate limiter in units per second. A request for more units than one second allows passes if there is no debt, and the excess
-//! becomes debt. So a large request passes and the average rate still holds.
+//! A rate limiter in units per second, such as jobs or bytes. A request may need more units than one second allows: it
+//! passes if the burst is not used up, and the excess becomes debt. So large requests pass, and the average rate still
+//! holds.
 //!
-//! The generic cell rate algorithm keeps one number: the time at which the debt is paid. The crate `governor` refuses every
-//! request that is larger than the burst, so its burst would have to be as large as the largest request at any rate.
+//! The generic cell rate algorithm stores one number: the time at which the debt is paid. The crate `governor` refuses
+//! every request that is larger than the burst. So its burst would have to be as large as the largest request at any
+//! rate.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -26,7 +28,7 @@ impl Rate {
         Self { per_second: per_second.max(1) as f64, since: Instant::now(), until: AtomicU64::new(0) }
     }
 
-    /// Takes units, or returns the time until units are available.
+    /// Takes units, or fails with the time until units are available.
     pub(super) fn take(&self, units: usize) -> Result<(), Duration> {
         self.take_at(units, Instant::now())
     }
@@ -36,17 +38,17 @@ impl Rate {
         let cost = self.cost(units);
         let burst = nanos(BURST);
         let taken = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
-            // Units may be taken until the burst is used up; the last request may exceed it.
+            // Units are available until the burst is used up. The last request may exceed the burst.
             (until < now.saturating_add(burst)).then(|| until.max(now).saturating_add(cost))
         });
         taken.map(drop).map_err(|until| Duration::from_nanos((until - now).saturating_sub(burst).max(1)))
     }
 
-    /// Takes units regardless of the debt.
+    /// Takes units even if none are available, which increases the debt.
     pub(super) fn force_take(&self, units: usize) {
         let now = nanos(self.since.elapsed());
         let add = |until: u64| Some(until.max(now).saturating_add(self.cost(units)));
-        // Never fails, because `add` always returns `Some`.
+        // `fetch_update` never fails, because `add` always returns `Some`.
         let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
@@ -61,7 +63,7 @@ impl Rate {
         Some(Duration::from_nanos(over.max(1)))
     }
 
-    /// Whether there is no debt, as in a new limiter.
+    /// Whether the limiter has no debt, like a new one.
     pub(super) fn is_at_rest(&self) -> bool {
         self.until.load(Ordering::Relaxed) <= nanos(self.since.elapsed())
     }
@@ -86,7 +88,7 @@ mod tests {
         assert!(wait <= Duration::from_millis(1), "{wait:?}");
         assert_eq!(rate.take_at(1, at(1)), Ok(()));
         assert_eq!(rate.take_at(1, at(1)), Err(Duration::from_millis(99)));
-        // After any idle time, at most one second's units are available.
+        // However long the limiter was idle, at most the units of one second are available.
         let taken = (0..100).take_while(|_| rate.take_at(1, at(60_000)).is_ok()).count();
         assert_eq!(taken, 10);
     }

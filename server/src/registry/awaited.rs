@@ -1,4 +1,5 @@
-//! Task types that do not exist yet and that workers are subscribed to. A worker's stream over several stores waits for them.
+//! Task types that do not exist yet and to which workers are subscribed. A worker's stream over several stores waits
+//! for such types.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,13 +8,13 @@ use tokio::sync::Notify;
 
 use crate::job::TaskTypeName;
 
-/// Task types that do not exist yet, with the streams that wait for them.
+/// Awaited task types, with the streams to notify.
 #[derive(Default)]
 pub(super) struct AwaitedTypes {
     waiting: Mutex<HashMap<TaskTypeName, Vec<Arc<Notify>>>>,
 }
 
-/// A waiter for task types; unregisters on drop.
+/// Waits for task types to be created. Dropping the value unregisters it.
 pub(crate) struct Awaited {
     types: Arc<AwaitedTypes>,
     names: Vec<TaskTypeName>,
@@ -36,7 +37,7 @@ impl AwaitedTypes {
         if waiting.is_empty() { Vec::new() } else { waiting.keys().cloned().collect() }
     }
 
-    /// Wakes the waiters of types that exist now.
+    /// Notifies the streams that wait for these types, which exist now.
     pub(super) fn exist<'a>(&self, names: impl Iterator<Item = &'a TaskTypeName>) {
         let waiting = self.waiting.lock();
         if !waiting.is_empty() {
@@ -46,7 +47,7 @@ impl AwaitedTypes {
 }
 
 impl Awaited {
-    /// Completes when one of the types exists. A signal that arrives between two calls is kept.
+    /// Completes when one of the types exists. A notification that arrives between two calls is kept.
     pub(crate) async fn appeared(&self) {
         self.notify.notified().await;
     }

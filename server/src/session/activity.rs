@@ -1,5 +1,5 @@
 //! The view of a session for operators: its client, its jobs and its settle rate. A session sets a flag when something
-//! has changed, so ten thousand idle sessions cost one flag check each.
+//! has changed, so a report over ten thousand idle sessions only checks that many flags.
 
 use std::{
     cmp::Reverse,
@@ -21,13 +21,13 @@ use crate::{
 const LABEL_BYTES: usize = 2 << 10;
 /// Maximum bytes of a client's user agent in `ListWorkers`. A longer one is cut.
 const USER_AGENT_BYTES: usize = 200;
-/// Maximum number of job ids per task type in a report; the longest-held jobs are named.
+/// Maximum number of job ids per task type in a worker report; the longest-held jobs are named.
 const OLDEST: usize = 64;
-/// A report names only jobs that the worker has held for at least this time. Most jobs are settled earlier.
+/// Minimum time for which the worker has held a job before its report names the job. Most jobs are settled earlier.
 const LONG: Duration = Duration::from_secs(5);
 /// Number of time slots in which settled jobs are counted.
 const SLOTS: usize = 6;
-/// Length of a time slot. All slots together cover the last minute.
+/// Length of a time slot for counting settled jobs. All slots together cover the last minute.
 const SLOT: Duration = Duration::from_secs(10);
 
 /// The client of a stream.
@@ -39,19 +39,19 @@ pub struct ClientInfo {
     pub user_agent: String,
 }
 
-/// Extent of a session's changes since its last report.
+/// Kind of change of a session since its last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Changed {
     /// No change.
     Nothing,
-    /// Held or settled jobs have changed.
+    /// The held or settled jobs of the session have changed.
     Figures,
-    /// The connection or the windows have changed.
+    /// The connection or the windows of the session have changed.
     Windows,
 }
 
-/// Activity of a session.
+/// Client of a session, its settle rate, and the time of its last activity.
 pub(super) struct Activity {
     client: Arc<ClientInfo>,
     labels: Arc<BTreeMap<String, String>>,
@@ -102,7 +102,7 @@ impl Activity {
     }
 }
 
-/// Number of settled jobs in each of the latest slots.
+/// Number of settled jobs in each of the latest time slots.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     slots: [u32; SLOTS],
@@ -115,7 +115,7 @@ impl Rate {
         self.slots[slot as usize % SLOTS] += 1;
     }
 
-    /// Returns the sum of the `SLOTS` slots that end with this one.
+    /// Returns the number of jobs settled in the `SLOTS` time slots that end with this slot.
     fn sum(&mut self, slot: u64) -> u32 {
         self.pass(slot);
         self.slots.iter().sum()
@@ -130,7 +130,7 @@ impl Rate {
 }
 
 impl State {
-    /// Returns the held and settled jobs by task type, with the ids of the longest-held jobs, oldest first.
+    /// Returns the numbers of held and settled jobs by task type, with the ids of the longest-held jobs, oldest first.
     fn figures(&mut self, now: Instant) -> HashMap<TypeId, WorkerWindow> {
         let mut windows: HashMap<TypeId, WorkerWindow> = HashMap::new();
         let mut long: HashMap<TypeId, Vec<(Instant, i64)>> = HashMap::new();
@@ -155,7 +155,7 @@ impl State {
         windows
     }
 
-    /// Returns the time since which the session has held jobs without a sign of activity.
+    /// Returns the time since which the session has held jobs without activity of the worker.
     fn quiet_since(&self) -> Option<Instant> {
         let first = self.held.values().filter(|held| !held.settling).map(|held| Reverse(held.since)).max();
         first.map(|Reverse(first)| first.max(self.activity.active))
@@ -163,12 +163,12 @@ impl State {
 }
 
 impl Session {
-    /// Notes a change that lists of workers show.
+    /// Marks the session as changed, so that it is reported again for lists of workers.
     pub(super) fn note(&self, changed: Changed) {
         self.changed_since.fetch_max(changed as u8, Ordering::Release);
     }
 
-    /// Returns the extent of the changes since the last report.
+    /// Returns the kind of change since the last report.
     pub(crate) fn changed_since_report(&self) -> Changed {
         match self.changed_since.load(Ordering::Acquire) {
             0 => Changed::Nothing,
@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Returns the current view and clears the change flag. Later changes are part of the next report.
+    /// Returns the current view of the session and clears its change flag. Later changes are part of the next report.
     pub(crate) fn report(&self, dispatch: &Dispatch, registry: &Registry) -> WorkerView {
         self.changed_since.store(0, Ordering::Release);
         let view = self.view(dispatch, registry);
@@ -233,12 +233,11 @@ impl Session {
         WorkerView { windows, ..view }
     }
 
-    /// Returns whether the session holds this job.
     pub(crate) fn holds_job(&self, id: i64) -> bool {
         self.state.lock().held.contains_key(&id)
     }
 
-    /// Returns the worker id for lists and logs.
+    /// Returns the worker id that lists and logs show.
     pub(crate) fn public_id(&self) -> &str {
         &self.public_id
     }

@@ -1,4 +1,4 @@
-//! Attaches a session to a stream: adopts the leases that its worker still holds, and opens its windows.
+//! Attaches a session to a worker's stream: adopts the leases that the worker still holds, and opens its windows.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -19,13 +19,13 @@ use crate::{
     wake::{Loss, SessionMark},
 };
 
-/// A session attached to a stream. It is dropped when the stream ends for any reason. The drop detaches the session and
-/// releases unsent jobs.
+/// A session attached to a stream. When the stream ends for any reason, this value is dropped. Its drop detaches the
+/// session and releases unsent jobs.
 pub(super) struct Attachment {
     pub(super) context: Arc<SessionContext>,
     pub(super) session: Arc<Session>,
     pub(super) stream: u64,
-    /// Cancelled to stop the reader.
+    /// Cancelled to stop the task that reads the stream.
     pub(super) gone: CancellationToken,
 }
 
@@ -67,26 +67,29 @@ pub(super) async fn attach(
     wanted.sort_unstable();
     wanted.dedup();
     let own: Vec<Lease> = wanted.iter().copied().filter(|lease| !foreign.contains(&lease.id)).collect();
-    // The guard prevents this broker from failing these leases while it adopts them, and from adopting leases that it
-    // is failing.
+    // The guard prevents this broker from failing leases while it adopts them, and from adopting leases that it is
+    // failing.
     let adopting = context.release.adopt(own.clone());
     if adopting.leases.len() < own.len() {
-        // This broker is failing the other leases, and the result is unknown yet. When the worker tries again, it
-        // learns which leases it has lost.
+        // This broker is failing the other leases of the worker, and the result is unknown yet. When the worker tries
+        // again, it learns which leases it has lost.
         return Err(Error::Unavailable("this broker is ending a lease of this session; try again".into()));
     }
     let adopted = match adopt(context, &context.store, &own).await {
         Ok(adopted) => adopted,
         Err(error) => {
-            // The adoption may have been committed. Then no other broker ends these leases, so this broker must.
+            // The adoption may have been committed although it returned an error. Then no other broker ends these
+            // leases, so this broker must.
             detach::fail_unless_held(context, own);
             return Err(error.into());
         }
     };
-    // Jobs that exceed this size are left for other brokers, because this broker could not send them to the worker.
+    // Jobs that exceed the message size of the worker are left for other brokers, because this broker could not send
+    // them to it.
     let max_message_bytes = subscribe.max_message_bytes.min(context.config.limits.message_bytes) as u64;
     let liveness = subscribe.liveness.unwrap_or(context.config.liveness);
-    // Jobs that the session held and the worker does not list never reached it: the older stream had the same worker.
+    // Jobs that the session held and that the worker does not list never reached the worker, because the session's
+    // older stream belonged to the same worker.
     let Some(unlisted) = session.take_over(stream, &adopted, &wanted, max_message_bytes, liveness) else {
         // The worker has opened a later stream meanwhile, perhaps without some of these leases.
         detach::fail_unless_held(context, own);
@@ -97,8 +100,8 @@ pub(super) async fn attach(
         && own.len() == wanted.len()
         && adopted.iter().all(|a| !a.locked)
     {
-        // This broker owns all leases of the worker now. The broker of the older stream may release the leases that it
-        // still keeps for the session, because their jobs never reached the worker.
+        // This broker now owns all leases that the worker holds. The broker of the older stream may release the leases
+        // that it still keeps for the session, because their jobs never reached the worker.
         context.wake.resumed_here(mark);
     }
     session.state.lock().activity.connect(client, subscribe.labels.clone());
@@ -123,7 +126,8 @@ pub(super) async fn attach(
     }
     session.note(Changed::Windows);
     if context.is_draining() {
-        // The broker began to stop after the check above, so the session has missed the `Drain` to all sessions.
+        // The broker began to stop after the check at the start, so the session has missed the `Drain` that all
+        // sessions got.
         Sessions::drain_one(&session, &context.dispatch);
     }
     let worker = session.public_id();
@@ -134,8 +138,8 @@ pub(super) async fn attach(
 /// Maximum number of fencing tokens that are tried for one job. A correct worker sends one token for each job.
 const ADOPT_ROUNDS: usize = 3;
 
-/// Adopts the leases whose tokens the worker has sent. The worker may name a job twice, with two tokens. A statement
-/// accepts each job id once, so the leases are adopted in several rounds.
+/// Adopts the leases that the worker has sent. The worker may name a job twice, with two tokens. A statement accepts
+/// each job id once, so the leases are adopted in several rounds.
 async fn adopt(context: &Arc<SessionContext>, store: &Store, wanted: &[Lease]) -> Result<Vec<Adopted>, StoreError> {
     let mut adopted = Vec::new();
     let mut rest = wanted.to_vec();
@@ -162,11 +166,12 @@ async fn adopt(context: &Arc<SessionContext>, store: &Store, wanted: &[Lease]) -
 }
 
 /// Adopts leases that another transaction has locked, as soon as they are unlocked. The worker keeps them meanwhile.
-/// The task goes on after the session has left. If a lease has ended by then, the worker is told.
+/// The adopting task continues after the session has ended. If a lease has ended by then, the worker is told.
 fn adopt_when_unlocked(context: &Arc<SessionContext>, mut locked: Vec<Lease>) {
     let context = context.clone();
     tokio::spawn(async move {
-        // Waits in Postgres most of the time, so that it gets the lock as soon as the other transaction ends.
+        // Waits for the locks inside Postgres most of the time, so that the adoption gets a lock as soon as the other
+        // transaction ends.
         let store = context.store.side_lane(Lane::Settle, LockWait::Long);
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         while !locked.is_empty() && !context.is_draining() {
@@ -197,17 +202,18 @@ impl Session {
         SessionId { random: self.random.clone(), generation }
     }
 
-    /// Returns the generation of the latest `Welcome`, sent or pending.
+    /// Returns the generation in the latest `Welcome`, which may not be sent yet.
     pub(super) fn generation(&self) -> u32 {
         self.state.lock().generation
     }
 
-    /// Returns the hash of the session id and the principal that brokers send one another when the worker resumes.
+    /// Returns the mark of the session: a hash of its id and principal, which brokers send one another when the worker
+    /// resumes.
     pub(super) fn mark(&self) -> SessionMark {
         self.state.lock().mark
     }
 
-    /// Starts a new stream and returns its number. An older stream ends.
+    /// Starts a new stream of the session and returns its number. An older stream ends.
     pub(super) fn next_stream(&self, id: &SessionId, principal: &str, next_generation: u32) -> u64 {
         let mut state = self.state.lock();
         state.streams += 1;
@@ -223,8 +229,8 @@ impl Session {
     }
 
     /// Starts this stream with the leases that the worker still holds, and queues a `Welcome`. Returns the leases that
-    /// the session held at this broker and that were not adopted; jobs that the worker did not list never reached it.
-    /// Returns `None` if the session is already on a later stream.
+    /// the session held at this broker and that were not adopted. Jobs among them that the worker did not list never
+    /// reached it. Returns `None` if the session is already on a later stream.
     pub(super) fn take_over(
         &self,
         stream: u64,
@@ -252,7 +258,7 @@ impl Session {
             let (token, bytes) = (a.lease.token, a.bytes as u64);
             let held =
                 Held { token, type_id: a.type_id, bytes, settling: false, locked: a.locked, since, started: None };
-            // A lease whose outcome is being written stays as it is.
+            // A lease whose outcome is being written keeps its entry.
             state.held.entry(a.lease.id).or_insert(held);
         }
         let generation = state.generation;

@@ -12,15 +12,15 @@ use crate::{
     wake::SessionMark,
 };
 
-/// Error of an attempt whose worker was lost.
+/// Error text of an attempt whose worker was lost.
 pub(super) const LOST: &str = "the worker was lost while the job ran";
 
 /// Time in which a worker may resume a session that has no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResumeTime {
-    /// The stream broke: the shorter of the grace time and the worker's liveness.
+    /// The stream broke: the time to resume is the shorter of the grace time and the worker's liveness.
     Grace,
-    /// The worker sent nothing within its liveness: no time to resume.
+    /// The worker sent nothing within its liveness, so it has no time to resume.
     None,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
         state.unanswered = 0;
         let unsent = state.take_unsent();
         state.outbox.clear();
-        // In a regular end, the worker has asked to drain and has closed its side.
+        // When a stream ends regularly, the worker has asked to drain and has closed its side.
         (unsent, state.draining && state.closing, state.liveness.unwrap_or(context.config.liveness))
     };
     session.note(Changed::Windows);
@@ -78,8 +78,8 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
 }
 
 impl Session {
-    /// Detaches the session if it has held one of these leases since before `before`: its worker has resumed at another
-    /// broker. Returns the other leases of the session, which never reached the worker.
+    /// Detaches the session if it holds one of these leases, and has done so since before `before`: then its worker has
+    /// resumed at another broker. Returns the other leases of the session, which never reached the worker.
     pub(super) fn leases_moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
         let state = self.state.lock();
         let is_gone = |(&id, held): (&i64, &Held)| {
@@ -93,8 +93,8 @@ impl Session {
         left
     }
 
-    /// Detaches the session if its current mark is `mark`: its worker has resumed at another broker. Returns the leases
-    /// of the session, which never reached the worker.
+    /// Detaches the session if its current mark is `mark`: then its worker has resumed at another broker. Returns the
+    /// leases of the session, which never reached the worker.
     pub(super) fn resumed_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
         let state = self.state.lock();
         if state.mark == *mark { self.detach_moved(state, dispatch) } else { Vec::new() }
@@ -114,8 +114,8 @@ impl Session {
     }
 }
 
-/// Fails leases that this broker may own without a session: the result of their adoption is unknown, or the session has
-/// gone on to another stream. Waits for the grace time first, and skips leases that a session holds by then.
+/// Fails leases that this broker may own without a session: the result of their adoption is unknown, or the worker is
+/// on a later stream. Waits for the grace time first, and skips leases that a session holds by then.
 pub(super) fn fail_unless_held(context: &Arc<SessionContext>, leases: Vec<Lease>) {
     let context = context.clone();
     tokio::spawn(async move {

@@ -8,17 +8,19 @@ use tokio::time::{Instant, timeout};
 use super::ClientMessage;
 use crate::error::Error;
 
-/// Maximum silence before a `Ping`. Proxies close streams that are idle for a minute.
+/// Maximum silence of a worker before it gets a `Ping`. Proxies close streams that are idle for a minute.
 const MAX_SILENCE: Duration = Duration::from_secs(15);
 
-/// Returns the silence after which a worker gets a `Ping`. A worker misses several pings before it is lost.
+/// Returns the silence after which a worker gets a `Ping`. It is a quarter of `liveness` at most, so a worker misses
+/// several pings before it is lost.
 pub(crate) fn ping_interval(liveness: Duration) -> Duration {
     (liveness / 4).min(MAX_SILENCE)
 }
 
 /// Reads the messages of a worker and detects its silence.
 pub(crate) struct Heartbeat {
-    /// `None` if several stores serve the stream: its router checks the silence once for all stores.
+    /// `None` if several stores serve the stream: the router of that stream checks the worker's silence once for all
+    /// stores.
     liveness: Option<Duration>,
 }
 
@@ -28,12 +30,12 @@ impl Heartbeat {
         Self { liveness }
     }
 
-    /// Returns the next message. Calls `ping` at intervals while the worker is silent, and finally returns
-    /// [`ClientMessage::Lost`].
+    /// Returns the next message of the worker. Calls `ping` at intervals while the worker is silent, and finally
+    /// returns [`ClientMessage::Lost`].
     ///
-    /// Silence is the sum of the planned waits, not a difference of clock readings. So the time in which the broker's
-    /// process is suspended counts as at most one wait, and messages that arrived meanwhile are read before the next
-    /// wait ends.
+    /// Silence is the sum of the planned waits, not a difference of clock readings. So time in which the process of the
+    /// broker is suspended counts as at most one wait. Messages that arrived meanwhile are read before the next wait
+    /// ends.
     pub(crate) async fn next<S>(&self, incoming: &mut S, ping: impl Fn()) -> Option<Result<ClientMessage, Error>>
     where
         S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
@@ -56,8 +58,8 @@ impl Heartbeat {
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Shortens the interval by at most a twentieth, so that streams of a connection are pinged at the same times. Many
-/// pings then cost one write and one wake-up.
+/// Shortens the ping interval by at most 1/20, so that streams of a connection are pinged at the same times. Many pings
+/// then cost one write and one wake-up.
 fn align(epoch: Instant, interval: Duration) -> Duration {
     let tick = (interval / 20).max(Duration::from_millis(1)).as_nanos();
     let at = epoch.elapsed() + interval;
@@ -123,7 +125,7 @@ mod tests {
         let heartbeat = Heartbeat::new(Some(MINUTE));
         let mut next = Box::pin(heartbeat.next(&mut incoming, || {}));
         assert!(futures::poll!(&mut next).is_pending());
-        // All timers fire late at once, and the messages of the worker are read after them.
+        // All timers fire late and at the same time, and the messages of the worker are read after them.
         advance(2 * MINUTE).await;
         assert!(futures::poll!(&mut next).is_pending());
         worker.send(Ok(ClientMessage::Pong)).unwrap();

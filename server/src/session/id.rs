@@ -6,18 +6,18 @@ use sha2::{Digest as _, Sha256};
 
 use crate::wake::SessionMark;
 
-/// Random bytes of a session id: enough to make guessing infeasible.
+/// Number of random bytes in a session id: enough to make guessing infeasible.
 const RANDOM_BYTES: usize = 16;
-/// Hexadecimal digits of the random part.
+/// Number of hexadecimal digits of the random part of a session id.
 const RANDOM_DIGITS: usize = 2 * RANDOM_BYTES;
-/// Hexadecimal digits of the generation.
+/// Number of hexadecimal digits of the generation in a session id.
 const GENERATION_DIGITS: usize = 8;
 
 /// Id with which a worker resumes its session. Each `Welcome` carries the next generation, so that brokers know which
-/// of two streams was the later one, regardless of the broker of each.
+/// of two streams is the later one, even if different brokers serve them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId {
-    /// Constant while the session lasts.
+    /// Random part of the id, constant while the session lasts.
     pub(super) random: String,
     pub(super) generation: u32,
 }
@@ -47,8 +47,8 @@ impl SessionId {
         Some(Self { random: random.to_owned(), generation: u32::from_str_radix(generation, 16).ok()? })
     }
 
-    /// Returns the mark of a principal's session at this generation. Brokers that know the session recognize the mark,
-    /// which does not reveal the id.
+    /// Returns the mark of a principal's session at this generation: a hash. Brokers that know the session recognize
+    /// the mark, which does not reveal the id.
     pub(super) fn mark(&self, principal: &str) -> SessionMark {
         let mut digest = Sha256::new();
         digest.update(self.to_string());

@@ -8,7 +8,7 @@ use crate::job::{Lease, LeasedJob, ProgressReport, SettleStatus, Settlement, Tas
 /// A message from the worker.
 #[derive(Clone, Debug)]
 pub enum ClientMessage {
-    /// The first message, sent once.
+    /// The first message of a stream, sent once: the subscription of the worker.
     Subscribe(SubscribeArgs),
     /// Opens, resizes or closes a window.
     Window(WindowArgs),
@@ -39,7 +39,7 @@ pub enum ClientMessage {
     Ping,
     /// Answers a `Ping` of the broker.
     Pong,
-    /// Not sent by the worker: the heartbeat check reports that the worker was silent for its liveness.
+    /// Not sent by the worker: the broker's heartbeat check reports that the worker was silent for its liveness.
     Lost,
 }
 
@@ -75,11 +75,11 @@ pub struct WindowArgs {
 pub enum ServerMessage {
     /// First message of a stream.
     Welcome {
-        /// Session id to resume with.
+        /// Session id with which the worker can resume.
         session_id: String,
-        /// Leases of `held` that the session keeps.
+        /// Leases in [`SubscribeArgs::held`] that the session keeps.
         kept: Vec<Lease>,
-        /// Leases of `held` that the session has lost.
+        /// Leases in [`SubscribeArgs::held`] that the session has lost.
         lost: Vec<Lease>,
         /// Maximum silence of the worker.
         liveness: Duration,

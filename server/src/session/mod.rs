@@ -1,6 +1,6 @@
 //! Step 4, push: a worker's session with its windows, its leases and its outgoing messages. A session outlives its
-//! stream: within the grace time the worker may resume it, at this broker or at another one. A silent worker is lost
-//! (`heartbeat`).
+//! stream: within the grace time the worker may resume it, at this broker or at another one. A worker that is silent
+//! for its liveness counts as lost (`heartbeat`).
 
 mod activity;
 mod attach;
@@ -55,11 +55,11 @@ use crate::{
 use outbox::UnsentWatch;
 use settling::Settling;
 
-/// Maximum bytes of a job in a message besides payload and headers: numbers and times, the name of the task type (200),
-/// the trace context (712), and the framing of 64 headers.
+/// Maximum bytes of a job in a message besides its payload and headers: numbers and times, the name of the task type
+/// (200), the trace context (712), and the framing of 64 headers.
 pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 
-/// Length in bytes of the worker id that lists show.
+/// Number of bytes of the hash that lists show as the worker id.
 const PUBLIC_ID_BYTES: usize = 8;
 
 /// The session of one worker.
@@ -69,14 +69,14 @@ pub struct Session {
     random: String,
     /// Worker id in lists and logs: a hash of the session id that does not reveal it.
     public_id: String,
-    /// Kind of change since the last report (a `Changed` value).
+    /// Kind of change since the last report of the session (a `Changed` value).
     changed_since: AtomicU8,
     /// Caller of the current or the last stream.
     caller: Mutex<Caller>,
     state: Mutex<State>,
     /// Notified when there is a message to send or the stream ends.
     changed: Notify,
-    /// Notified when answers were sent.
+    /// Notified when answers were sent to the worker.
     answered: Notify,
     unsent_watch: Arc<UnsentWatch>,
     /// Settle messages that are being written to Postgres.
@@ -88,31 +88,31 @@ pub struct Session {
 struct State {
     /// Number of the current stream; `None` after it broke.
     stream: Option<u64>,
-    /// Number of streams so far.
+    /// Number of streams that the session has had so far.
     streams: u64,
-    /// Generation in the session id of the latest `Welcome`, sent or pending.
+    /// Generation in the session id of the latest `Welcome`, which may not be sent yet.
     generation: u32,
-    /// Mark of the session id with this generation.
+    /// Mark of the session id with the current generation.
     mark: SessionMark,
     held: HashMap<i64, Held>,
     outbox: Outbox,
     /// Outcomes, extensions and progress reports that were received and are not answered yet.
     unanswered: usize,
-    /// The worker has closed its side; the stream ends after all answers were sent.
+    /// True after the worker has closed its side; the stream ends after all answers were sent.
     closing: bool,
-    /// The broker is ending the stream: only queued messages are sent.
+    /// True while the broker ends the stream: only queued messages are sent.
     closing_now: bool,
-    /// No more jobs are sent.
+    /// True if no more jobs are sent on this stream.
     draining: bool,
-    /// A `Drain` with `shutdown` was queued: the worker moves to another broker with its leases.
+    /// True if a `Drain` with `shutdown` was queued: the worker moves to another broker with its leases.
     drained_for_shutdown: bool,
-    /// The worker does not read, or its outbox is full: it gets no jobs until it has read.
+    /// True while the worker does not read or its outbox is full. It gets no jobs until it has read.
     stalled: bool,
-    /// The worker has resumed the session at another broker.
+    /// True if the worker has resumed the session at another broker.
     moved: bool,
-    /// The worker sent nothing within its liveness.
+    /// True if the worker sent nothing within its liveness.
     silent: bool,
-    /// The session was removed and can no longer be resumed here.
+    /// True if the session was removed and can no longer be resumed here.
     ended: bool,
     max_message_bytes: u64,
     /// Maximum silence of the worker; `None` before the first stream.
@@ -126,9 +126,10 @@ struct Held {
     token: i64,
     type_id: TypeId,
     bytes: u64,
-    /// The outcome is being written: the lease counts in no window and is not released.
+    /// True while the outcome is being written: the lease counts in no window and is not released.
     settling: bool,
-    /// Another transaction has locked the lease. It is not adopted yet and may still belong to another broker.
+    /// True while another transaction has locked the lease. This broker has not adopted it yet, and another broker may
+    /// own it.
     locked: bool,
     since: Instant,
     /// Start of the attempt; `None` if the lease was adopted from an older stream.
@@ -157,7 +158,7 @@ impl Session {
         self.caller.lock().clone()
     }
 
-    /// Removes leases that have ended. With a reason, queues a `Cancel` for jobs that were already sent.
+    /// Removes ended leases from the session. With a reason, queues a `Cancel` for jobs that were already sent.
     pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         let mut freed = Loads::default();
         {
@@ -306,7 +307,7 @@ impl Recipient for Session {
             let (token, type_id, bytes) = (job.lease.token, job.type_id, job.weight);
             let held =
                 Held { token, type_id, bytes, settling: false, locked: false, since, started: Some(job.started) };
-            // An earlier lease of this job has ended without a notice to this session, so its place in the window is
+            // An earlier lease of this job has ended without a notice to this session, so its slot in the window is
             // freed.
             if let Some(lost) = state.held.insert(job.lease.id, held)
                 && !lost.settling
@@ -321,7 +322,7 @@ impl Recipient for Session {
         let is_full = state.outbox.is_full();
         drop(state);
         if is_full {
-            // The caller wakes the stream. The stream ends the stall when the worker has read enough jobs.
+            // The caller of this function wakes the stream, which ends the stall when the worker has read enough jobs.
             dispatch.stall(self.key, true);
             self.state.lock().stalled = true;
         }

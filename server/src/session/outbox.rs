@@ -1,5 +1,5 @@
-//! Jobs, answers and notices that a session still has to send. They are put into a message when the transport can take
-//! one. If the worker takes no jobs for a second, its queued jobs are released.
+//! Outbox: jobs, answers and notices that a session still has to send. They are put into a message when the transport
+//! can take one. If the worker takes no jobs for a second, its queued jobs are released.
 
 use std::{
     collections::VecDeque,
@@ -23,11 +23,11 @@ const ANSWER_BYTES: u64 = 128;
 
 #[derive(Default)]
 pub(crate) struct Outbox {
-    // In the order of sending: `Welcome` is the first message of a stream, and `Drain` the last.
+    // Messages in the order of sending: `Welcome` is the first of a stream, and `Drain` the last.
     messages: VecDeque<ServerMessage>,
-    // A `Ping` is to be sent.
+    // True if a `Ping` is to be sent.
     ping: bool,
-    // A `Pong` is to be sent. One `Pong` answers any number of pings.
+    // True if a `Pong` is to be sent. One `Pong` answers any number of pings.
     pong: bool,
     answers: VecDeque<Answer>,
     extended: VecDeque<Answer>,
@@ -129,7 +129,7 @@ impl Outbox {
         self.since
     }
 
-    /// Returns the next message, of at most `max_bytes`, and the number of answers in it.
+    /// Returns the next message to send, of at most `max_bytes`, and the number of answers in it.
     pub(crate) fn next(&mut self, max_bytes: u64) -> Option<(ServerMessage, usize)> {
         let bound = max_bytes.min(MESSAGE_BYTES);
         if let Some(message) = self.messages.pop_front() {
@@ -163,7 +163,8 @@ impl Outbox {
         }
         let jobs = take_part(&mut self.jobs, bound, memory_of);
         self.discharge(&jobs);
-        // The worker is reading, so the second after which the remaining jobs are released starts again.
+        // The worker is reading. So the timeout of one second, after which its remaining jobs are released, starts
+        // again.
         self.since = (!self.jobs.is_empty()).then(Instant::now);
         (!jobs.is_empty()).then_some((ServerMessage::Jobs(jobs), 0))
     }
@@ -235,7 +236,7 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
         );
         dispatch.stall(session.key(), true);
         session.state.lock().stalled = true;
-        // If the worker reads again already, the stream ends the stall.
+        // If the worker is already reading again, its stream ends the stall.
         session.changed.notify_one();
         let mut freed = super::Loads::default();
         unsent.iter().for_each(|job| freed.add(job.type_id, job.weight));

@@ -17,7 +17,7 @@ use crate::{
 /// Time for a worker to finish its jobs after its credential has ended.
 const DRAIN_TIME: Duration = Duration::from_secs(15);
 
-/// Returns the job ids of leases whose task types the caller may not work on.
+/// Returns the job ids of leases whose task types the caller has no permission to work on.
 pub(super) async fn foreign_leases(
     context: &SessionContext,
     caller: &Caller,
@@ -48,7 +48,7 @@ pub(super) async fn remove_foreign_items<T>(
         Ok(foreign) if foreign.is_empty() => return accepted,
         Ok(foreign) => (foreign, SettleStatus::LeaseLost),
         Err(error) => {
-            tracing::debug!(%error, "cannot look up the types of leases");
+            tracing::debug!(%error, "cannot look up the task types of leases");
             let unheld = accepted.iter().map(&lease).filter(|lease| !session.holds(*lease));
             (unheld.map(|lease| lease.id).collect(), SettleStatus::Unavailable)
         }

@@ -1,4 +1,5 @@
-//! Jobs for workers that poll with calls instead of a stream. No broker owns such a lease: it lasts until its deadline.
+//! Jobs for workers that poll with `PullJobs` calls instead of a stream. No broker owns such a lease: it lasts until
+//! its deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,7 @@ pub(crate) const PULL_BYTES: u64 = 2 << 20;
 
 impl SessionContext {
     /// Leases up to `max` ready jobs for the duration `lease`. Waits up to `wait` for the first job. Releases the jobs
-    /// if their answer is not sent. `room` reserves memory for them; `by` is the caller's principal.
+    /// if the answer is not sent. `room` reserves memory for the jobs; `by` is the caller's principal.
     pub(crate) async fn pull(
         self: &Arc<Self>,
         types: Vec<TaskTypeName>,
@@ -30,22 +31,22 @@ impl SessionContext {
     ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
         let ids = self.registry.resolve(&types, by).await?;
         let until = Instant::now() + wait;
-        // Counts as a waiting call until the function returns or is cancelled.
+        // Counts this call as a waiting call until the function returns or is cancelled.
         let _pulling = self.sessions.pulls.begin(&ids);
-        // Registered before the first claim, so that no job is missed that becomes ready in between.
+        // Registers for wake-ups before the first claim, so that no job is missed that becomes ready in between.
         let waiter = self.dispatch.wait_for(&ids);
         loop {
             if self.is_draining() {
                 return Err(Error::Unavailable("the broker is stopping; call another one".into()));
             }
-            // The memory is not reserved while the call waits for jobs.
+            // Reserves memory for each claim anew, because the call must not hold memory while it waits for jobs.
             let held = room.take(2 * (PULL_BYTES as usize + self.registry.cluster().job_bytes())).await?;
             let jobs = self.pull_once(&ids, max, lease).await?;
             if !jobs.0.is_empty() || Instant::now() >= until {
                 return Ok((jobs.0, jobs.1, held));
             }
             drop(held);
-            // After the wait has ended, claim once more.
+            // Claims once more after the wait has timed out.
             let _ = tokio::time::timeout_at(until, waiter.notified()).await;
         }
     }
@@ -70,11 +71,11 @@ impl SessionContext {
         let largest = message_bytes.saturating_sub(JOB_OVERHEAD) as i64;
         let mut types = types.to_vec();
         types.retain(|&type_id| !self.dispatch.is_paused(type_id));
-        // Start with a random type, so that the first type does not always fill the answer.
+        // Starts with a random task type, so that the first type in the request does not always fill the answer.
         let first = rand::random::<u32>() as usize % types.len().max(1);
         types.rotate_left(first);
         for chunk in types.chunks(CLAIM_TYPES) {
-            // Each type gets an equal share and at least one job. The request bounds the total.
+            // Each task type gets an equal share of the jobs, at least one. The claim request bounds the total.
             let share = left.div_ceil(chunk.len());
             let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest };
             let limited = chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect();
@@ -102,12 +103,13 @@ impl SessionContext {
         let context = self.clone();
         tokio::spawn(async move {
             let claimed = context.store.claim(&request).await.map(|claimed| {
-                // No broker owns the leases of a pull, so the expired jobs among them are ended without an owner.
+                // No broker owns the leases of a `PullJobs` call, so expired jobs among them are ended without an
+                // owner.
                 context.release.expired(claimed.expired, None);
                 let leases = claimed.jobs.iter().map(|job| job.lease).collect();
                 (claimed.jobs, Unsent::new(leases, context.release.clone()))
             });
-            // If the caller has gone, the value is dropped now or shortly after, which releases the leases.
+            // If the caller has gone, the claimed jobs are dropped now or shortly after, which releases their leases.
             let _ = answer.send(claimed);
         });
         answered.await.unwrap_or_else(|_| Err(StoreError::Unknown("the claim task ended without an answer".into())))

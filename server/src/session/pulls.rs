@@ -1,5 +1,5 @@
-//! Times of the latest calls without a stream (`PullJobs`) by task type. They distinguish "no worker" from "no call at
-//! the moment". Brokers write the times to a table, so that each broker knows of calls at the other brokers.
+//! Times of the latest `PullJobs` calls by task type. They distinguish "no worker" from "no call at the moment".
+//! Brokers write the times to a table, so that each broker knows of calls at the other brokers.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,8 +11,8 @@ use tokio::{sync::OwnedMutexGuard, time::Instant};
 
 use crate::job::TypeId;
 
-/// `PullJobs` calls at this broker that wait for jobs, or whose end is not in the table yet. At most one entry for each
-/// task type.
+/// `PullJobs` calls at this broker that wait for jobs, or whose end is not in the table yet. There is at most one entry
+/// per task type.
 #[derive(Clone, Default)]
 pub(crate) struct Pulls {
     calls: Arc<Mutex<HashMap<TypeId, Calls>>>,
@@ -20,20 +20,20 @@ pub(crate) struct Pulls {
 }
 
 struct Calls {
-    /// Number of waiting calls.
+    /// Number of `PullJobs` calls that wait for jobs.
     waiting: usize,
-    /// Time of the latest start or end of a call.
+    /// Time of the latest start or end of a `PullJobs` call.
     last: Instant,
 }
 
-/// A call in progress; it ends on drop.
+/// A `PullJobs` call in progress. Its end is recorded on drop.
 pub(crate) struct Pulling {
     pulls: Pulls,
     types: Vec<TypeId>,
 }
 
 impl Pulls {
-    /// Records the start of a call for these task types.
+    /// Records the start of a `PullJobs` call for these task types.
     pub(crate) fn begin(&self, types: &[TypeId]) -> Pulling {
         let (mut calls, now) = (self.calls.lock(), Instant::now());
         for type_id in types {
@@ -44,23 +44,23 @@ impl Pulls {
         Pulling { pulls: self.clone(), types: types.to_vec() }
     }
 
-    /// Takes the permit to wait for a slow store for longer than the call asked for. One call has it at a time; `None`
-    /// if another call has it.
+    /// Takes the permit with which a `PullJobs` call waits for a slow store for longer than its caller asked for. Only
+    /// one call has the permit at a time; returns `None` to the others.
     pub(crate) fn late_wait_permit(&self) -> Option<OwnedMutexGuard<()>> {
         self.late_wait_permit.clone().try_lock_owned().ok()
     }
 
-    /// Returns whether a call of this broker waits for jobs of this type.
+    /// Returns whether a `PullJobs` call at this broker waits for jobs of this type.
     pub(crate) fn is_waiting(&self, type_id: TypeId) -> bool {
         self.calls.lock().get(&type_id).is_some_and(|calls| calls.waiting > 0)
     }
 
-    /// Returns the time of the latest call that is not in the table yet.
+    /// Returns the time of the latest `PullJobs` call that is not in the table yet.
     pub(crate) fn last(&self, type_id: TypeId) -> Option<Instant> {
         self.calls.lock().get(&type_id).map(|calls| calls.last)
     }
 
-    /// Returns the task types to write to the table, with the times of their latest calls.
+    /// Returns the task types to write to the table, with the times of their latest `PullJobs` calls.
     pub(crate) fn unwritten(&self) -> Vec<(TypeId, Instant)> {
         let now = Instant::now();
         let last = |calls: &Calls| if calls.waiting > 0 { now } else { calls.last };

@@ -1,5 +1,5 @@
-//! Reads the messages of a worker. Reading never waits for outgoing messages, so the two directions cannot block each
-//! other. It pauses while too many answers are outstanding.
+//! Reads the messages of a worker. Reading never waits for outgoing messages, so the two directions of a stream cannot
+//! block each other. Reading pauses while too many answers are outstanding.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// Maximum number of unanswered outcomes before reading pauses: as many as a worker can hold. It must not be lower,
-/// because small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are
-/// bounded separately (`Settle::room`).
+/// because small unread messages that pile up in HTTP/2 end the connection (h2 0.4.16 and later). The bytes of the
+/// outcomes are bounded separately (`Settle::room`).
 pub(crate) const MOST_UNANSWERED: usize = 100_000;
 
 /// Reads until the worker closes its side.
@@ -65,7 +65,7 @@ where
             ClientMessage::Ping => session.answer_ping(),
             ClientMessage::Pong => {}
             ClientMessage::Lost => {
-                // Detach immediately and not after the transport has taken the error: the worker may not read.
+                // Detaches immediately, not after the transport has taken the error, because the worker may not read.
                 detach::detach(context, session, stream, detach::ResumeTime::None);
                 return Err(Error::WorkerSilent(liveness));
             }
@@ -87,7 +87,10 @@ async fn set_window(
     caller.check(Operation::Work, &window.task_type)?;
     types.insert(window.task_type.clone());
     if types.len() > limit {
-        return Err(Error::invalid("window.task_type", format!("is one type too many; a stream has at most {limit}")));
+        return Err(Error::invalid(
+            "window.task_type",
+            format!("is one task type too many; a stream may have at most {limit}"),
+        ));
     }
     let ids = context.registry.resolve(std::slice::from_ref(&window.task_type), caller.principal()).await?;
     if let Some(&type_id) = ids.first()
@@ -114,8 +117,8 @@ async fn settle(
     refused: Vec<Answer>,
 ) {
     let freed = session.begin_settling(&mut accepted, refused);
-    // Free the capacity immediately: the worker has finished these jobs. The statement checks whether it held their
-    // leases.
+    // Frees the capacity of the worker immediately, because it has finished these jobs. The settle statement checks
+    // whether it held their leases.
     freed.free(&context.dispatch, session.key());
     if accepted.is_empty() {
         return;
@@ -130,7 +133,7 @@ async fn settle(
     }
 }
 
-/// Returns whether jobs may be waiting for the end of one of these jobs, because of a concurrency limit.
+/// Returns whether other jobs may be waiting for the end of one of these jobs, because of a concurrency limit.
 fn frees_others(context: &SessionContext, settlements: &[Settlement]) -> bool {
     // Most messages settle jobs of one task type, so a repeated type is not checked again.
     let mut last = None;
@@ -168,7 +171,8 @@ fn extend(
 ) {
     session.expect_answers(accepted.len() + refused.len());
     let (session, context) = (session.clone(), context.clone());
-    // `until_answered` bounds the number of these tasks: reading pauses while too many answers are outstanding.
+    // `until_answered` bounds the number of tasks that extend leases: reading pauses while too many answers are
+    // outstanding.
     tokio::spawn(async move {
         let leases: Vec<Lease> = accepted.iter().map(|(lease, _)| *lease).collect();
         let statuses = context.settle.extend(accepted).await;
@@ -186,7 +190,8 @@ async fn progress(
 ) {
     session.expect_answers(accepted.len() + refused.len());
     let leases: Vec<Lease> = accepted.iter().map(|report| report.lease).collect();
-    // Submits in the order of arrival. Backpressure: waits while too many bytes are queued for Postgres.
+    // Submits progress reports in the order of arrival. Backpressure: waits while too many bytes are queued for
+    // Postgres.
     let statuses = context.progress.submit(accepted).await;
     let session = session.clone();
     tokio::spawn(async move {
@@ -242,7 +247,7 @@ impl Session {
         self.state.lock().unanswered += count;
     }
 
-    /// Returns the jobs and bytes of a type that the session holds, without jobs being settled.
+    /// Returns the jobs and bytes of a task type that the session holds, without jobs whose outcomes are being written.
     pub(super) fn load_of(&self, type_id: TypeId) -> Load {
         let state = self.state.lock();
         let mut loads = Loads::default();

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{ServerMessage, Session, attach::Attachment};
 use crate::{dispatch::Dispatch, error::Error};
 
-/// Returns the outgoing messages. The transport polls for the next message when it can take one.
+/// Returns the outgoing messages of a stream. The transport polls for the next message when it can take one.
 pub(super) fn outgoing(
     attachment: Attachment,
     failed: oneshot::Receiver<Error>,
@@ -52,7 +52,7 @@ async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>) ->
     }
 }
 
-/// Next step of a stream.
+/// Next step of the sending side of a stream.
 enum Outgoing {
     /// Send this message.
     Message(ServerMessage),

@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Number of unanswered messages below which a worker never holds back outcomes, if it follows the advice for client
-/// authors (docs/reference/protocol.md).
+/// Number of unanswered settle messages below which a worker never holds back outcomes, if it follows the advice for
+/// client authors (docs/reference/protocol.md).
 const MIN_UNANSWERED: usize = 3;
 
 /// Number of unanswered settle messages: the current one and the highest so far.
 ///
-/// A worker may hold back outcomes while a certain number of messages is unanswered, and then waits for an answer. The
-/// broker does not know this number, but the worker has never exceeded it. So when nearly as many messages are
-/// unanswered as ever, the outcomes skip the commit delay.
+/// A worker may hold back outcomes while a certain number of its settle messages is unanswered. The broker does not
+/// know this number, but has never seen more unanswered messages. So when nearly as many are unanswered as ever, the
+/// outcomes skip the commit delay.
 #[derive(Default)]
 pub(super) struct Settling {
     current: AtomicUsize,
@@ -18,14 +18,14 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Counts another message. Returns whether the worker may be about to hold back the next one.
+    /// Counts another settle message. Returns whether the worker may be about to hold back the next one.
     pub(super) fn begin(&self) -> bool {
         let current = self.current.fetch_add(1, Relaxed) + 1;
         let highest = self.highest.fetch_max(current, Relaxed);
         current >= MIN_UNANSWERED && current + 1 >= highest
     }
 
-    /// Counts an answered message.
+    /// Counts a settle message as answered.
     pub(super) fn end(&self) {
         self.current.fetch_sub(1, Relaxed);
     }

@@ -14,14 +14,14 @@ use crate::{
 pub(crate) struct StoreShare {
     /// Position of the store in the stream's list of stores.
     pub(crate) store_no: usize,
-    /// Rights to fill the worker's windows (window shares). One store has the right to a window at a time.
+    /// Rights to fill the worker's windows (window shares). One store at a time has the right to fill a window.
     pub(crate) rights: Arc<FillRights>,
-    /// Generation in the session id of the `Welcome`, the same in all stores.
+    /// Generation in the session id of the next `Welcome`, the same in all stores.
     pub(crate) next_generation: u32,
 }
 
 impl StoreShare {
-    /// Returns the `FillRight` of a task type and the number of this store in it.
+    /// Returns the right to fill the window of a task type, and the number of this store.
     pub(super) fn right(&self, task_type: &TaskTypeName) -> (Arc<FillRight>, usize) {
         (self.rights.right(task_type), self.store_no)
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{access::Caller, error::Error, job::TaskTypeName};
 
-/// Serves a worker. The response stream exists before the first message is read, because clients wait for it.
+/// Serves a worker's stream. Returns the response stream before the first message is read, because clients wait for it.
 pub fn serve<S>(
     context: Arc<SessionContext>,
     caller: Caller,
@@ -33,7 +33,7 @@ where
     answers(opening)
 }
 
-/// Serves a worker in one of several stores. The caller has already read the first message.
+/// Serves a worker's stream in one of several stores. The caller has already read the first message.
 pub(crate) fn serve_share<S>(
     context: Arc<SessionContext>,
     caller: Caller,
@@ -95,7 +95,7 @@ async fn open_and_read<S>(
         Ok(attachment) => {
             let (session, stream, gone) = (attachment.session.clone(), attachment.stream, attachment.gone.clone());
             let (failing, failed) = oneshot::channel();
-            // The response stream may have ended already; then the attachment is dropped with it.
+            // If the response stream has ended already, sending fails, and the attachment is dropped.
             drop(opened.send(Ok((attachment, failed))));
             tokio::select! {
                 () = gone.cancelled() => {}
@@ -113,7 +113,7 @@ impl Session {
     /// Records that the worker has closed its side: the stream ends after all answers were sent.
     fn close(&self, stream: u64) {
         let mut state = self.state.lock();
-        // The end of an old stream must not end a new one.
+        // The end of an old stream must not close a newer stream of the session.
         state.closing |= state.stream == Some(stream);
         drop(state);
         self.changed.notify_one();

@@ -21,8 +21,8 @@ use crate::{
     wake::SessionMark,
 };
 
-/// Principal and constant part of the session id. A session belongs to one principal. Another principal that sends the
-/// same id gets a separate session.
+/// Name of a session: its principal and the constant part of its id. Two principals that send the same id have separate
+/// sessions.
 type SessionName = (Arc<str>, String);
 
 /// All sessions that have a stream or may be resumed.
@@ -48,9 +48,9 @@ impl Sessions {
         self.unsent_watch.clone()
     }
 
-    /// Returns the caller's session with this id, or a new one, with the number of its new stream. If another broker
+    /// Returns the caller's session with this id, or a new session, and the number of its new stream. If another broker
     /// issued the id, also returns the mark by which that broker knows the session. `next_generation` above 0 sets the
-    /// generation; returns `None` if the session already has a later generation.
+    /// generation. Returns `None` if the session already has a later generation.
     pub(super) fn get_or_new(
         &self,
         caller: &Caller,
@@ -84,7 +84,8 @@ impl Sessions {
         self.table.lock().by_name.get(&(caller.principal().clone(), id.random.clone())).cloned()
     }
 
-    /// Removes a session whose latest stream was this one, unless it has a newer stream.
+    /// Removes a session whose latest stream was `stream` and has ended. Does nothing if the session has a newer
+    /// stream.
     pub(super) fn remove_if_ended(&self, session: &Session, stream: u64) -> bool {
         let mut table = self.table.lock();
         let ended = {
@@ -119,8 +120,8 @@ impl Sessions {
         self.end(leases, Some(reason), dispatch);
     }
 
-    /// Ends leases of this broker's workers. With a reason, the workers get a `Cancel`. Without a reason, the jobs were
-    /// settled, and the workers need no notice.
+    /// Ends leases of this broker's workers. With a reason, the workers get a `Cancel`. No reason means that the jobs
+    /// were settled, so the workers need no notice.
     pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         dispatch.withdraw(leases);
         dispatch.traces().ended(leases.iter().map(|lease| (*lease, reason)), |reason| match reason {
@@ -134,15 +135,15 @@ impl Sessions {
         }
     }
 
-    /// Ends the streams of workers that have resumed at another broker with some of these leases, held here since
-    /// before `before`. Returns their other leases here, which never reached the workers.
+    /// Ends the streams of workers that have resumed at another broker with some of these leases, if they held them
+    /// here before `before`. Returns the workers' other leases here, which never reached the workers.
     pub(crate) fn leases_moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
         dispatch.traces().moved(leases.iter().copied(), before.into_std());
         self.all().iter().flat_map(|session| session.leases_moved(leases, before, dispatch)).collect()
     }
 
-    /// Ends the stream of the session with this mark, if it is here: its worker has resumed at another broker with all
-    /// its leases. Returns the leases that never reached the worker.
+    /// Ends the stream of the session with this mark, if this broker has it: its worker has resumed at another broker
+    /// with all its leases. Returns the leases that never reached the worker.
     pub(crate) fn resumed_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
         let session = self.table.lock().by_mark.get(mark).cloned();
         session.map(|session| session.resumed_elsewhere(mark, dispatch)).unwrap_or_default()
@@ -155,9 +156,10 @@ impl Sessions {
         }
     }
 
-    /// Sends `Drain` to one session and releases its unsent jobs.
+    /// Sends `Drain` to a session and releases its unsent jobs.
     pub(super) fn drain_one(session: &Session, dispatch: &Dispatch) {
-        // Random delays below half a second, so that the workers do not all reach the other brokers at the same time.
+        // Chooses a random delay below half a second, so that the workers do not all reach the other brokers at the
+        // same time.
         let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
         dispatch.remove_session(session.key());
         dispatch.release(session.drain(true, Some(reconnect_after)));

@@ -7,8 +7,8 @@ use std::{
 
 use crate::{job::Lease, settle::Release};
 
-/// The leases of an answer. If it is dropped before the answer was sent (hang-up, deadline), the leases are released
-/// and their attempts do not count.
+/// The leases of jobs in an answer. If this value is dropped before the answer was sent (hang-up, deadline), the leases
+/// are released and their attempts do not count.
 pub(crate) struct Unsent {
     leases: Vec<Lease>,
     release: Release,
@@ -34,7 +34,7 @@ impl Unsent {
 impl Drop for Unsent {
     fn drop(&mut self) {
         let leases = mem::take(&mut self.leases);
-        // Without a runtime, the process is ending, and the leases last until their deadlines.
+        // Without a Tokio runtime, the process is ending, and the leases last until their deadlines.
         if let (false, false, Ok(runtime)) =
             (leases.is_empty(), *self.sent.get_mut(), tokio::runtime::Handle::try_current())
         {

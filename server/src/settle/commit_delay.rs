@@ -1,20 +1,21 @@
 //! Commit delay: outcomes that arrive one by one share a commit, because a commit costs Postgres far more than an
-//! outcome. No working worker waits for it: the worker's capacity is free as soon as its outcome has been read.
+//! outcome. No worker is idle because of the delay: its capacity is free as soon as its outcome has been read.
 //!
 //! Natural batching only gathers outcomes that arrive during a commit. At a thousand jobs per second that is less than
 //! one outcome, so each outcome would have a separate commit. If more outcomes are expected soon, the first one waits
-//! for them. `delay` of Postgres does the same, but the delay here also saves statements.
+//! for them. The Postgres setting `commit_delay` does the same, but the delay here also saves statements.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time};
 
-/// Maximum mean gap between outcomes at which the first one waits for others.
+/// Maximum mean gap between outcomes for which the commit delay applies.
 const WORTH: Duration = Duration::from_millis(2);
-/// Reciprocal weight of the newest gap in the mean: 1/8.
+/// Divisor for the weight of the newest gap in the moving average of gaps: the weight is 1/8.
 const NEWEST: u32 = 8;
-/// Longer gaps count as this one. After a pause, several outcomes come before the delay applies again.
+/// Maximum gap between outcomes in the moving average; longer gaps count as this. After a pause, several outcomes must
+/// arrive before the delay applies again.
 const LONGEST_GAP: Duration = Duration::from_millis(20);
 
 /// Decides when queued outcomes are written.
@@ -22,7 +23,7 @@ pub(super) struct CommitDelay {
     /// Maximum wait.
     longest: Duration,
     pace: Mutex<Pace>,
-    /// Notified when a caller waits for its answer, or a job waits for the end of another one.
+    /// Notified to end the delay early: a caller waits for its answer, or a job waits for the end of another one.
     skip: Notify,
 }
 
@@ -56,7 +57,7 @@ impl CommitDelay {
         self.pace.lock().arrived(Instant::now());
     }
 
-    /// Ends the current wait.
+    /// Ends the current commit delay.
     pub(super) fn skip(&self) {
         self.skip.notify_one();
     }
@@ -100,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn skip_ends_the_wait() {
-        // The delay is longer than the test, so that only `skip` can end it.
+        // The commit delay is longer than the test, so that only `skip` can end it.
         let delay = CommitDelay::new(Duration::from_secs(60));
         delay.pace.lock().mean_gap = Duration::ZERO;
         let pause = delay.pause(Instant::now());

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Settle {
-    /// Sets each deadline to its duration from now. Returns one status per extension, in order.
+    /// Sets the deadline of each attempt to its duration from now. Returns one status per extension, in order.
     pub async fn extend(&self, extensions: Vec<(Lease, Duration)>) -> Vec<SettleStatus> {
         if extensions.is_empty() {
             return Vec::new();

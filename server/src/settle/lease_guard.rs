@@ -1,6 +1,6 @@
 //! Guard that keeps a broker from ending a lease and adopting it at the same time. Otherwise a worker could lose a
-//! lease right after it was told that it keeps it. Between two brokers, the owner in the row decides; within one
-//! broker, this guard does.
+//! lease right after it was told that it keeps the lease. Between two brokers, the owner in the lease's row decides;
+//! within one broker, this guard does.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::job::Lease;
 
-/// Shared by all sessions of a broker.
+/// Guard of leases, shared by all sessions of a broker.
 #[derive(Clone, Default)]
 pub(super) struct LeaseGuard(Arc<Mutex<State>>);
 
@@ -21,7 +21,7 @@ struct State {
 /// Leases that are being adopted. They are not ended at this broker until this guard is dropped.
 pub(crate) struct Adopting {
     guard: LeaseGuard,
-    /// Leases that may be adopted. The other leases are being ended.
+    /// Leases that may be adopted. The requested leases that are missing here are being ended.
     pub(crate) leases: Vec<Lease>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Ending {
 }
 
 impl LeaseGuard {
-    /// Guards leases for adoption, without duplicates and without leases that are being ended.
+    /// Guards leases for adoption. Leaves out duplicates, and leases that are being ended.
     pub(super) fn adopt(&self, mut leases: Vec<Lease>) -> Adopting {
         leases.sort_unstable();
         leases.dedup();
@@ -42,8 +42,8 @@ impl LeaseGuard {
         Adopting { guard: self.clone(), leases }
     }
 
-    /// Guards leases that are to be ended, without duplicates and without leases that are being adopted. The adopting
-    /// task is responsible for the latter.
+    /// Guards leases that are to be ended. Leaves out duplicates, and leases that are being adopted: the adopting task
+    /// is responsible for those.
     pub(super) fn end(&self, mut leases: Vec<Lease>) -> Ending {
         leases.sort_unstable();
         leases.dedup();

@@ -1,5 +1,5 @@
-//! Lock-blocked outcomes, whose leases another transaction has locked. They are written in the side lane, so that no
-//! other outcome waits for them, and are answered after they were written.
+//! Outcomes whose leases another transaction has locked. They are written in the side lane, so that no other outcome
+//! waits for them. They are answered after they were written.
 
 use super::{LockedOutcome, Writer, traces};
 use crate::{
@@ -74,21 +74,21 @@ impl Work for Locked {
     fn give_up(&self, item: LockedOutcome) {
         static GIVEN_UP: ThrottleByKind = ThrottleByKind::new();
         let why = match item.holders.as_deref() {
-            Some(holders) => format!("its job is {holders}"),
-            None => "another transaction has locked its job, or Postgres refuses it".into(),
+            Some(holders) => format!("the job is {holders}"),
+            None => "another transaction has locked the job, or Postgres refuses the outcome".into(),
         };
         if let Some(times) = GIVEN_UP.count("") {
             let (job, waited) = (item.settlement.lease.id, item.waited());
-            tracing::warn!(job, ?waited, times, "an outcome could not be written: {why}; its worker may send it again");
+            tracing::warn!(job, ?waited, times, "an outcome could not be written: {why}; the worker may send it again");
         }
         item.settled(SettleStatus::Unavailable);
     }
 }
 
-/// Result of an outcome in a statement.
+/// Result of writing one outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// The outcome has its answer.
+    /// The outcome has this status as its answer.
     As(SettleStatus),
     /// The job is locked.
     Locked,
@@ -96,7 +96,7 @@ pub(super) enum Written {
     Alone,
 }
 
-/// Moves lock-blocked outcomes to the side lane. Answers UNAVAILABLE where the lane has no room.
+/// Moves lock-blocked outcomes to the side lane. Outcomes for which the lane has no room are answered with UNAVAILABLE.
 pub(super) fn move_to_side_lane(lane: &SideLane<LockedOutcome>, outcomes: Vec<LockedOutcome>) {
     if outcomes.is_empty() {
         return;
@@ -107,12 +107,13 @@ pub(super) fn move_to_side_lane(lane: &SideLane<LockedOutcome>, outcomes: Vec<Lo
 }
 
 impl Writer {
-    /// Returns a writer that uses the connections for lock-blocked requests.
+    /// Returns a writer that uses the connections of the side lane.
     pub(super) fn for_lane(&self, lock_wait: LockWait) -> Self {
         Self { store: self.store.side_lane(Lane::Settle, lock_wait), ..self.clone() }
     }
 
-    /// Ends leases as `settle_nacks` does. Returns the ended leases, the locked ones, and the error, if any.
+    /// Ends leases as `settle_nacks` does, except locked ones. Returns the ended leases, the locked ones, and the
+    /// error, if any.
     pub(super) async fn nack_unlocked(
         &self,
         nacks: Vec<Nack>,
@@ -127,7 +128,7 @@ impl Writer {
             match result {
                 Ok(()) => {}
                 Err(StoreError::Locked(_)) => {
-                    // Coordinated jobs have a separate statement, so the other jobs may be done already.
+                    // Coordinated jobs are written by a separate statement, so the other jobs may be settled already.
                     let mut left: Vec<Nack> = part.into_iter().filter(|nack| !is_done(nack)).collect();
                     if left.len() == 1 {
                         locked.append(&mut left);
@@ -148,7 +149,8 @@ impl Writer {
         (done, locked, Ok(()))
     }
 
-    /// Separates locked leases from the others. If no lease is locked, something else is, and the nacks are halved.
+    /// Separates locked leases from the others. If no lease is locked, the statement met another lock, so the nacks are
+    /// halved.
     async fn divide(&self, mut nacks: Vec<Nack>) -> (Vec<Nack>, Vec<Vec<Nack>>) {
         let leases: Vec<Lease> = nacks.iter().map(|nack| nack.lease).collect();
         let locked = self.locked_of(&leases).await;

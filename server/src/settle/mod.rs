@@ -31,9 +31,10 @@ use outcome_queue::OutcomeQueue;
 use queue::{LockedOutcome, Submission};
 pub(crate) use release::Release;
 
-/// Maximum number of concurrent statements.
+/// Maximum number of concurrent settle statements.
 const WRITERS: usize = 2;
-/// Approximate number of outcomes in a batch, and bytes of their results and errors. A message is never split.
+/// Approximate maximum size of a batch: number of outcomes, and bytes of their results and errors. A message of a
+/// worker is never split.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
 /// The side lane for lock-blocked outcomes holds at most the queue's limits divided by this number.
@@ -42,9 +43,10 @@ const LOCKED_SHARE: usize = 4;
 /// Statuses of outcomes, in the order of their submission.
 pub(crate) type Statuses = Vec<(Lease, SettleStatus)>;
 
-/// Receives the answer to a submission: a session, or a call.
+/// Receives the statuses of submitted outcomes: a session, or a unary call.
 pub(crate) trait Submitter: Send + Sync + 'static {
-    /// Reports outcomes after their commit: once for each outcome, together with the outcomes of the same commit.
+    /// Reports the statuses of outcomes after their commit: each outcome once, together with the other outcomes of that
+    /// commit.
     fn settled(&self, statuses: Statuses);
 }
 
@@ -64,7 +66,7 @@ pub struct Settle {
     traces: Traces,
 }
 
-/// State of a writer.
+/// State of a writer of outcomes.
 #[derive(Clone)]
 pub(crate) struct Writer {
     store: Store,
@@ -99,7 +101,8 @@ impl Writer {
 impl Settle {
     /// Starts the writers.
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, writer: &Writer) -> Self {
-        // The number of items is bounded by the limits on unanswered outcomes of sessions and calls.
+        // The queue bounds only bytes. The limits on unanswered outcomes of sessions and calls bound the number of
+        // outcomes.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
         let queue = Arc::new(OutcomeQueue::new(most, config.outcome_wait));
         let locked = Size { bytes: most.bytes / LOCKED_SHARE, ..most };
@@ -116,7 +119,7 @@ impl Settle {
     pub async fn settle(&self, settlements: Vec<Settlement>) -> Vec<SettleStatus> {
         let leases: Vec<Lease> = settlements.iter().map(|settlement| settlement.lease).collect();
         let room = self.room(&settlements).await;
-        // The channel gets at most one message per outcome.
+        // The channel is unbounded, but gets at most one message per outcome.
         let (submitter, mut settled) = mpsc::unbounded_channel();
         self.submit(settlements, room, submitter);
         // The caller waits for the answer, so the commit delay is skipped.
@@ -128,8 +131,8 @@ impl Settle {
         leases.iter().map(|lease| statuses.get(lease).copied().unwrap_or(SettleStatus::Unavailable)).collect()
     }
 
-    /// Waits for memory for these outcomes. Results and errors that wait for Postgres are bounded in bytes, like
-    /// enqueues.
+    /// Waits for room in the queue for these outcomes. The bytes of queued results and errors are bounded, like those
+    /// of enqueues.
     pub(crate) async fn room(&self, settlements: &[Settlement]) -> Result<Capacity, Closed> {
         let bytes = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
         self.queue.room(Size { items: settlements.len(), bytes }).await
@@ -149,7 +152,7 @@ impl Settle {
         }
     }
 
-    /// Ends the commit delay: a caller waits for the answer.
+    /// Ends the commit delay early, because a caller waits for the answer.
     pub(crate) fn skip_delay(&self) {
         self.queue.skip_delay();
     }
@@ -165,7 +168,7 @@ async fn write_all(writer: Writer, queue: Arc<OutcomeQueue>, lane: Arc<Closer<Lo
     while let Some(submissions) = queue.take(BATCH).await {
         let settlements: Vec<&Settlement> = submissions.iter().flat_map(Submission::settlements).collect();
         writer.metrics.settle_batch.observe(settlements.len() as f64);
-        // An outcome whose job has an earlier outcome in the side lane follows it there.
+        // An outcome whose job has an earlier outcome in the side lane also goes to the side lane.
         let written = writer.write(&settlements, |id| lane.is_needed(&id)).await;
         let mut rest = written.as_slice();
         for submission in submissions {

@@ -11,7 +11,8 @@ use crate::batch::{Batcher, Capacity, Closed, Size};
 pub(super) struct OutcomeQueue {
     batcher: Batcher<Submission>,
     commit_delay: CommitDelay,
-    /// Lets only one writer wait for more outcomes at a time. Two writers would take half of them each.
+    /// Lets only one writer at a time wait for more outcomes. Otherwise two waiting writers would each write half of
+    /// the outcomes.
     waiting: Mutex<()>,
 }
 
@@ -25,18 +26,18 @@ impl OutcomeQueue {
         self.batcher.room(size).await
     }
 
-    /// Adds outcomes. Returns them if no more are accepted.
+    /// Queues outcomes. Returns them if the queue is closed.
     pub(super) fn push(&self, submission: Submission) -> Result<(), Submission> {
         self.commit_delay.arrived();
         self.batcher.push(submission)
     }
 
-    /// Ends the commit delay: a caller waits for the answer.
+    /// Ends the commit delay early, because a caller waits for the answer.
     pub(super) fn skip_delay(&self) {
         self.commit_delay.skip();
     }
 
-    /// Returns the next batch; `None` when the queue is closed and empty.
+    /// Waits for the next batch, and for the commit delay. Returns `None` when the queue is closed and empty.
     pub(super) async fn take(&self, batch: Size) -> Option<Vec<Submission>> {
         let _waiting = self.waiting.lock().await;
         let since = self.batcher.first(Submission::since).await?;

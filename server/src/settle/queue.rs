@@ -67,12 +67,12 @@ impl Submission {
         self.since
     }
 
-    /// Returns the time since the submission.
+    /// Returns the time since the outcome was submitted.
     pub(super) fn waited(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Answers with the next statuses, one per outcome. Returns the outcomes without an answer.
+    /// Answers the outcomes with their statuses. Returns the outcomes that have no status yet, for the side lane.
     pub(super) fn settled(
         self,
         statuses: &mut impl Iterator<Item = Written>,
@@ -97,14 +97,14 @@ impl Submission {
         locked
     }
 
-    /// Answers UNAVAILABLE, because nothing was written.
+    /// Answers all outcomes with UNAVAILABLE, because nothing was written.
     pub(super) fn unavailable(self) {
         self.settled(&mut std::iter::repeat(Written::As(SettleStatus::Unavailable)), Duration::ZERO);
     }
 }
 
 impl LockedOutcome {
-    /// Returns the time since the submission.
+    /// Returns the time since the outcome was submitted.
     pub(super) fn waited(&self) -> Duration {
         self.since.elapsed()
     }

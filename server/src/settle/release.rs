@@ -1,6 +1,6 @@
-//! Leases that the broker ends without their workers. They are released without counting the attempt if a job could not
-//! be sent. They are failed if the worker is lost or the attempt timed out. The broker ends only leases that it owns,
-//! and skips leases that another broker has adopted.
+//! Leases that the broker ends itself. Leases of jobs that could not be sent are released, and their attempts do not
+//! count. Attempts fail if the worker is lost or the attempt timed out. The broker ends only leases that it owns, and
+//! skips leases that another broker has adopted.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -18,16 +18,17 @@ use crate::{
     store::{Action, Actor, LeaseFacts, Nack, Nacked, Store, StoreError},
 };
 
-/// Maximum number of leases in a statement.
+/// Maximum number of leases that one statement ends.
 const BATCH: usize = 1_000;
-/// First and longest pause before a retry of locked leases.
+/// First and longest pause before the broker tries again to end locked leases.
 const LOCKED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// Delays before each search for leases that a claim without an answer has committed. The searches end when the
-/// statement of the claim can no longer be running.
+/// Delays before each search for leases of a claim whose answer was lost. After the last search, the statement of the
+/// claim can no longer be running.
 const LOST_CLAIM_DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
-/// Ends leases and retries until it succeeds, because no other broker ends them while this broker lives.
+/// Ends leases of this broker. Retries until it succeeds, because no other broker ends these leases while this broker
+/// is alive.
 #[derive(Clone)]
 pub(crate) struct Release {
     writer: Arc<Writer>,
@@ -39,7 +40,7 @@ impl Release {
         Self { writer: Arc::new(writer), guard: LeaseGuard::default() }
     }
 
-    /// Guards leases that a worker wants to resume with. Leases that are being failed here must not be adopted.
+    /// Guards leases with which a worker wants to resume. Leases that this broker is failing are left out.
     pub(crate) fn adopt(&self, leases: Vec<Lease>) -> Adopting {
         self.guard.adopt(leases)
     }
@@ -83,8 +84,8 @@ impl Release {
     }
 
     /// Releases leases in the background that a worker left behind when it resumed at another broker. That broker may
-    /// be waiting to adopt leases that are locked. So locked leases are released here only after the lock is gone, and
-    /// the other broker comes first.
+    /// be waiting to adopt locked leases. So this broker releases a locked lease only after the lock is gone, and the
+    /// other broker adopts first.
     pub(crate) fn release_left_behind(&self, leases: Vec<Lease>) {
         if leases.is_empty() {
             return;
@@ -119,8 +120,8 @@ impl Release {
         });
     }
 
-    /// Fails attempts of this broker's workers in the background; the job keeps `error`. Skips leases that a worker is
-    /// resuming with at the moment.
+    /// Fails attempts of this broker's workers in the background; their jobs keep `error`. Skips leases with which a
+    /// worker is resuming at the moment.
     pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {
         let ending = self.guard.end(leases);
         if !ending.leases.is_empty() {
@@ -133,7 +134,7 @@ impl Release {
         }
     }
 
-    /// Releases leases of a call without a stream. They belong to no broker.
+    /// Releases leases of a `PullJobs` call, which belong to no broker.
     pub(crate) async fn release_pulled(&self, leases: Vec<Lease>) {
         self.end(leases, Action::Release, None, || None, None).await;
     }
@@ -142,7 +143,8 @@ impl Release {
         self.end(leases, action, error, || Some(self.broker_ids()), None).await;
     }
 
-    /// Ends leases. `owners` is called before each attempt, because this broker may have got another id meanwhile.
+    /// Ends leases. `owners` returns the ids of this broker, or `None` for leases without a broker. It is called before
+    /// each attempt, because this broker may have got another id meanwhile.
     async fn end(
         &self,
         mut leases: Vec<Lease>,
@@ -173,8 +175,8 @@ impl Release {
         }
     }
 
-    /// Ends locked leases in the background, so that no other lease waits for them. It does not wait in Postgres, so
-    /// another broker that wants to adopt one of them comes first.
+    /// Ends locked leases in the background, so that no other lease waits for them. Does not wait for the locks inside
+    /// Postgres, so another broker that wants to adopt a lease gets the lock first.
     fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool, ending: Option<Arc<Ending>>) {
         if nacks.is_empty() {
             return;
@@ -195,8 +197,8 @@ impl Release {
         });
     }
 
-    /// Ends attempts whose deadline has passed, by their retry policies. Returns the ended leases with their brokers,
-    /// and whether there may be more.
+    /// Ends attempts whose deadline has passed, and applies their retry policies. Returns the ended leases with their
+    /// brokers, and whether there may be more.
     pub(crate) async fn time_out(&self, at_most: i32) -> Result<(Vec<(Lease, Option<i32>)>, bool), StoreError> {
         let mut leases = self.writer.store.timed_out(at_most).await?;
         let more = leases.len() >= at_most as usize;
@@ -206,13 +208,14 @@ impl Release {
         leases.sort_unstable();
         let facts = self.writer.store.lease_facts(&leases).await?;
         let nacks: Vec<Nack> = leases.iter().map(|&lease| self.timeout_of(lease, &facts)).collect();
-        // Locked leases are found again by the next sweep.
+        // Locked leases are skipped; the next run finds them again.
         let (nacked, _, result) = self.writer.nack_unlocked(nacks, None, true).await;
         let more = more && !nacked.is_empty();
         if nacked.is_empty() {
             result?;
         } else if let Err(error) = result {
-            // The workers of the ended attempts must be told. The other attempts are found again.
+            // Continues despite the error, because the workers of the ended attempts must be told. The next run finds
+            // the other attempts again.
             self.writer.store.log_failure("ending attempts that timed out", &error);
         }
         let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
@@ -230,7 +233,8 @@ impl Release {
     }
 
     /// Ends leases, sorted by id, for an operator. With an error the attempts have failed and the retry policies apply;
-    /// without one they do not count. Returns the ended leases with their brokers, even if a later statement fails.
+    /// without one the attempts do not count. Returns the ended leases with their brokers, even if a later statement
+    /// fails.
     pub(crate) async fn end_for_operator(
         &self,
         store: Store,
@@ -260,7 +264,8 @@ impl Release {
         for broker in brokers {
             let nacks: Vec<Nack> =
                 leases.iter().filter(|(_, owner)| *owner == broker).map(|(lease, _)| nack(*lease)).collect();
-            // With an owner, the token is not kept: a later message of the worker does not count as a repeat.
+            // The statement with an owner does not keep the token, so a later settle by the worker does not count as a
+            // repeat.
             match writer.end_leases(&nacks, broker, by).await {
                 Ok(nacked) => {
                     let is_ended = |lease: &&Lease| nacked.iter().any(|n| n.id == lease.id);
@@ -288,7 +293,7 @@ impl Release {
                         return writer.store.log_failure("ending expired jobs", &error);
                     }
                     Err(StoreError::Locked(_)) if leases.len() > 1 => {
-                        // Split the batch, so that jobs that are not locked do not wait for locked ones.
+                        // Splits the batch, so that jobs that are not locked do not wait for locked ones.
                         let second = leases.split_off(leases.len() / 2);
                         this.expired(second, owner);
                     }
@@ -299,8 +304,9 @@ impl Release {
         });
     }
 
-    /// Takes back at most `at_most` leases of coordinated jobs whose brokers are gone. With `keyed`, includes jobs that
-    /// free their key now. Returns the number of leases taken back; locked ones are skipped.
+    /// Ends at most `at_most` leases of coordinated jobs whose brokers have expired. With `keyed`, includes jobs that
+    /// have a key and no attempts left, so that their key is freed. Returns the number of ended leases; locked ones are
+    /// skipped.
     pub(crate) async fn rescue_coordinated(&self, at_most: i32, keyed: bool) -> Result<usize, StoreError> {
         let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id(), keyed).await?;
         lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
@@ -333,7 +339,7 @@ impl Release {
                 let leases = loop {
                     match this.writer.store.lost_claim(broker_id, &tokens).await {
                         Ok(leases) => break leases,
-                        Err(error) => this.writer.store.log_failure("looking for a lost claim", &error),
+                        Err(error) => this.writer.store.log_failure("looking for a claim without an answer", &error),
                     }
                     backoff.pause().await;
                 };

@@ -1,4 +1,4 @@
-//! Ends the spans of attempts that end at this broker.
+//! Ends the tracing spans of attempts that end at this broker.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use crate::{
     traces::{Ending, Traces},
 };
 
-/// Ends the spans of attempts that their workers have settled. Returns the trace of one of them.
+/// Ends the tracing spans of attempts that their workers have settled. Returns the trace of one of these attempts.
 pub(super) fn settled(traces: &Traces, settlements: &[Settlement], written: &[Written]) -> Option<Traced> {
     if traces.is_idle() {
         return None;
     }
     let done = settlements.iter().zip(written).filter(|(_, written)| **written == Written::As(SettleStatus::Ok));
-    // The spans of failures ended with their statement, unless its answer was lost.
+    // The spans of failed attempts ended when their statement was written, unless its answer was lost.
     traces.ended(done.map(|(settlement, _)| (settlement.lease, &settlement.outcome)), |outcome| match outcome {
         Outcome::Ack { .. } => Ending::new("ack"),
         Outcome::Retry { error, .. } => Ending::failed("retry", error),
@@ -26,7 +26,8 @@ pub(super) fn settled(traces: &Traces, settlements: &[Settlement], written: &[Wr
     })
 }
 
-/// Ends the spans of other ended attempts. `expired`: they ended because their deadlines passed.
+/// Ends the tracing spans of attempts that were nacked or that the broker has ended. `expired`: their deadlines have
+/// passed.
 pub(super) fn nacked(traces: &Traces, nacks: &[Nack], nacked: &[Nacked], expired: bool) {
     if traces.is_idle() {
         return;
@@ -39,7 +40,7 @@ pub(super) fn nacked(traces: &Traces, nacks: &[Nack], nacked: &[Nacked], expired
     });
 }
 
-/// Ends the spans of attempts that continue at another broker. Spans that have ended already are not changed.
+/// Ends the tracing spans of attempts that continue at another broker. Spans that have ended already are not changed.
 pub(super) fn moved<'a>(traces: &Traces, leases: impl Iterator<Item = &'a Lease>) {
     traces.ended(leases.map(|lease| (*lease, "moved")), Ending::new);
 }

@@ -12,23 +12,24 @@ use crate::{
     store::{Action, Actor, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
 };
 
-/// Maximum number of splits of a round: enough to find one refused outcome among thousands, and few if Postgres refuses
-/// all.
+/// Maximum number of times that a batch is split: enough to find one refused outcome among thousands, and few if
+/// Postgres refuses all.
 const MOST_SPLITS: u32 = 13;
 
-/// Minimum time that outcomes wait for an unreachable Postgres. After an earlier answer, callers would retry
+/// Minimum time that outcomes wait for an unreachable Postgres. If they were answered earlier, callers would retry
 /// immediately.
 const MIN_RETRY: Duration = Duration::from_secs(1);
 
 impl Writer {
-    /// Writes outcomes and returns their results in order. A settlement is a compare-and-set, so it is repeated after a
+    /// Writes outcomes and returns their results in order. To settle is a compare-and-set, so it is repeated after a
     /// lost connection. Outcomes of jobs for which `is_locked` returns true are not tried.
     pub(super) async fn write(&self, settlements: &[&Settlement], is_locked: impl Fn(i64) -> bool) -> Vec<Written> {
         let mut written = vec![Written::As(SettleStatus::Unavailable); settlements.len()];
         let (rounds, repeats) = rounds(settlements);
         let mut locked: HashSet<i64> = HashSet::new();
         for mut round in rounds {
-            // Outcomes of a job stay in order, even if the job is locked.
+            // Keeps the outcomes of a job in order: after a locked outcome, the later outcomes of the job count as
+            // locked.
             round.retain(|&i| {
                 let id = settlements[i].lease.id;
                 let is_free = !locked.contains(&id) && !is_locked(id);
@@ -45,8 +46,8 @@ impl Writer {
         written
     }
 
-    /// Writes one round without its locked outcomes. If Postgres refuses it, the round is split until each refused
-    /// outcome is alone.
+    /// Writes the outcomes of one round, except locked ones. If Postgres refuses the round, it is split until each
+    /// refused outcome is alone.
     async fn write_unlocked(
         &self,
         settlements: &[&Settlement],
@@ -78,7 +79,7 @@ impl Writer {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second.to_vec(), first.to_vec()]);
                     }
-                    // The outcome is retried in the side lane, so that the others do not wait for it.
+                    // The refused outcome is retried in the side lane, so that the other outcomes do not wait for it.
                     [alone] if error.may_spare_other_jobs() && matches!(error, StoreError::RolledBack(_)) => {
                         written[*alone] = Written::Alone;
                         locked.insert(settlements[*alone].lease.id);
@@ -96,8 +97,8 @@ impl Writer {
         }
     }
 
-    /// Returns the outcomes of a round that no other transaction has locked, and marks the others. Returns `None` if
-    /// something else is locked; then each outcome is written alone.
+    /// Returns the outcomes of a round that no other transaction has locked, and marks the others. Returns `None` if no
+    /// outcome is left, or if something else is locked. In the latter case each outcome is written alone.
     async fn without_locked(
         &self,
         settlements: &[&Settlement],
@@ -148,8 +149,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes acks. Most take the plain path. Coordinated jobs, and jobs with a next stage, remain and take the
-    /// coordinated path.
+    /// Writes acks. A plain statement settles most of them. Coordinated jobs, and jobs with a next stage, are settled
+    /// by a second statement.
     async fn write_acks(&self, acks: &[Ack<'_>], done: &mut HashSet<i64>) -> Result<(), StoreError> {
         let short: Vec<(Lease, &[u8])> =
             acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| (ack.lease, ack.result)).collect();
@@ -180,7 +181,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the failed outcomes that an earlier call had settled in the same way.
+    /// Returns the outcomes without effect that an earlier call had already settled in the same way.
     async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<usize>, StoreError> {
         if failed.is_empty() {
             return Ok(HashSet::new());
@@ -202,7 +203,7 @@ impl Writer {
         result.map(|()| nacked)
     }
 
-    /// Writes nacks. If it fails midway, the outcomes that took effect are returned, and their wake-ups are sent.
+    /// Writes nacks. If a statement fails midway, returns the nacks that took effect, and sends their wake-ups.
     pub(super) async fn settle_nacks(
         &self,
         nacks: &[Nack],
@@ -239,8 +240,8 @@ impl Writer {
         Nack { lease: settlement.lease, action, delay_ms, error }
     }
 
-    /// Returns the delay by the retry policy of the job, its task type, or the broker. Without facts the lease is lost,
-    /// and the delay has no effect.
+    /// Returns the retry delay by the retry policy of the job, its task type, or the broker. Without facts the lease is
+    /// lost, and the delay has no effect.
     pub(super) fn retry_delay_ms(&self, facts: Option<&LeaseFacts>) -> i64 {
         facts.map_or(0, |f| {
             let policy = self.registry.retry_policy(f.type_id, f.options.as_deref());
@@ -248,7 +249,7 @@ impl Writer {
         })
     }
 
-    /// Wakes brokers, workers and waiters after nacks.
+    /// Ends the spans, sends the wake-ups and counts the metrics of written nacks.
     fn follow_up(&self, nacks: &[Nack], nacked: &[Nacked], woken: &Wakeups, expired: bool) {
         traces::nacked(self.dispatch.traces(), nacks, nacked, expired);
         self.dispatch.wakeups(woken);
@@ -298,14 +299,14 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// Maximum number of tokens and kinds of outcome that are tried for one job in a batch. A job has one lease, and one
-/// that it may have replaced.
+/// Maximum number of different outcomes that are tried for one job in a batch. A job has one current lease, and perhaps
+/// one that the current one has replaced.
 const ROUNDS: usize = 3;
 
 /// Groups the indexes of the outcomes into rounds, sorted by id, in which each job id occurs once. If two tokens or two
 /// kinds of outcome arrive for one job, the second is settled after the first. `repeats` pairs the index of a repeated
-/// outcome with its first occurrence, which is settled once. An outcome in no round stays unavailable, so its worker
-/// sends it again.
+/// outcome with its first occurrence, which is settled once. An outcome in no round is answered with UNAVAILABLE, so
+/// its worker sends it again.
 fn rounds(settlements: &[&Settlement]) -> (Vec<Vec<usize>>, Vec<(usize, usize)>) {
     let mut places: Vec<usize> = (0..settlements.len()).collect();
     places.sort_by_key(|&i| (settlements[i].lease, i));

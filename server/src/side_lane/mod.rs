@@ -1,10 +1,10 @@
-//! Side lane: retries lock-blocked requests separately, so that no other request waits for them. Intake and settle each
-//! have a lane.
+//! Side lane: retries requests that another transaction's lock blocks, so that no other request waits for them. Intake
+//! (enqueues) and settle each have a lane.
 //!
-//! A batch that meets a lock is moved here as a whole. It is split until the locked items are known, and the other
-//! items are written immediately. Locked items are retried in rotation, each for a short time, until the lock is
-//! released or their time is over. An item that needs the same resource as an earlier blocked item stays behind it,
-//! which keeps the order of each key.
+//! A batch that meets a lock is moved to the lane as a whole. The lane splits the batch until it has found the locked
+//! items, and writes the others at once. Locked items are retried in rotation, each for a short time, until the lock is
+//! released or the item's deadline has passed. An item that needs the same resource as an earlier blocked item stays
+//! behind it, which keeps the order of each key.
 
 mod state;
 
@@ -19,51 +19,51 @@ use crate::{
 pub(crate) use state::MOST_LOCKED;
 pub(crate) use state::SideLane;
 
-/// Minimum time between two rounds of retries, even if no statement waits for a lock.
+/// Minimum time between the starts of two rounds of retries, even if the database refuses all items at once.
 const ROUND: Duration = Duration::from_millis(50);
-/// Maximum number of items that are tried in a round. The next round continues with other items.
+/// Maximum number of items that one round retries. The next round continues with the items after these.
 const TRIES: usize = 64;
 
-/// An item that may be lock-blocked.
+/// An enqueue or outcome that a lock may block.
 pub(crate) trait Item: Weigh + Send + 'static {
-    /// Type that names a needed resource.
+    /// Name of a resource that items need, such as a key.
     type Need: Clone + Eq + Hash + Send + 'static;
 
-    /// Returns the resources that the item needs. Of two items that need the same resource, the later one is not
-    /// written first.
+    /// Returns the resources that the item needs. Two items that need the same resource are written in their order.
     fn needs(&self) -> Vec<Self::Need>;
 
-    /// Returns whether the item has reached its deadline, or its caller has gone.
+    /// Returns whether to give up the item: its deadline has passed, or its caller no longer waits.
     fn is_over(&self) -> bool;
 
-    /// Records the holders of the lock, if known.
+    /// Records a description of the transactions that hold the lock, if known.
     fn held_by(&mut self, holders: Option<&str>);
 }
 
 /// Items that were not written.
 pub(crate) struct Unwritten<I> {
-    /// Items that are locked.
+    /// Items that need a resource which another transaction has locked.
     pub(crate) locked: Vec<I>,
     /// Items that may be locked or must be written one by one.
     pub(crate) alone: Vec<I>,
 }
 
-/// Writes the items of a lane.
+/// Writes the items of a side lane to the database.
 pub(crate) trait Work: Send + Sync + 'static {
     /// Type of the written items.
     type Item: Item;
 
-    /// Writes and answers items in their order. Returns the items that were not written.
+    /// Writes the items in their order, and answers the callers of written items. Returns the items that were not
+    /// written.
     fn write(&self, items: Vec<Self::Item>, lock_wait: LockWait) -> impl Future<Output = Unwritten<Self::Item>> + Send;
 
-    /// Returns the holders of the lock for which the current statement of the lane waits.
+    /// Returns a description of the transactions that hold the lock for which the lane's current statement waits.
     fn holders(&self) -> impl Future<Output = Option<String>> + Send;
 
-    /// Answers an item that has reached its deadline or whose broker stops.
+    /// Answers the caller of an item that is not written because its deadline has passed or the broker stops.
     fn give_up(&self, item: Self::Item);
 }
 
-/// Starts the tasks of a lane of the size `most`. They end when the lane is closed and empty.
+/// Starts the tasks of a side lane that holds at most `most`. The tasks end when the lane is closed and empty.
 pub(crate) fn start<W: Work>(
     tasks: &mut CriticalTasks,
     name: &'static str,
@@ -76,7 +76,7 @@ pub(crate) fn start<W: Work>(
     lane
 }
 
-/// Closes a lane when the last writer that adds to it has ended.
+/// Closes the side lane when dropped, which is when the last writer that adds items has ended.
 pub(crate) struct Closer<I: Item>(pub(crate) Arc<SideLane<I>>);
 
 impl<I: Item> Drop for Closer<I> {
@@ -85,7 +85,7 @@ impl<I: Item> Drop for Closer<I> {
     }
 }
 
-/// Finds the locked items among the arrivals and writes the others.
+/// Finds the locked items among new items, and writes the others.
 async fn sort_loop<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
     while let Some(arrivals) = lane.arrivals().await {
         let mut todo = vec![arrivals];
@@ -118,14 +118,14 @@ async fn retry_loop<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
         for id in lane.next_in_rotation(TRIES) {
             freed |= try_one(&lane, &*work, id, LockWait::Short).await;
         }
-        // One item waits longer per round: it is written as soon as its lock is released.
+        // One item per round waits longer for its lock, so that it is written as soon as the lock is released.
         if let Some(id) = lane.next_in_rotation(1).pop() {
             let (free, ()) = tokio::join!(try_one(&lane, &*work, id, LockWait::Long), find_holders(&lane, &*work, id));
             freed |= free;
         }
         give_up_late(&lane, &*work);
         if freed {
-            // The transaction that ended may have locked other items, too.
+            // The transaction that has released its lock may have blocked other items, too.
             lane.sort_again();
         }
         pace.await;
@@ -138,7 +138,7 @@ fn give_up_late<W: Work>(lane: &SideLane<W::Item>, work: &W) {
     }
 }
 
-/// Tries to write an item. Returns whether it was written.
+/// Tries to write a locked item. Returns whether it was written.
 async fn try_one<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64, lock_wait: LockWait) -> bool {
     let Some(item) = lane.take(id) else { return false };
     let Unwritten { mut locked, mut alone } = work.write(vec![item], lock_wait).await;
@@ -148,7 +148,7 @@ async fn try_one<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64, lock_wait
     free
 }
 
-/// Finds the holders of the lock while the statement waits for it.
+/// Finds the holders of the lock while the retry's statement waits for the lock.
 async fn find_holders<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64) {
     if let Some(holders) = work.holders().await {
         lane.held_by(id, holders);

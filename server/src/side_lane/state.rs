@@ -1,4 +1,4 @@
-//! Items of a side lane.
+//! The items of a side lane: new items, and parked items that wait for locks.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -11,15 +11,15 @@ use tokio::sync::Notify;
 use super::Item;
 use crate::batch::{Size, Weigh, take_some};
 
-/// Maximum number of items in a lane regardless of their size, because each round visits all of them.
+/// Maximum number of items in a side lane, whatever their size, because each round visits all of them.
 pub(crate) const MOST_LOCKED: usize = 50_000;
-/// Maximum size of a batch of arrivals.
+/// Maximum size of a batch of new items.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
-/// Lock-blocked items, bounded in number, jobs and bytes.
+/// A side lane: lock-blocked items, limited in number of items, jobs and bytes.
 pub(crate) struct SideLane<I: Item> {
     state: Mutex<State<I>>,
-    /// Copy of the count in the state, for frequent checks without the lock.
+    /// Copy of `State::count`, to be read without locking the mutex.
     count: AtomicUsize,
     arrived: Notify,
     changed: Notify,
@@ -30,7 +30,7 @@ struct State<I: Item> {
     arrivals: VecDeque<I>,
     /// Parked items in the order of their arrival.
     parked: VecDeque<Parked<I>>,
-    /// Number of items in the lane per needed resource.
+    /// Number of items in the lane that need each resource.
     needs: HashMap<I::Need, usize>,
     count: usize,
     size: Size,
@@ -40,17 +40,17 @@ struct State<I: Item> {
     closed: bool,
 }
 
-/// An item that is locked, or behind a locked one.
+/// An item that a lock blocks, or that waits behind such an item.
 struct Parked<I: Item> {
     id: u64,
     needs: Vec<I::Need>,
     size: Size,
-    /// `None` while the item is being tried.
+    /// `None` while the item is being written.
     item: Option<I>,
     holders: Option<String>,
 }
 
-/// Needs and sizes of items that are being written. They are subtracted from the lane's totals after the write.
+/// Resources and sizes of items that are being written. After the write, they are subtracted from the lane's totals.
 pub(super) struct Writing<N> {
     needs: Vec<N>,
     size: Size,
@@ -82,7 +82,7 @@ impl<I: Item> State<I> {
     }
 
     fn has_room(&self, size: Size, most: Size) -> bool {
-        // An empty lane accepts an item of any size, because the queue has already admitted it.
+        // An empty lane accepts an item of any size: the queue has already admitted the item.
         self.count == 0
             || (self.count < MOST_LOCKED
                 && self.size.items + size.items <= most.items
@@ -123,8 +123,8 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// Moves items into the lane that need the same resource as an item in the lane, so that they are written after it.
-    /// Returns the other items, and items for which there is no room.
+    /// Moves those items into the lane that need the same resource as an item already in the lane, so that they are
+    /// written after it. Returns the other items, and the items for which the lane has no room.
     pub(crate) fn divert(&self, items: Vec<I>) -> (Vec<I>, Vec<I>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return (items, Vec::new());
@@ -143,7 +143,7 @@ impl<I: Item> SideLane<I> {
         self.count.load(Ordering::Acquire) > 0 && self.state.lock().needs.contains_key(need)
     }
 
-    /// Adds lock-blocked items. Returns items for which there is no room.
+    /// Adds lock-blocked items to the lane. Returns the items for which the lane has no room.
     #[must_use]
     pub(crate) fn add(&self, items: Vec<I>) -> Vec<I> {
         let mut refused = Vec::new();
@@ -170,8 +170,8 @@ impl<I: Item> SideLane<I> {
         self.changed.notify_one();
     }
 
-    /// Returns new arrivals, and all parked items again after a lock was released. Returns `None` when the lane is
-    /// closed and nothing is left to sort.
+    /// Waits for items to sort: new items, or all parked items after a lock was released. Returns `None` when the lane
+    /// is closed and nothing is left to sort.
     pub(super) async fn arrivals(&self) -> Option<Vec<I>> {
         loop {
             let arrived = self.arrived.notified();
@@ -218,7 +218,7 @@ impl<I: Item> SideLane<I> {
         others
     }
 
-    /// Returns the totals of items that are about to be written.
+    /// Returns the resources and sizes of items that are about to be written.
     pub(super) fn writing(items: &[I]) -> Writing<I::Need> {
         let mut writing = Writing { needs: Vec::new(), size: Size { items: 0, bytes: 0 }, count: items.len() };
         for item in items {
@@ -229,7 +229,7 @@ impl<I: Item> SideLane<I> {
         writing
     }
 
-    /// Removes written items from the totals; `rest` are the items that were not written.
+    /// Subtracts written items from the lane's totals. `rest` are the items of the batch that were not written.
     pub(super) fn written<'a>(&self, writing: &Writing<I::Need>, rest: impl Iterator<Item = &'a I>) {
         let mut state = self.state.lock();
         state.leave(&writing.needs, writing.size, writing.count);
@@ -273,7 +273,8 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// Returns the next items to try, in rotation: only items that no earlier item blocks.
+    /// Returns the next parked items to try, in rotation. Skips items behind an earlier item that needs the same
+    /// resource.
     pub(super) fn next_in_rotation(&self, most: usize) -> Vec<u64> {
         let mut state = self.state.lock();
         let mut before: HashSet<&I::Need> = HashSet::new();
@@ -291,14 +292,14 @@ impl<I: Item> SideLane<I> {
         first
     }
 
-    /// Takes an item out to try it.
+    /// Takes an item out of the lane to try to write it.
     pub(super) fn take(&self, id: u64) -> Option<I> {
         let mut state = self.state.lock();
         let at = state.position(id)?;
         state.parked[at].item.take()
     }
 
-    /// Removes an item that was written, or puts back one that is still locked.
+    /// Removes an item after it was written, or puts it back if it is still locked.
     pub(super) fn tried(&self, id: u64, item: Option<I>) {
         let mut state = self.state.lock();
         let Some(at) = state.position(id) else { return };
@@ -312,7 +313,7 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// Records the holders for which an item waits.
+    /// Records the holders of the lock for which an item waits.
     pub(super) fn held_by(&self, id: u64, holders: String) {
         let mut state = self.state.lock();
         if let Some(at) = state.position(id) {
@@ -325,7 +326,7 @@ impl<I: Item> SideLane<I> {
         }
     }
 
-    /// Removes the items that have reached their deadline, or all of them if the lane is closed.
+    /// Removes and returns the items to give up: those past their deadline, or all if the lane is closed.
     pub(super) fn over(&self) -> Vec<I> {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -345,7 +346,7 @@ impl<I: Item> SideLane<I> {
         over
     }
 
-    /// Sorts all parked items again in their order, because a lock was released.
+    /// Requests that all parked items are tried again in their order, because a lock was released.
     pub(super) fn sort_again(&self) {
         self.state.lock().sort_again = true;
         self.arrived.notify_one();

@@ -1,5 +1,5 @@
-//! Archives history, one day partition after the other. An archive run takes a day (reserves it for a limited time),
-//! reads its jobs page by page, and records the result.
+//! Statements of an archive run, which copies finished jobs to archive files, one day partition at a time. The run
+//! takes a day (reserves it for a limited time), reads its jobs page by page, and records the result.
 
 use std::time::Duration;
 
@@ -12,29 +12,32 @@ use tokio_postgres::{
 use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params};
 use crate::job::{CoordinationView, TypeId};
 
-/// Timeout of `take_day`, which may first move the jobs of the day from the default partition to the day partition.
+/// Timeout of reserving a day for an archive run. That may first move the jobs of the day from the default partition to
+/// the day partition.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(1800);
-/// Timeout of reading one page of jobs, or of `sums_of_day` for one range of blocks.
+/// Timeout of reading one page of jobs, or the checksums of one range of blocks.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Forces the planner to use the index on ids, even if an old partition has wrong statistics. Otherwise each page could
 /// scan the whole partition.
 pub(super) const BY_ID: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
                      SET LOCAL max_parallel_workers_per_gather = 0";
-/// A day that a run has taken.
+/// A day that an archive run has reserved.
 #[derive(Clone, Debug)]
 pub struct TakenDay {
-    /// The day was archived before. The run writes only the jobs that arrived after that.
+    /// Whether the day was archived before. Then the run writes only the jobs that arrived after that.
     pub late: bool,
-    /// An earlier run has written and verified the files. This run only renames them to their final names.
+    /// Whether an earlier run has written and verified the files. Then this run only renames them to their final names.
     pub publishing: bool,
-    /// Number of the archived version of the day, from 1.
+    /// Number of times that the day was archived, including this run. A day is archived again for jobs that arrived
+    /// late.
     pub generation: i32,
     /// URL of the archive.
     pub url: String,
-    /// JSON manifest of the archived files, or of the files to be published. Empty before the first archive.
+    /// JSON manifest of the archive files, or of files that do not have their final names yet. Empty if no file was
+    /// written yet.
     pub manifest: String,
-    /// JSON manifest of the replacement files of an interrupted forget operation. The run finishes that operation and
-    /// does nothing else. Empty if no forget operation was interrupted.
+    /// JSON manifest of the replacement files of an interrupted forget operation (early deletion of finished jobs). The
+    /// run finishes that operation and does nothing else. Empty if no forget operation was interrupted.
     pub rewrite: String,
 }
 
@@ -43,27 +46,27 @@ pub struct TakenDay {
 pub struct ArchivedDay {
     /// UTC day, such as `2026-11-22`.
     pub day: String,
-    /// `sealed` (first archiving), `late` (late jobs are written), `publishing` (files get their final names),
-    /// `archived`, or `dropped` (the day partition is dropped). `rewriting` while a forget operation replaces the
-    /// files.
+    /// State of the day: `sealed` (first archiving), `late` (late jobs are written), `publishing` (files get their
+    /// final names), `archived`, or `dropped` (the day partition is dropped). `rewriting` while a forget operation
+    /// (early deletion of finished jobs) replaces the files.
     pub state: String,
-    /// How often the day was archived: once, and again for jobs that arrived late.
+    /// Number of times that the day was archived: once, and again for jobs that arrived late.
     pub generation: i32,
     /// URL of the archive. Empty if the day has none yet.
     pub url: String,
-    /// Archived jobs.
+    /// Number of archived jobs.
     pub jobs: i64,
-    /// Archive files.
+    /// Number of archive files.
     pub files: i32,
     /// Total size of the files in bytes.
     pub bytes: i64,
-    /// JSON manifest. Empty before the first archive.
+    /// JSON manifest of the archive files. Empty before the day is archived for the first time.
     pub manifest: String,
     /// Broker or program that archived the day.
     pub archived_by: String,
-    /// Error of the last run. Empty if it succeeded.
+    /// Error of the last archive run of the day. Empty if that run succeeded.
     pub error: String,
-    /// Jobs that arrived after the day was archived and are not archived yet.
+    /// Number of jobs that arrived after the day was archived and are not archived yet.
     pub late: i64,
 }
 
@@ -80,12 +83,12 @@ pub struct ArchivedFile {
     pub bytes: u64,
 }
 
-/// Figures from which an archive run computes its pace: slow while the server is busy, fast when time runs out.
+/// Inputs for the pace of an archive run: slow while Postgres is busy, fast when the deadline is near.
 #[derive(Clone, Copy, Debug)]
 pub struct ArchiveLoad {
-    /// Rows that all programs have changed so far in all databases of the server.
+    /// Number of rows that all clients have changed in all databases of the Postgres server (`pg_stat_database`).
     pub changed_rows: i64,
-    /// Estimated jobs of the day. 0 if the table has no statistics yet.
+    /// Estimated number of jobs of the day. 0 if the day partition has no planner statistics yet.
     pub jobs: f64,
     /// Seconds until the day should be archived. Negative if that time has passed.
     pub seconds_left: f64,
@@ -94,17 +97,16 @@ pub struct ArchiveLoad {
 /// A page of finished jobs, ordered by id.
 #[derive(Debug, Default)]
 pub struct ArchivePage {
-    /// Jobs of the page.
     pub jobs: Vec<FinishedJob>,
     /// Approximate size of the jobs in memory, in bytes.
     pub bytes: usize,
 }
 
-/// A row of history.
+/// A finished job: a row of the table `history`.
 #[derive(Debug)]
 pub struct FinishedJob(Row);
 
-/// Microseconds since 1970.
+/// A `timestamptz` value, as microseconds since 1970.
 struct Micros(i64);
 
 impl<'a> FromSql<'a> for Micros {
@@ -125,12 +127,10 @@ impl FinishedJob {
         Self(row)
     }
 
-    /// Job id.
     pub fn id(&self) -> i64 {
         self.0.get(0)
     }
 
-    /// Id of the task type.
     pub fn type_id(&self) -> TypeId {
         self.0.get(1)
     }
@@ -140,8 +140,8 @@ impl FinishedJob {
         self.0.get(15)
     }
 
-    /// Converts the row to the job type of the archive. Columns are read by position: a lookup by name would be a
-    /// linear search, a dozen times for each of millions of jobs.
+    /// Converts the row to a job of the archive. Columns are read by position, because a lookup by name is a linear
+    /// search, which would run a dozen times for each of millions of jobs.
     pub fn as_job<'a>(&'a self, task_type: &'a str) -> Job<'a> {
         let row = &self.0;
         Job {
@@ -169,14 +169,15 @@ impl FinishedJob {
 }
 
 impl Store {
-    /// Returns days that ended at least `minutes` ago and have unarchived jobs or an interrupted forget operation,
-    /// oldest first. `with_today` adds the current day.
+    /// Returns days that ended at least `minutes` ago and have unarchived jobs or an interrupted forget operation
+    /// (early deletion of finished jobs), oldest first. `with_today` adds the current day.
     pub async fn days_to_archive(&self, minutes: i32, with_today: bool) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::DaysToArchive, &[&minutes, &with_today]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Takes a day for a run, for the time `held`. `None` if another run has the day, or if it has no unarchived jobs.
+    /// Reserves a day for an archive run, for the time `held`. `None` if another run has reserved the day, or if the
+    /// day has no unarchived jobs.
     pub async fn take_day(
         &self,
         day: &str,
@@ -200,18 +201,19 @@ impl Store {
         }))
     }
 
-    /// Extends the reservation of a day until `held` from now. False if another run has taken the day.
+    /// Extends an archive run's reservation of a day until `held` from now. False if another run has reserved the day
+    /// since.
     pub async fn hold_day(&self, day: &str, run: &str, held: Duration) -> Result<bool, StoreError> {
         self.changed_by_run(Statement::HoldDay, &[&day, &run, &(held.as_millis() as i64)]).await
     }
 
-    /// Records the manifest of the written and verified files, before they get their final names. False if another run
-    /// has taken the day.
+    /// Records the manifest of the written and verified archive files, before they get their final names. False if
+    /// another run has reserved the day since.
     pub async fn publish_day(&self, day: &str, run: &str, manifest: &str) -> Result<bool, StoreError> {
         self.changed_by_run(Statement::PublishDay, &[&day, &run, &manifest]).await
     }
 
-    /// Records that a day is archived. False if another run has taken the day.
+    /// Records that an archive run has archived a day. False if another run has reserved the day since.
     pub async fn finish_day(
         &self,
         day: &str,
@@ -224,7 +226,7 @@ impl Store {
         self.changed_by_run(Statement::ArchivedDay, params).await
     }
 
-    /// Records why a run on a day failed, and ends its reservation, so that the next run can take the day.
+    /// Records why an archive run failed, and ends its reservation of the day, so that the next run can take the day.
     pub async fn record_day_error(&self, day: &str, run: &str, why: &str) -> Result<(), StoreError> {
         // Errors of other programs may contain NUL, which Postgres rejects in text.
         let why = why.replace('\0', "");
@@ -237,8 +239,9 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Takes an expired day and stops lookups in its files. `None` if another run has the day. Returns the URL of its
-    /// archive, if it has files, and its JSON manifest, which may be empty.
+    /// Reserves a day whose archive retention has ended, and excludes its files from job lookups. `None` if another run
+    /// has reserved the day, or if new jobs have arrived in it. Returns the archive URL, if the day has files, and the
+    /// JSON manifest, which may be empty.
     pub async fn take_expired_day(
         &self,
         day: &str,
@@ -253,7 +256,8 @@ impl Store {
         Ok(rows.first().map(|row| (row.get("url"), row.get("manifest"))))
     }
 
-    /// Deletes the record of an expired day whose files are deleted. False if another run has taken the day.
+    /// Deletes the row of an archived day whose archive files were deleted at the end of their retention. False if
+    /// another run has reserved the day since.
     pub async fn delete_day(&self, day: &str, run: &str) -> Result<bool, StoreError> {
         self.changed_by_run(Statement::ExpiredDay, &[&day, &run]).await
     }
@@ -262,8 +266,8 @@ impl Store {
         Ok(!self.general().await?.query(statement, params).await?.is_empty())
     }
 
-    /// Reads at most `limit` jobs of a day with ids above `after`. An empty page means the end. If `late` is a
-    /// generation, reads only the late jobs of that generation.
+    /// Reads at most `limit` jobs of a day with ids above `after`. An empty page means the end. If `late` is set, reads
+    /// only the late jobs that the archiving with this number (`TakenDay::generation`) writes.
     pub async fn archive_page(
         &self,
         day: &str,
@@ -288,7 +292,8 @@ impl Store {
         Ok(ArchivePage { jobs: rows.into_iter().map(FinishedJob).collect(), bytes })
     }
 
-    /// Returns sums over some blocks of a day's partition, to verify the archive files, and the block to continue with.
+    /// Returns the checksums of some blocks of a day partition, for the comparison with the archive files, and the
+    /// block to continue with.
     pub async fn sums_of_day(
         &self,
         day: &str,
@@ -311,8 +316,8 @@ impl Store {
         Ok((sums, row.get("next_block")))
     }
 
-    /// Returns the figures for the pace of an archive run. `within` is the time after the end of the day by which it
-    /// should be archived.
+    /// Returns the inputs for the pace of an archive run. `within` is the time, counted from the end of the day, in
+    /// which the day should be archived.
     pub async fn archive_load(&self, day: &str, within: Duration) -> Result<ArchiveLoad, StoreError> {
         let within = within.as_millis() as i64;
         let row = self.general().await?.query_one(Statement::ArchiveLoad, &[&day, &within]).await?;
@@ -342,20 +347,21 @@ impl Store {
         Ok(rows.iter().map(day).collect())
     }
 
-    /// Returns files that may contain the job with this id, latest day first.
+    /// Returns archive files that may contain the job with this id, latest day first.
     pub async fn find_archived(&self, id: i64, at_most: i32) -> Result<Vec<ArchivedFile>, StoreError> {
         let rows = self.general().await?.query(Statement::FindArchived, &[&id, &at_most]).await?;
         Ok(rows.iter().map(file).collect())
     }
 
-    /// Resolves ids in the options of an archived job: its stages and dependencies, and its original task type.
+    /// Returns the stages and dependencies, and the original task type, from the options of an archived job. Task type
+    /// ids are replaced by names.
     pub async fn archived_options(
         &self,
         id: i64,
         options: &str,
     ) -> Result<(Option<Box<CoordinationView>>, Option<String>), StoreError> {
         let row = self.general().await?.query_one(Statement::ArchivedOptions, &[&id, &options]).await?;
-        // A role with SQL access may have written an invalid value.
+        // A role with SQL access may have written an invalid value, which is read as absent.
         let coordination: Option<Json<_>> = row.try_get("coordination").unwrap_or_default();
         Ok((coordination.map(|Json(view)| view), row.get("original_task_type")))
     }

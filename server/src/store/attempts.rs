@@ -9,9 +9,8 @@ const STEP: i64 = 20_000;
 /// A job that was attempted at least once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempted {
-    /// Attempts started so far.
+    /// Number of attempts started so far.
     pub attempt: i16,
-    /// Job id.
     pub id: i64,
 }
 
@@ -20,7 +19,7 @@ pub struct Attempted {
 pub struct AttemptsStep {
     /// Jobs with the most attempts among the scanned rows.
     pub jobs: Vec<Attempted>,
-    /// Position of the next step. `None` at the end.
+    /// Position at which the next scan step starts. `None` if no rows are left.
     pub next: Option<PagePosition>,
     /// Number of jobs scanned.
     pub scanned_count: i64,

@@ -7,12 +7,12 @@ use super::{Actor, Lane, LockWait, Statement, Store, StoreError, audit::Change};
 /// Preconditions of a broker's work, as found in the database.
 #[derive(Clone, Copy, Debug)]
 pub struct Readiness {
-    /// The lease of the broker has not expired.
+    /// Whether the broker's row in the table `broker` has not expired.
     pub has_lease: bool,
-    /// For today, each of the tables `history`, `payload` and `job_tag` has a day partition or a default partition, so rows
-    /// can be stored.
+    /// Whether each of the tables `history`, `payload` and `job_tag` has a partition for today or a default partition,
+    /// so that rows can be stored.
     pub has_partitions: bool,
-    /// The tables `history`, `payload` and `job_tag` all have today's partition and a default partition.
+    /// Whether the tables `history`, `payload` and `job_tag` all have today's partition and a default partition.
     pub has_all_partitions: bool,
 }
 
@@ -21,11 +21,9 @@ pub struct Readiness {
 pub struct BrokerView {
     /// Broker id. A broker whose lease has expired registers again and gets a new id.
     pub id: i32,
-    /// Broker name.
     pub name: String,
-    /// Start time.
     pub started: SystemTime,
-    /// The lease of the broker has not expired.
+    /// Whether the broker's row in the table `broker` has not expired.
     pub is_alive: bool,
 }
 
@@ -42,20 +40,21 @@ impl Store {
         Ok(rows.iter().map(broker).collect())
     }
 
-    /// Registers a broker with a lease of this length. Returns its new id.
+    /// Registers a broker, whose row expires after the time `lease` without a heartbeat. Returns the new broker id.
     pub async fn register_broker(&self, name: &str, lease: Duration) -> Result<i32, StoreError> {
         let lease_ms = lease.as_millis() as i64;
         let row = self.hot().await?.query_one(Statement::RegisterBroker, &[&name, &lease_ms]).await?;
         Ok(row.get(0))
     }
 
-    /// Returns the identity of the database. A copy of the database has the same identity until `new_identity`.
+    /// Returns the identity of the database. A copy of the database has the same identity until `new_identity` is
+    /// called on the copy.
     pub async fn database_id(&self) -> Result<String, StoreError> {
         Ok(self.general().await?.query_one(Statement::DatabaseId, &[]).await?.get(0))
     }
 
     /// Gives a copied database a new identity and new keys for page tokens, so that its brokers are not mistaken for
-    /// brokers of the original. Returns the identity. Running brokers keep the old one until they restart.
+    /// brokers of the original. Returns the new identity, which running brokers use only after a restart.
     pub async fn new_identity(&self, by: &Actor) -> Result<String, StoreError> {
         let mut transaction = self.begin_general().await?;
         let rows = transaction.query(Statement::NewIdentity, &[]).await?;
@@ -90,9 +89,9 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::PageTokenKey, &[]).await?.get(0))
     }
 
-    /// Renews the lease of a broker and records the settings version that it uses. False if the lease has expired: an
-    /// expired lease cannot be renewed. While another transaction locks the row, retries in a side lane for 1/8 of the
-    /// lease. After that, the error names the lock holder.
+    /// Renews a broker's row (its heartbeat), and records the settings version that the broker uses. False if the row
+    /// has expired: an expired row cannot be renewed. While another transaction locks the row, retries in a side lane
+    /// for 1/8 of the lease. After that, the error names the lock holder.
     pub async fn renew_broker(&self, broker_id: i32, lease: Duration, version: i64) -> Result<bool, StoreError> {
         let cause = match self.renew_once(broker_id, lease, version).await {
             Err(StoreError::Locked(cause)) => cause,

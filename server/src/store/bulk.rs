@@ -21,9 +21,9 @@ pub struct NewBulk<'a> {
     pub spec: &'a BulkSpec,
     /// Task type of the jobs.
     pub type_id: TypeId,
-    /// Number of jobs that match the filter, as far as they were counted, and whether more may match.
+    /// Number of matching jobs that were counted, and whether the count stopped before the end.
     pub selected: (i64, bool),
-    /// Makes the call idempotent: a repeated key of the same caller starts no second operation.
+    /// Idempotency key of the call: a second call with the same key, from the same caller, starts no second operation.
     pub request_key: Option<&'a str>,
     /// Maximum number of bulk operations that are running or paused.
     pub at_most: i64,
@@ -93,23 +93,23 @@ impl Store {
         Ok(id)
     }
 
-    /// Makes this broker the owner of a bulk operation that is due and has no other living owner. `None` if no
+    /// Makes this broker the owner of a due bulk operation that no other living broker owns. `None` if no such
     /// operation is due.
     pub async fn claim_bulk(&self, broker_id: i32) -> Result<Option<Bulk>, StoreError> {
         let rows = self.general().await?.query(Statement::ClaimBulk, &[&broker_id]).await?;
         rows.first().map(bulk).transpose()
     }
 
-    /// Returns the time until the next bulk operation is due for this broker: its own, or one without a living owner.
-    /// `None` if none is running.
+    /// Returns the time until the next bulk operation is due that this broker owns, or that no living broker owns.
+    /// `None` if no such operation is running.
     pub async fn next_bulk(&self, broker_id: i32) -> Result<Option<Duration>, StoreError> {
         let row = self.general().await?.query_one(Statement::NextBulk, &[&broker_id]).await?;
         let in_ms: Option<i64> = row.get("in_ms");
         Ok(in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
     }
 
-    /// Stores the position up to which a bulk operation has changed jobs. `next` is `None` if this scan has reached the
-    /// end of the jobs (a round is over). Returns the new state, or `None` if another broker has the operation.
+    /// Stores the position up to which a bulk operation has changed jobs. `next` is `None` if the scan has reached the
+    /// last job. Returns the new state of the operation, or `None` if another broker owns the operation.
     pub async fn advance_bulk(
         &self,
         bulk: &Bulk,
@@ -149,7 +149,6 @@ impl Store {
         .await
     }
 
-    /// Returns a bulk operation by id.
     pub async fn get_bulk(&self, id: i64) -> Result<Option<Bulk>, StoreError> {
         let rows = self.general().await?.query(Statement::GetBulk, &[&id]).await?;
         rows.first().map(bulk).transpose()
@@ -168,7 +167,7 @@ impl Store {
         rows.iter().map(bulk).collect()
     }
 
-    /// Deletes bulk operations that ended more than `days` ago, and keeps at most `at_most` of the others that ended.
+    /// Deletes bulk operations that ended more than `days` ago. Of the other ended operations, keeps at most `at_most`.
     pub async fn delete_old_bulks(&self, days: i32, at_most: i64) -> Result<(), StoreError> {
         self.general().await?.query(Statement::DeleteOldBulks, &[&days, &at_most]).await.map(drop)
     }
@@ -213,7 +212,7 @@ impl Store {
 }
 
 fn bulk(row: &Row) -> Result<Bulk, StoreError> {
-    // A role with SQL access may have written an invalid value.
+    // A role with SQL access may have written an invalid value, which is returned as an error.
     let bad = |what: &str| StoreError::Refused(format!("a row of howdah.bulk has no valid {what}").into());
     let to_type: Option<&str> = row.get("to_type");
     let fields = row.try_get::<_, Option<Json<_>>>("fields").map_err(|_| bad("fields"))?;

@@ -42,8 +42,8 @@ impl BulkChanged {
 }
 
 impl Store {
-    /// Changes the given jobs that are still in the given state, and counts them, in one transaction. `None` if the
-    /// operation is not running or another broker has it; nothing is changed then.
+    /// Applies a bulk operation to the given jobs that are still in the given state, and adds them to its counters, in
+    /// one transaction. Changes nothing and returns `None` if the operation is not running, or another broker owns it.
     pub async fn change_in_bulk(
         &self,
         bulk: &Bulk,
@@ -97,7 +97,7 @@ impl Store {
         Ok(Some(changed))
     }
 
-    /// Counts a job that could not be changed.
+    /// Adds one failed job, and the problem, to the counters of a bulk operation.
     pub async fn fail_in_bulk(&self, id: i64, problem: &str) -> Result<(), StoreError> {
         let mut transaction = self.begin().await?;
         transaction.add_to_bulk(id, 0, 0, 1, problem).await?;
@@ -105,8 +105,8 @@ impl Store {
     }
 }
 
-/// Returns the change, the number of jobs in `ids` that were not changed, and an empty reason, because these changes
-/// give none.
+/// Returns `changed`, the number of jobs in `ids` that were not changed, and an empty reason, because retry, discard
+/// and reprioritize give no reason.
 fn counted(ids: &[i64], changed: BulkChanged) -> (BulkChanged, usize, String) {
     let skipped = ids.len().saturating_sub(changed.jobs());
     (changed, skipped, String::new())
@@ -150,7 +150,7 @@ impl Transaction<'_> {
     }
 
     /// Restores jobs that a bulk operation ended. Returns also the number of jobs that were not restored, and the
-    /// reason for the last one.
+    /// reason why the last of them was not.
     async fn undo_bulk(
         &mut self,
         id: i64,
@@ -165,7 +165,7 @@ impl Transaction<'_> {
     }
 
     /// Moves jobs in the given state to another task type. Returns also the number of jobs that were not moved, and the
-    /// reason for the last one.
+    /// reason why the last of them was not.
     async fn move_jobs(
         &mut self,
         bulk: &Bulk,
@@ -203,7 +203,8 @@ struct ChangeResult {
 }
 
 impl ChangeResult {
-    /// Reads the rows of the function. `done` is the participle for the message, such as "moved".
+    /// Reads the rows of an SQL function that changes jobs. `done` is the past participle for the error text, such as
+    /// "moved".
     fn from_rows(rows: &[Row], done: &str) -> Self {
         let mut made = Self { jobs: Vec::new(), wakeups: Wakeups::default(), problem: String::new() };
         for row in rows {
@@ -219,7 +220,8 @@ impl ChangeResult {
         made
     }
 
-    /// Returns the change, the number of jobs that were not changed, and the reason for the last one.
+    /// Returns the changed jobs, the number of unchanged jobs, and the reason why the last of the unchanged jobs was
+    /// not changed.
     fn counted(self, ids: &[i64]) -> (BulkChanged, usize, String) {
         let skipped = ids.len().saturating_sub(self.jobs.len());
         (BulkChanged::Changed(self.jobs, self.wakeups), skipped, self.problem)

@@ -26,13 +26,13 @@ pub(crate) struct CircuitBreaker {
     throttle: ThrottleByKind,
 }
 
-/// State since a failed connection attempt, until the next answer.
+/// State of the database between a failed connection attempt and the next answer.
 #[derive(Clone, Copy, Debug)]
 struct Down {
     since: Instant,
     time: SystemTime,
-    /// True if the server did not answer, or answered that it is starting or stopping. False if it refused the login:
-    /// sessions that are already open may still work, so the circuit breaker stays closed.
+    /// True if the server did not answer, or is starting or stopping. False if the server refused the login: open
+    /// sessions may still work, so the circuit breaker stays closed.
     silent: bool,
 }
 
@@ -41,8 +41,8 @@ impl CircuitBreaker {
     pub(crate) fn log_failure(&self, what: &str, error: &StoreError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let kind = match error {
-            // All tasks lose their connections at the same time. With one shared kind, the throttle logs this once and
-            // not per task.
+            // All tasks lose their connections at the same time. They share one kind of log line, so the throttle logs
+            // the loss once and not once for each task.
             StoreError::NotSent(_) | StoreError::Unknown(_) => "a connection".into(),
             error if error.ends_session() => "a connection".into(),
             error => format!("{what} {}", error.code().unwrap_or_default()),
@@ -113,13 +113,13 @@ impl CircuitBreaker {
         self.down.borrow().is_some()
     }
 
-    /// Returns the error of the last failed connection attempt, to answer calls with.
+    /// Returns the error of the last failed connection attempt, as the answer to calls.
     pub(super) fn error(&self) -> StoreError {
         let since = self.down.borrow().as_ref().map(|down| down.time);
         let cause = match self.last_error.lock().clone() {
             Some(StoreError::NotSent(cause)) => cause,
             Some(error) => Cause::private(error.to_string()),
-            None => "no connection was free".into(),
+            None => "all connections were in use".into(),
         };
         StoreError::NotSent(match since {
             Some(since) => cause.since(since),

@@ -14,40 +14,40 @@ use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, Started, Tokens, T
 /// The jobs to claim of one task type.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
-    /// Id of the task type.
     pub type_id: TypeId,
-    /// Maximum number of jobs.
+    /// Maximum number of jobs to claim.
     pub jobs: i32,
-    /// Lowest rank to scan. Jobs below it were claimed before, and their dead index entries would slow down the scan.
+    /// Lowest rank to scan. Jobs of lower ranks were claimed before, and their dead index entries would slow down the
+    /// scan.
     pub floor: i64,
-    /// Maximum weight of a job in bytes: payload and headers.
+    /// Maximum size of a job to claim, in bytes of payload and headers.
     pub largest: i64,
 }
 
-/// Parameters of a claim.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
     /// Types to claim, each at most once.
     pub wants: Vec<Want>,
-    /// Broker that claims. `None` for a pull, whose leases last until their deadline.
+    /// Id of the broker that claims. `None` for a pull: its leases belong to no broker and last until their deadline.
     pub broker_id: Option<i32>,
-    /// Maximum bytes of all jobs. The first job is claimed even if it is larger.
+    /// Maximum size of all claimed jobs together, in bytes. The first job is claimed even if it is larger.
     pub bytes: i64,
     /// Maximum number of jobs of all types together.
     pub total: i32,
-    /// Duration of the leases in ms. `None`: as long as the lease of the broker.
+    /// Duration of the leases in ms. `None`: the leases last while their broker lives.
     pub lease_ms: Option<i64>,
     /// Wanted types with a limit on running jobs or on the rate of starts.
     pub limited: HashSet<TypeId>,
     /// Fencing tokens for leases of types without a limit, one for each possible lease.
     pub tokens: Tokens,
-    /// Fencing tokens for leases of types with a limit. A separate statement claims these types. If its answer is lost,
-    /// only leases with these tokens may be released.
+    /// Fencing tokens for leases of types with a limit, which a separate statement claims. If that statement's answer
+    /// is lost, only leases with these tokens may be released.
     pub limited_tokens: Tokens,
 }
 
 impl ClaimRequest {
-    /// Creates a pull request without a limit on bytes, with new fencing tokens.
+    /// Creates the parameters of a pull: no broker, no limit on bytes, new fencing tokens. Other callers then set
+    /// further fields.
     pub fn new(wants: Vec<Want>, limited: HashSet<TypeId>, total: i32) -> Self {
         let tokens = |of_limited| {
             let wanted = wants.iter().filter(|want| limited.contains(&want.type_id) == of_limited);
@@ -89,8 +89,9 @@ impl Store {
             if claimed.jobs.is_empty() && claimed.expired.is_empty() {
                 result?;
             } else if let Err(error) = result {
-                // The first statement has already claimed jobs, so its result is returned in spite of this error.
-                tracing::warn!(%error, "claiming jobs of task types with a limit failed");
+                // The first statement has already claimed jobs, so its result is returned in spite of the error of the
+                // second statement.
+                tracing::warn!(%error, "claiming jobs of task types with a concurrency or rate limit failed");
                 claimed.lost = matches!(error, StoreError::Unknown(_)).then(|| request.limited_tokens.clone());
             }
         }
@@ -129,7 +130,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the leases of a claim whose answer was lost, found by its fencing tokens.
+    /// Finds the leases of a claim whose answer was lost, by the fencing tokens of that claim.
     pub async fn lost_claim(&self, broker_id: i32, tokens: &Tokens) -> Result<Vec<Lease>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostClaim, &[&broker_id, tokens.as_vec()]).await?;
         Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
@@ -148,7 +149,7 @@ impl Claimed {
     }
 }
 
-/// The wanted jobs as arrays, one element per task type, for the statement's parameters.
+/// Parameter columns of the claim statement, with one element per wanted task type.
 struct Columns {
     types: Vec<i32>,
     jobs: Vec<i32>,
@@ -192,13 +193,13 @@ fn leased_job(row: &Row) -> LeasedJob {
     let payload: &[u8] = row.get(10);
     let options = options.map(|Json(o): Json<Box<JobOptions>>| o);
     let rank: i64 = row.get(3);
-    // An invalid step makes only the wait-time metric wrong.
+    // An invalid priority step distorts only the wait-time metric.
     let step_us = options.as_ref().and_then(|o| o.priority_step_us).unwrap_or(PRIORITY_STEP);
     let ready_us = rank.wrapping_sub(rank_base(row.get(14), step_us.clamp(0, PRIORITY_STEP)));
     let (type_id, now_us, created): (TypeId, i64, SystemTime) = (row.get(2), row.get(12), row.get(6));
     let created_us = created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-    // Must give the same result as the SQL function `howdah.waited_us`. With a fair key, the time in the rank may be
-    // older than the job.
+    // Must give the same result as the SQL function `howdah.waited_us`. For a job with a fair key, the ready time
+    // derived from the rank may be before the creation of the job.
     let waited_us = now_us.saturating_sub(ready_us.max(created_us)).max(0);
     LeasedJob {
         lease: Lease { id: row.get(0), token: row.get(1) },

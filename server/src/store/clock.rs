@@ -1,4 +1,4 @@
-//! The database clock, and the repair of stored times after the clock has gone back.
+//! The database clock, and the correction of stored times after the clock has gone back.
 
 use std::time::SystemTime;
 
@@ -13,17 +13,18 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::Clock, &[]).await?.get("now"))
     }
 
-    /// Whether the clock has gone back since stored times were last repaired.
+    /// Whether the database clock has gone back since stored times were last corrected.
     pub async fn clock_went_back(&self) -> Result<bool, StoreError> {
         Ok(self.general().await?.query_one(Statement::ClockWentBack, &[]).await?.get("went_back"))
     }
 
-    /// Moves stored times back that are later than the current clock allows.
+    /// Corrects stored times that are in the future because the database clock has gone back.
     pub async fn correct_times(&self) -> Result<(), StoreError> {
         self.general().await?.query(Statement::CorrectTimes, &[]).await.map(drop)
     }
 
-    /// Moves back the retry times of some scheduled jobs. Returns the position to continue from.
+    /// Corrects the retry times of some scheduled jobs after the database clock has gone back. Returns the position to
+    /// continue from.
     pub async fn correct_scheduled_times(
         &self,
         from: Option<ScheduledPosition>,

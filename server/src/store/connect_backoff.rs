@@ -9,23 +9,27 @@ use tokio::sync::watch;
 
 use super::{StoreError, sqlstate};
 
-/// First pause between two attempts. Pauses double, and jitter keeps brokers from reconnecting at the same time.
+/// First pause between two connection attempts. Pauses double, and jitter keeps brokers from reconnecting at the same
+/// time.
 const FIRST: Duration = Duration::from_millis(200);
-/// Longest pause while the server does not answer. A recovered server is found within this time.
+/// Longest pause between connection attempts while the server does not answer. The broker finds a recovered server
+/// within this time.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Longest pause after the server refused the connection or its certificate was invalid. It is longer, because each
-/// attempt costs the server a process and a log line.
+/// Longest pause, without jitter, after the server refused a connection attempt or its certificate was invalid. It is
+/// long, because each attempt costs the server a process and a log line.
 const LONGEST_REFUSED: Duration = Duration::from_secs(5);
 
-/// Number of requests so far to read the files of all connection strings again, such as password files.
+/// Number of reload requests so far. A reload reads the files that connection strings name, such as password files,
+/// again.
 static RELOADS: LazyLock<watch::Sender<u64>> = LazyLock::new(watch::Sender::default);
 
-/// Ends all pauses before connection attempts. The attempts then read the files of connection strings again.
+/// Ends all pauses before connection attempts, and makes the attempts read the files that connection strings name
+/// again.
 pub fn reload_files() {
     RELOADS.send_modify(|times| *times += 1);
 }
 
-/// Returns the number of requests so far to read all files again.
+/// Returns the number of requests so far to reload the files that connection strings name.
 pub(super) fn reload_requests() -> u64 {
     *RELOADS.borrow()
 }
@@ -34,7 +38,7 @@ pub(super) fn reload_requests() -> u64 {
 #[derive(Debug, Default)]
 pub struct ConnectBackoff {
     failures: u32,
-    /// Earliest time of the next attempt.
+    /// Earliest time of the next connection attempt.
     next: Option<Instant>,
 }
 
@@ -45,7 +49,7 @@ impl ConnectBackoff {
     }
 
     pub(super) fn failed(&mut self, error: &StoreError) {
-        // A starting or stopping server (class 57P) will be back soon, so it counts as unanswered.
+        // A starting or stopping server (SQLSTATE class 57P) will be back soon, so its refusal counts as no answer.
         let refused = error.is_permanent() || error.code().is_some_and(|code| !sqlstate::ends_session(code));
         if refused {
             self.refused();
@@ -54,7 +58,8 @@ impl ConnectBackoff {
         }
     }
 
-    /// Records that an attempt was refused. Pauses grow up to 5 s, because another attempt would soon be refused too.
+    /// Records that a connection attempt was refused. Pauses grow to 5 s plus jitter, because an early next attempt
+    /// would be refused too.
     pub fn refused(&mut self) {
         self.wait_for(doubled(self.failures, LONGEST_REFUSED).mul_f64(rand::random_range(1.0..1.2)));
     }
@@ -64,12 +69,13 @@ impl ConnectBackoff {
         self.next = Some(Instant::now() + pause);
     }
 
-    /// Whether the next attempt is allowed now.
+    /// Whether the next connection attempt is allowed now.
     pub(super) fn is_due(&self) -> bool {
         self.next.is_none_or(|next| next <= Instant::now())
     }
 
-    /// Waits until the next attempt is allowed, or until files must be read again.
+    /// Waits until the next connection attempt is allowed, or a reload of the files that connection strings name is
+    /// requested.
     pub async fn pause(&self) {
         let Some(next) = self.next else { return };
         let mut reloads = RELOADS.subscribe();
@@ -80,7 +86,7 @@ impl ConnectBackoff {
     }
 }
 
-/// Returns the pause, with jitter, before the next attempt after `failures` + 1 attempts without an answer.
+/// Returns the pause, with jitter, before the next connection attempt after `failures` + 1 attempts without an answer.
 pub(super) fn short_pause(failures: u32) -> Duration {
     doubled(failures, LONGEST).mul_f64(rand::random_range(0.5..1.0))
 }

@@ -1,4 +1,5 @@
-//! A pooled connection. It prepares each statement once, limits every wait, and tracks whether the pool may reuse it.
+//! A pooled connection, which prepares each statement once, limits every wait, and tracks whether the pool may reuse
+//! the connection.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -134,8 +135,8 @@ impl Connection {
     }
 }
 
-/// Waits for an answer of Postgres. The connection is marked as broken until the answer has arrived: if the caller is
-/// cancelled before, the pool must not reuse a connection with a pending answer or an open transaction.
+/// Waits for an answer of Postgres. Until the answer arrives, the connection is marked as broken: after a cancellation
+/// of the caller, the pool must not reuse a connection with a pending answer or an open transaction.
 async fn until_ended<T>(
     broken: &mut bool,
     timeout: Duration,
@@ -147,7 +148,7 @@ async fn until_ended<T>(
         biased;
         result = tokio::time::timeout(timeout, work) => result,
         lost = primary.until_lost() => return Err(StoreError::Unknown(match lost {
-            // Waiting is pointless: a synchronous commit on a former primary waits for its standby forever.
+            // Waiting longer is pointless: on a former primary, a synchronous commit waits for a standby forever.
             Lost::Former => "another server was promoted".into(),
             Lost::Silent => "Postgres does not answer any more".into(),
         })),
@@ -160,8 +161,8 @@ async fn until_ended<T>(
     result.map_err(|error| StoreError::from_postgres(&error))
 }
 
-/// Whether the error shows no answering server: it has no SQLSTATE (the connection broke), or the server is starting or
-/// stopping (class 57P).
+/// Whether the error means that no server answers: the error has no SQLSTATE (the connection broke), or the server is
+/// starting or stopping (SQLSTATE class 57P).
 fn is_no_answer(error: &tokio_postgres::Error) -> bool {
     error.code().is_none_or(|code| sqlstate::ends_session(code.code()))
 }

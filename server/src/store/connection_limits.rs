@@ -17,7 +17,7 @@ pub struct Limit {
     pub open: i64,
 }
 
-/// Connection limits at each level.
+/// Connection limits of the role, the database and the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// Name of the broker's database role.
@@ -54,7 +54,7 @@ impl Store {
         pool_size + BESIDES_POOL
     }
 
-    /// Reads the limits on a connection of the hot pool.
+    /// Queries the connection limits and their usage, through a connection of the hot pool.
     pub async fn connection_limits(&self) -> Result<ConnectionLimits, StoreError> {
         let row = self.hot().await?.query_one(Statement::ConnectionLimits, &[]).await?;
         let limit = |most: &str, open: &str| Limit { most: i64::from(row.get::<_, i32>(most)), open: row.get(open) };

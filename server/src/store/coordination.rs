@@ -12,12 +12,12 @@ use super::{
 };
 use crate::job::{Lease, TypeId};
 
-/// How a job ended, or left its state without ending. Jobs that depend on it react to this (SQL type `howdah.ending`).
+/// How a job ended, or left its state without an end (SQL type `howdah.ending`). Dependent jobs react to the ending.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
-    /// The job is scheduled again (retry or snooze). It frees only its limit key slot.
+    /// The job is scheduled again (retry or snooze). Only its slot of the limit key becomes free.
     Moved,
-    /// The job continues in its fallback type. It frees its key and its limit key slot.
+    /// The job continues in its fallback type. Its key and its slot of the limit key become free.
     Fallback,
     /// The job is dead.
     Dead,
@@ -49,14 +49,14 @@ pub struct Wakeups {
     pub ready: Vec<Moved>,
     /// Time in µs until the first scheduled job is due.
     pub due_in_us: Option<i64>,
-    /// Limit keys must be checked now.
+    /// Whether limit keys must be checked for free slots now.
     pub limits: bool,
     /// Time in µs until the next check of a limit key.
     pub limit_in_us: Option<i64>,
 }
 
 impl Wakeups {
-    /// Reads a row of `howdah.wakeup`. False if the row is the result for a job.
+    /// Adds a row of the SQL type `howdah.wakeup`. False if the row is no wake-up, but the result for a job.
     pub(super) fn add(&mut self, row: &Row) -> bool {
         match row.get::<_, Option<&str>>("kind") {
             Some("ready") => self.ready.push(Moved {
@@ -69,8 +69,8 @@ impl Wakeups {
                 self.due_in_us = Some(self.due_in_us.map_or(us, |sooner| sooner.min(us)));
             }
             Some("limit_later") => self.limit_in_us = Some(row.get("in_us")),
-            // The kind is `limit`, or a kind that a newer release has added. For an unknown kind, the check of limit
-            // keys is not needed, but costs little.
+            // The kind of wake-up is `limit`, or a kind that a newer release has added. For an unknown kind, the check
+            // of limit keys is not needed, but costs little.
             Some(_) => self.limits = true,
             None => return false,
         }
@@ -91,7 +91,7 @@ impl Wakeups {
     }
 }
 
-/// A job to pass to `howdah.after_end`.
+/// A job that has ended or left its state, as an argument of the SQL function `howdah.after_end`.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) id: i64,
@@ -102,7 +102,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Reads the end of a coordinated job. `None` if the job is not coordinated.
+    /// Converts the row of a job to an argument of `howdah.after_end`. `None` if the job is not coordinated.
     pub(super) fn coordinated(row: &Row, ending: Ending) -> Option<Self> {
         let Json(options) = row.get::<_, Option<Json<Value>>>("coordinated_options")?;
         Some(Self { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, ending })
@@ -110,7 +110,7 @@ impl Ended {
 }
 
 impl Transaction<'_> {
-    /// Applies all consequences of the end of these jobs in the same transaction.
+    /// Applies all effects of the end of these jobs on other jobs, in the same transaction.
     pub(super) async fn after_end(&mut self, ended: &[Ended]) -> Result<Wakeups, StoreError> {
         if ended.is_empty() {
             return Ok(Wakeups::default());
@@ -175,8 +175,8 @@ impl Store {
     }
 
     /// Returns leases of coordinated jobs whose broker is lost, with the id of that broker. `keyed` adds jobs that are
-    /// not coordinated but free their key now: they have a key and no attempts left. Locked leases are skipped. Returns
-    /// no leases if the lease of the calling broker has expired.
+    /// not coordinated, but have a key and no attempts left, so their key becomes free. Skips locked leases. Returns no
+    /// leases if the calling broker's own row has expired.
     pub async fn lost_coordinated(&self, at_most: i32, by: i32, keyed: bool) -> Result<Vec<(Lease, i32)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostCoordinated, &[&at_most, &by, &keyed]).await?;
         Ok(rows.iter().map(|row| (Lease { id: row.get(0), token: row.get(1) }, row.get(2))).collect())
@@ -190,7 +190,7 @@ impl Store {
     }
 }
 
-/// Converts a row of `expire_leases.sql`.
+/// Converts a row of `expire_leases.sql` to a job whose expiry time has passed.
 fn ended(row: &Row) -> Ended {
     let options: Json<Value> = row.get("options");
     Ended {

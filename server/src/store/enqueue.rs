@@ -1,4 +1,4 @@
-//! The hot path of enqueueing: stores jobs as ready, or as leased if a worker of this broker can take them at once.
+//! The hot path of enqueueing: stores jobs as ready, or directly as leased if a worker of this broker has capacity.
 
 use std::{borrow::Cow, collections::HashMap, time::SystemTime};
 
@@ -11,15 +11,13 @@ use crate::job::{JobOptions, Lease, NewJob, Tokens, TypeId};
 /// A job with the settings that apply to it.
 #[derive(Clone, Copy)]
 pub struct PlainJob<'a> {
-    /// Job to store.
     pub job: &'a NewJob,
-    /// Id of the task type.
     pub type_id: TypeId,
     /// Maximum attempts, from the job, its task type or the broker.
     pub max_attempts: i16,
     /// Base of the rank in µs: priority times the priority step of the task type.
     pub rank_base: i64,
-    /// The payload is stored out of line: once, in a table beside the job rows, which move between tables.
+    /// Whether the payload is stored once, in the table `payload`, and not in the job row, which moves between tables.
     pub out_of_line: bool,
 }
 
@@ -104,7 +102,7 @@ impl<'a> Columns<'a> {
 /// Returns the distinct types, and the number of jobs of each.
 fn by_type(types: impl Iterator<Item = TypeId>) -> (Vec<TypeId>, Vec<i32>) {
     let mut jobs: HashMap<TypeId, i32> = HashMap::with_capacity(1);
-    // Jobs of one type mostly follow one another, so a run is counted with one map access.
+    // Jobs of one type mostly follow one another, so a sequence of equal types costs one map access.
     let (mut last, mut run) = (None, 0);
     for type_id in types {
         if last != Some(type_id) {
@@ -131,24 +129,24 @@ fn unless_all_none<T>(values: impl Iterator<Item = Option<T>> + Clone) -> Option
     values.clone().any(|v| v.is_some()).then(|| values.collect())
 }
 
-/// Request key and body hash of a single job, if its request is idempotent.
+/// Request key and body hash of a request with a single job. Both are `None` if the request is not idempotent.
 #[derive(Default)]
 pub(super) struct OneRequest<'a> {
     pub(super) key: Option<&'a str>,
     pub(super) body_hash: Option<&'a [u8]>,
 }
 
-/// Idempotent requests, and the range of jobs that belongs to each.
+/// Idempotent requests of a batch: request key, body hash, and first and last position of the jobs of the request.
 #[derive(Default)]
 pub struct RequestKeys<'a>(Vec<(&'a str, &'a [u8], i32, i32)>);
 
 impl<'a> RequestKeys<'a> {
-    /// Adds a request: its key, the hash of its body, the number of jobs before it, and its own number of jobs.
+    /// Adds a request: its key, its body hash, the number of jobs before it in the batch, and the number of its jobs.
     pub fn push(&mut self, key: &'a str, body_hash: &'a [u8], before: usize, jobs: usize) {
         self.0.push((key, body_hash, before as i32 + 1, (before + jobs) as i32));
     }
 
-    /// Returns the request of the only job of a statement. `None` if the statement has other requests.
+    /// Returns the request of a statement with a single job. `None` if the idempotent requests have more than one job.
     pub(super) fn of_one(&self) -> Option<OneRequest<'a>> {
         match self.0[..] {
             [] => Some(OneRequest::default()),
@@ -157,7 +155,7 @@ impl<'a> RequestKeys<'a> {
         }
     }
 
-    /// Returns the columns, sorted by key.
+    /// Returns the requests as parameter columns, sorted by request key.
     fn columns(mut self) -> RequestColumns<'a> {
         self.0.sort_unstable_by_key(|(key, ..)| *key);
         let some = !self.0.is_empty();

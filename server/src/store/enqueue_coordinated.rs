@@ -16,7 +16,6 @@ pub struct StoredCoordinated {
     /// One outcome per job. `None` if its request repeats an earlier one with the same request key, so that the job was
     /// not stored.
     pub jobs: Vec<Option<Enqueued>>,
-    /// Wake-ups for brokers.
     pub wakeups: Wakeups,
 }
 
@@ -89,8 +88,8 @@ fn enqueued(id: i64, outcome: &str) -> Option<Enqueued> {
     Some(Enqueued { id, outcome })
 }
 
-/// Options refer to other jobs of the same request by index. Replaces each index by the ordinal of that job in the
-/// statement, which may have several requests.
+/// Converts references between jobs of one request. Job options contain the index of the other job in the request; a
+/// statement with several requests needs its position in the statement.
 fn renumber(options: &mut OptionsColumn<'_>, jobs: &[KeyedJob<'_>]) {
     let mut first = 0;
     for (i, options) in options.iter_mut().flatten().enumerate() {

@@ -15,7 +15,7 @@ use crate::job::{Start, TypeId};
 pub struct KeyedJob<'a> {
     /// Job with the settings that apply to it.
     pub plain: PlainJob<'a>,
-    /// Number of the request in the batch that the job belongs to.
+    /// Number of the job's request in the batch.
     pub request_no: i32,
 }
 
@@ -24,7 +24,6 @@ pub struct KeyedJob<'a> {
 pub struct RequestColumns<'a> {
     /// Numbers of the requests in the batch.
     pub request_no: Vec<i32>,
-    /// Request keys.
     pub key: Vec<&'a str>,
     /// Hashes of the request bodies.
     pub body_hash: Vec<&'a [u8]>,
@@ -53,8 +52,8 @@ pub struct StoredKeyed {
 }
 
 impl Store {
-    /// Stores requests that use keys or start times, in a transaction that the caller commits. Before that, `amend` can
-    /// change the answer that a repeat of a request will get.
+    /// Stores requests that use keys or start times, in a transaction that the caller commits. Before the commit, the
+    /// caller can change the answer that a repeat of a request will get (`amend`).
     pub async fn enqueue_keyed(
         &self,
         jobs: &[KeyedJob<'_>],
@@ -72,7 +71,7 @@ impl Store {
     }
 }
 
-/// Does the work of [`Store::enqueue_keyed`] in a transaction that the caller has begun.
+/// Stores requests as [`Store::enqueue_keyed`] does, in a transaction that the caller has begun.
 pub(super) async fn insert_keyed(
     connection: &mut Connection,
     jobs: &[KeyedJob<'_>],
@@ -132,7 +131,7 @@ fn outcome(row: &Row) -> (i64, KeyedOutcome) {
     (row.get("id"), outcome)
 }
 
-/// An uncommitted enqueue. A drop without commit discards the connection and so rolls back.
+/// An uncommitted enqueue of keyed jobs. A drop without commit closes the connection, so Postgres rolls back.
 pub struct KeyedTransaction<'a> {
     connection: super::Loan<'a>,
     /// Ids and outcomes of the jobs.
@@ -149,12 +148,13 @@ impl Drop for KeyedTransaction<'_> {
 }
 
 impl Store {
-    /// Deletes the given job keys if they are still held after the end of their job and this hold time is over.
+    /// Deletes the given job keys if they were held for a time after the end of their job, and that time is over.
     pub async fn free_held_keys(&self, types: &[TypeId], keys: &[&str]) -> Result<(), StoreError> {
         self.hot().await?.query(Statement::FreeHeldKeys, &[&types, &keys]).await.map(drop)
     }
 
-    /// Returns the jobs that the first calls with these request keys stored, as key → (body hash, ids).
+    /// Returns the job ids that the first request with each of these request keys got, as request key → (body hash,
+    /// ids).
     pub async fn repeated_requests(&self, keys: &[&str]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
         let rows = self.hot().await?.query(Statement::RepeatedRequests, &[&keys]).await?;
         Ok(rows.iter().map(|r| (r.get("key"), (r.get("body_hash"), r.get("ids")))).collect())
@@ -162,7 +162,8 @@ impl Store {
 }
 
 impl KeyedTransaction<'_> {
-    /// Returns the jobs that the first calls with these request keys stored, as key → (body hash, ids).
+    /// Returns the job ids that the first request with each of these request keys got, as request key → (body hash,
+    /// ids).
     pub async fn repeated(&mut self, keys: &[&str]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
         let rows = self.connection.query(Statement::RepeatedRequests, &[&keys]).await?;
         Ok(rows.iter().map(|r| (r.get("key"), (r.get("body_hash"), r.get("ids")))).collect())
@@ -183,7 +184,6 @@ impl KeyedTransaction<'_> {
         self.connection.query(Statement::AmendRequest, &[&key, &ids]).await.map(drop)
     }
 
-    /// Commits the enqueue.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
         self.open = false;

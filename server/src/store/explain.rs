@@ -9,19 +9,13 @@ use crate::job::{JobState, RelatedJob, TypeId};
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "these are independent facts")]
 pub struct JobFacts {
-    /// Job id.
     pub id: i64,
-    /// Job state.
     pub state: JobState,
-    /// Id of the task type.
     pub type_id: TypeId,
-    /// Name of the task type.
     pub task_type: String,
-    /// Rank of the job.
     pub rank: i64,
     /// Attempts started so far.
     pub attempt: i16,
-    /// Maximum attempts.
     pub max_attempts: i16,
     /// Database time at which the facts were read.
     pub now: SystemTime,
@@ -40,19 +34,17 @@ pub struct JobFacts {
     pub broker: Option<String>,
     /// Whether the broker that holds the lease is lost: its own lease has expired, or its row is deleted.
     pub broker_gone: bool,
-    /// Limit key.
     pub limit_key: Option<String>,
-    /// Fair key.
     pub fair_key: Option<String>,
     /// Error of the last failed attempt. `None` if no attempt has failed.
     pub error: Option<String>,
-    /// Whether the last attempt failed. False if it was snoozed after an earlier failure.
+    /// Whether the last attempt failed. False if the job has failed before, but the last attempt was snoozed.
     pub failed_last: bool,
-    /// Job with the same key that must end before this one starts.
+    /// Id of the job with the same key that must end before this job starts.
     pub queued_behind: Option<i64>,
     /// Id of another job that holds the key of this job. `None` if no other job holds it.
     pub key_holder: Option<i64>,
-    /// Jobs that must end before this one starts, at most 11.
+    /// Ids of jobs that must end before this job starts, at most 11.
     pub after: Vec<i64>,
     /// Whether the task type is paused.
     pub paused: bool,
@@ -72,16 +64,17 @@ pub struct JobFacts {
     pub key_min_gap_ms: Option<i64>,
     /// Whether jobs of one limit key start in strict order, so that a retried job blocks the jobs behind it.
     pub key_strict: bool,
-    /// Bulk operation that cancelled or discarded the job, with its reason, which may be empty.
+    /// Id of the bulk operation that cancelled or discarded the job, and the reason given for that operation, which may
+    /// be empty.
     pub ended_by: Option<(i64, String)>,
-    /// Last time that a bulk operation ended the job and another one restored it.
+    /// The last time that a bulk operation ended the job and another bulk operation restored the job.
     pub undone: Option<Undone>,
 }
 
-/// Record of a job that a bulk operation ended and another one restored.
+/// How a bulk operation ended a job and another bulk operation restored the job.
 #[derive(Clone, Debug)]
 pub struct Undone {
-    /// Bulk operation that ended the job.
+    /// Id of the bulk operation that ended the job.
     pub bulk: i64,
     /// `cancel` or `discard`. `None` if the row of that bulk operation is deleted.
     pub operation: Option<String>,
@@ -89,27 +82,28 @@ pub struct Undone {
     pub ended: SystemTime,
     /// Time at which the job was restored.
     pub undone: SystemTime,
-    /// Bulk operation that restored the job, and its principal. `None` if its row is deleted.
+    /// Id of the bulk operation that restored the job, and its principal. `None` if the row of the operation is
+    /// deleted.
     pub by: Option<(i64, String)>,
 }
 
 /// Position of a ready job, and facts about its task type.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyFacts {
-    /// Number of jobs that start before this one, counted up to `at_most`.
+    /// Number of jobs that start before this job, counted up to `at_most`.
     pub before: i64,
-    /// Whether some jobs ahead have another fair key.
+    /// Whether some of the jobs that start before this job have another fair key.
     pub takes_turns: bool,
-    /// Running jobs of the task type that count against `max_running`, counted up to this limit.
+    /// Number of running jobs of the task type that count against `max_running`, counted up to `max_running`.
     pub running: i64,
     /// Time at which the rate limit of the task type allows the next start.
     pub next_token: Option<SystemTime>,
     /// Time of the last pull of this task type at any broker. `None` if it was never pulled.
     pub pulled: Option<SystemTime>,
-    /// Attempts of the task type that succeeded or failed within `settled_s`.
+    /// Number of attempts of the task type that succeeded or failed in the last `settled_s` seconds.
     pub settled: i64,
     /// Length in seconds of the period in which `settled` was counted: at most the last six minutes. 0 if no job was
-    /// settled in them.
+    /// settled in that time.
     pub settled_s: f64,
 }
 
@@ -120,13 +114,13 @@ pub struct LimitKeyFacts {
     pub paused: bool,
     /// End of the pause. `None` if an operator must resume the limit key.
     pub paused_until: Option<SystemTime>,
-    /// End of the minimum gap after the last start.
+    /// Time at which the minimum gap after the last start of a job with this limit key is over.
     pub gap_over: Option<SystemTime>,
-    /// Time at which the rate limit allows the next start.
+    /// Time at which the rate limit of the limit key allows the next start.
     pub next_token: Option<SystemTime>,
     /// Jobs that occupy the slots of the limit key, with their states.
     pub slots: Vec<(i64, JobState)>,
-    /// Number of jobs that start before this one, counted up to `at_most`.
+    /// Number of jobs that start before this job, counted up to `at_most`.
     pub before: i64,
 }
 
@@ -178,8 +172,8 @@ impl Store {
         }))
     }
 
-    /// Returns facts about a ready job. Counts at most `at_most` jobs ahead. Does not look below the rank `floor`,
-    /// because all jobs there are claimed and only dead rows are left.
+    /// Returns facts about a ready job. Counts at most `at_most` jobs ahead of it. Skips ranks below `floor`, because
+    /// all jobs with these ranks were claimed, and only dead rows are left.
     pub async fn explain_ready(&self, job: &JobFacts, floor: i64, at_most: i64) -> Result<ReadyFacts, StoreError> {
         let mut connection = self.general().await?;
         let args = [&job.type_id as super::connection::Param<'_>, &job.rank, &job.id, &floor, &at_most, &job.fair_key];
@@ -221,7 +215,7 @@ impl Store {
         })
     }
 
-    /// Returns the task types and states of jobs. Both are unknown for a job that does not exist.
+    /// Returns the task types and states of jobs. A job that does not exist has neither.
     pub async fn states_of_jobs(&self, ids: &[i64]) -> Result<Vec<RelatedJob>, StoreError> {
         let rows = self.general().await?.query(Statement::StatesOfJobs, &[&ids]).await?;
         let known = |id: i64| {

@@ -32,29 +32,28 @@ pub struct PickArgs<'a> {
 pub struct Picked {
     /// Job ids. May be empty even if more jobs follow.
     pub ids: Vec<i64>,
-    /// Position to continue from. `None` if this state has no more jobs.
+    /// Position to continue from. `None` if no more jobs in the scanned state follow.
     pub next: Option<PagePosition>,
 }
 
 /// Start time of retried jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryStart {
-    /// Start at once.
+    /// Start retried jobs at once.
     Now,
-    /// Start at this time, in µs since 1970.
+    /// Start retried jobs at this time, in µs since 1970.
     At(i64),
-    /// Start after this many ms.
+    /// Start retried jobs after this many ms.
     After(i64),
 }
 
-/// Parameters of a retry.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryArgs<'a> {
     /// Start time of the jobs.
     pub start: RetryStart,
     /// Retry only jobs in this state. `None` for scheduled and dead jobs.
     pub state: Option<JobState>,
-    /// Replacement for the payload.
+    /// New payload of the retried jobs. `None` keeps the payloads.
     pub payload: Option<&'a [u8]>,
     /// Whether to retry only scheduled jobs that have failed before.
     pub failed: bool,
@@ -63,9 +62,7 @@ pub struct RetryArgs<'a> {
 /// Result of a retry for one job.
 #[derive(Clone, Copy, Debug)]
 pub struct Retried {
-    /// Job id.
     pub id: i64,
-    /// Id of the task type.
     pub type_id: TypeId,
     /// Rank of the job, if it is ready.
     pub rank: Option<i64>,
@@ -76,8 +73,8 @@ pub struct Retried {
 }
 
 impl Picked {
-    /// Reads the picked ids and the position to continue from. That is the position of the last row: on a full page a
-    /// picked job, else a row that was scanned and not picked.
+    /// Reads the picked job ids, and the position to continue from, which is the position of the last row. On a full
+    /// page, the last row is a picked job, otherwise a job that was scanned and not picked.
     pub(super) fn from_rows(rows: &[Row], state: JobState, at_most: i32) -> Self {
         let is_picked = |row: &Row| row.get::<_, bool>("picked");
         let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
@@ -112,8 +109,8 @@ impl Store {
         Ok(Picked::from_rows(&rows, from.state, *at_most))
     }
 
-    /// Retries the given jobs that are scheduled or dead. Returns also the ids of dependent jobs that wait again: they
-    /// had been cancelled because one of the given jobs died.
+    /// Retries the given jobs that are scheduled or dead. Returns also the ids of dependent jobs that were cancelled
+    /// because one of the given jobs died, and that wait again now.
     pub async fn retry_jobs(
         &self,
         jobs: &Chosen,
@@ -147,8 +144,8 @@ impl Store {
         Ok(discarded)
     }
 
-    /// Returns the largest error groups, of one task type or of all. True in the result means that some scheduled jobs
-    /// were not read, so counts may be too low.
+    /// Returns the largest error groups of one task type or of all types. Also returns whether the counts may be too
+    /// low, because some scheduled jobs were not read.
     pub async fn error_groups(
         &self,
         type_id: Option<TypeId>,

@@ -1,4 +1,5 @@
-//! Forget operations: delete finished jobs before their retention ends, in the database and in archive files.
+//! Statements of forget operations, which delete finished jobs before their retention ends, in the database and in
+//! archive files.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +10,8 @@ use crate::job::TypeId;
 
 /// Timeout of one transaction of a forget operation.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of blocks of a partition that one transaction scans: 8 MiB at the default block size. With a filter by key,
-/// an index finds the jobs instead.
+/// Number of blocks of a history partition that one transaction of a forget operation scans: 8 MiB at the default block
+/// size. With a filter by key, an index finds the jobs instead.
 const BLOCKS: i64 = 1_024;
 
 /// Filter of finished jobs in the database. A job must match all fields that are set.
@@ -18,33 +19,32 @@ const BLOCKS: i64 = 1_024;
 pub struct ForgetInHistory {
     /// Key of the jobs.
     pub key: Option<String>,
-    /// Id of the task type.
     pub type_id: Option<TypeId>,
     /// Only jobs that ended before this time.
     pub before: Option<SystemTime>,
 }
 
-/// A day of the archive that may have jobs to forget.
+/// An archived day that may have jobs that a forget operation must delete.
 #[derive(Clone, Debug)]
 pub struct ForgetDay {
     /// UTC day, such as `2026-11-22`.
     pub day: String,
-    /// A run works on the day, or an interrupted archive run has not been finished.
+    /// Whether a run is working on the day, or an archive run of the day was interrupted and not continued yet.
     pub is_busy: bool,
-    /// An interrupted forget operation has already written the replacement files of the day. They only have to replace
-    /// the old ones.
+    /// Whether an interrupted forget operation has already written the replacement files of the day. Then these files
+    /// only have to replace the old files.
     pub is_rewritten: bool,
 }
 
-/// A day that a run has taken to rewrite its files.
+/// An archived day that a forget operation has reserved, in order to rewrite the archive files of the day.
 #[derive(Clone, Debug)]
 pub struct RewriteDay {
     /// URL of the archive.
     pub url: String,
-    /// JSON manifest of the current files.
+    /// JSON manifest of the current archive files of the day.
     pub manifest: String,
-    /// JSON manifest of the replacement files that an interrupted forget operation has recorded. Empty if none was
-    /// interrupted.
+    /// JSON manifest of the replacement files that an interrupted forget operation has recorded. Empty if no forget
+    /// operation was interrupted.
     pub rewrite: String,
 }
 
@@ -55,8 +55,8 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Deletes matching jobs of a history partition in small transactions, and audits that for `by`. If `by` is `None`,
-    /// only counts the jobs. Returns their number.
+    /// Deletes matching jobs of a history partition in small transactions, and writes audit rows with the author `by`.
+    /// If `by` is `None`, only counts the jobs. Returns the number of jobs.
     pub async fn forget_history(
         &self,
         part: &str,
@@ -106,13 +106,13 @@ impl Store {
         Ok(rows.iter().map(day).collect())
     }
 
-    /// Returns the archive URL of a day and its JSON manifest.
+    /// Returns the archive URL of a day, and the JSON manifest of its archive files.
     pub async fn archived_day_of(&self, day: &str) -> Result<Option<(String, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::ArchivedDayOf, &[&day]).await?;
         Ok(rows.first().map(|row| (row.get("url"), row.get("manifest"))))
     }
 
-    /// Takes a day to rewrite its files. `None` if another run holds the day.
+    /// Reserves an archived day, in order to rewrite its archive files. `None` if another run has reserved the day.
     pub async fn take_rewrite(
         &self,
         day: &str,
@@ -129,8 +129,8 @@ impl Store {
         }))
     }
 
-    /// Records the manifest of the new files of a day, and audits the forgotten jobs: their number, first ids and task
-    /// types. False if another run has taken the day.
+    /// Records the manifest of the new files of a day. Writes an audit row with the number, first ids and task types of
+    /// the deleted jobs. False if another run has reserved the day since.
     pub async fn note_rewrite(
         &self,
         day: &str,
@@ -149,7 +149,8 @@ impl Store {
         Ok(ours)
     }
 
-    /// Replaces the files of a day by the new files. False if another run has taken the day.
+    /// Replaces the archive files of a day by the rewritten files, for lookups. False if another run has reserved the
+    /// day since.
     pub async fn rewritten_day(
         &self,
         day: &str,
@@ -166,7 +167,8 @@ impl Store {
         Ok(!rows.is_empty())
     }
 
-    /// Releases a day after its old files are deleted. False if another run has taken the day.
+    /// Ends the reservation of a day after its old archive files are deleted. False if another run has reserved the day
+    /// since.
     pub async fn end_rewrite(&self, day: &str, run: &str) -> Result<bool, StoreError> {
         Ok(!self.general().await?.query(Statement::EndRewrite, &[&day, &run]).await?.is_empty())
     }

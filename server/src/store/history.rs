@@ -20,7 +20,6 @@ const PAGE: i32 = 10_000;
 /// Filter of finished jobs in the database.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryChoice {
-    /// Id of the task type.
     pub type_id: Option<TypeId>,
     /// Key of the jobs. Only valid together with a task type.
     pub key: Option<String>,
@@ -41,10 +40,10 @@ pub struct HistoryDay {
     pub state: String,
     /// Number of times that jobs of the day were archived. 0 if archiving has not begun.
     pub generation: i32,
-    /// Whether jobs arrived after the day was archived.
+    /// Whether late jobs exist: jobs that arrived after the day was archived.
     pub has_late: bool,
-    /// True if the archive files have all jobs of the day except late ones. False if all jobs of the day in the
-    /// database must be read.
+    /// True if the archive files have all jobs of the day except late ones, so only late jobs must be read from the
+    /// database. False if all jobs of the day in the database must be read.
     pub late: bool,
     /// Archive files of the day.
     pub files: Vec<ArchivedFile>,
@@ -70,7 +69,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Returns the sources of the finished jobs of a day. `task_type` restricts them to one task type.
+    /// Returns the sources of the finished jobs of a day. `task_type` restricts the archive files to one task type.
     pub async fn history_day(&self, day: &str, task_type: Option<&str>) -> Result<HistoryDay, StoreError> {
         let rows = self.general().await?.query(Statement::HistoryDay, &[&day, &task_type]).await?;
         let first = rows.first();

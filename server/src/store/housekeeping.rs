@@ -7,7 +7,8 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError};
 use crate::job::{Lease, TypeId};
 
-/// Result of the statement that an idle broker runs once per poll interval.
+/// Result of the sweep, the statement that looks for work of all kinds. An idle broker runs only this statement, once
+/// per poll interval.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// Task types with ready jobs, and the lowest rank of each.
@@ -28,13 +29,13 @@ pub struct Sweep {
     pub bulk_in_ms: Option<i64>,
     /// Version of the settings of task types and of the cluster. Increases with each change.
     pub settings_version: i64,
-    /// Whether the lease of a broker has expired, so that its leases must be rescued.
+    /// Whether the row of a broker has expired, so that the leases of its workers must be rescued.
     pub broker_expired: bool,
     /// Database time.
     pub now: SystemTime,
 }
 
-/// Time until the next event of each kind. Events that are already due are left out, because they are being processed.
+/// Time until the next event of each kind. Events that are already due do not count, because they are being processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NextDue {
     /// Time until the next scheduled job is due.
@@ -50,11 +51,10 @@ pub struct NextDue {
 /// Jobs of one task type that became ready.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
-    /// Id of the task type.
     pub type_id: TypeId,
-    /// Lowest rank of the jobs.
+    /// Lowest rank of the jobs that became ready.
     pub lowest_rank: i64,
-    /// Number of jobs.
+    /// Number of jobs that became ready.
     pub jobs: i64,
 }
 
@@ -64,15 +64,16 @@ pub struct Moved {
 pub struct PrunableDay {
     /// UTC day, such as `2026-11-22`.
     pub day: String,
-    /// Ids of task types.
+    /// Ids of the task types to which `keep` applies.
     pub types: Vec<TypeId>,
-    /// True: jobs of `types` are kept and all others are deleted. False: only jobs of `types` are deleted.
+    /// True: jobs of the task types in `types` are kept, and all others are deleted. False: only jobs of these task
+    /// types are deleted.
     pub keep: bool,
 }
 
 impl Store {
-    /// Finds work of all kinds in one statement. Scheduled jobs that are due before `scheduled_floor` are not looked
-    /// for, because they are promoted.
+    /// Finds work of all kinds in one statement. Skips scheduled jobs that were due before `scheduled_floor`, because
+    /// `promote` has already made them ready.
     pub async fn sweep(&self, scheduled_floor: Option<SystemTime>) -> Result<Sweep, StoreError> {
         let row = self.hot().await?.query_one(Statement::Sweep, &[&scheduled_floor]).await?;
         let types: Option<Vec<TypeId>> = row.get("type_ids");
@@ -107,8 +108,8 @@ impl Store {
         })
     }
 
-    /// Moves due scheduled jobs to ready. Returns also the floor for the next call: jobs due before it need not be
-    /// scanned again.
+    /// Moves due scheduled jobs to ready. Returns also the floor for the next call: jobs that are due before this time
+    /// need not be scanned again.
     pub async fn promote(
         &self,
         floor: Option<SystemTime>,
@@ -131,8 +132,8 @@ impl Store {
         self.rescue_some(at_most, by, true).await
     }
 
-    /// Rescues leases as `rescue` does, but skips jobs that would free their job key, because another transaction may
-    /// have locked the row of the key.
+    /// Rescues leases as `rescue` does. Skips jobs whose rescue would free their job key, because another transaction
+    /// may have locked the row of the key.
     pub async fn rescue_unkeyed(&self, at_most: i32, by: i32) -> Result<Vec<Moved>, StoreError> {
         self.rescue_some(at_most, by, false).await
     }
@@ -149,7 +150,8 @@ impl Store {
         Ok(rows.iter().map(day).collect())
     }
 
-    /// Deletes jobs from some blocks of a day. Returns the number of jobs, and the block to continue with.
+    /// Deletes jobs whose retention has ended from some blocks of a history partition. Returns the number of deleted
+    /// jobs, and the block to continue with.
     pub async fn prune_history(
         &self,
         day: &PrunableDay,
@@ -163,14 +165,14 @@ impl Store {
         Ok((row.get("deleted"), row.get("next_block")))
     }
 
-    /// Records that all jobs of a day are deleted whose retention has ended. The day is scanned again when it ends for
-    /// further types.
+    /// Records that the jobs of a day whose retention has ended are deleted. The day is scanned again when the
+    /// retention of further task types ends.
     pub async fn history_pruned(&self, day: &PrunableDay) -> Result<(), StoreError> {
         let mut connection = self.general().await?;
         connection.query(Statement::HistoryPruned, &[&day.day, &day.types, &day.keep]).await.map(drop)
     }
 
-    /// Deletes at most `at_most` request keys that are older than a day. Returns whether there may be more.
+    /// Deletes at most `at_most` request keys that are older than a day. Returns whether more such keys may exist.
     pub async fn delete_expired_requests(&self, at_most: i32) -> Result<bool, StoreError> {
         let rows = self.general().await?.query(Statement::DeleteExpiredRequests, &[&at_most]).await?;
         Ok(rows.len() >= at_most as usize)

@@ -33,8 +33,8 @@ pub(super) struct JobTable {
 
 const NO_TIME: &str = "NULL::timestamptz";
 
-/// Base values, for a table without an index by type: a scan reads the jobs of all types, by id. The condition on `$2` in `after`
-/// is always true; it only gives the unused parameter a type.
+/// Base values, for a table without an index by type: a scan reads the jobs of all types, by id. The condition on `$2`
+/// in `after` is always true; it only gives the unused parameter a type.
 const BY_ID: JobTable = JobTable {
     table: "",
     state: "",

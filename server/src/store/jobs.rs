@@ -18,7 +18,6 @@ use crate::job::{Chosen, Failure, JobState, JobView, PagePosition, TypeId};
 /// A cancelled job, and the lease that its worker lost.
 #[derive(Clone, Copy, Debug)]
 pub struct CancelledJob {
-    /// Job id.
     pub id: i64,
     /// Fencing token of the lease, if the job was leased.
     pub token: Option<i64>,
@@ -37,7 +36,7 @@ pub struct ListArgs<'a> {
     pub at_most: i32,
     /// Whether to return the payload, the result and all failures. Otherwise only the last failure is returned.
     pub payload: bool,
-    /// Maximum bytes. The first job is returned even if it is larger.
+    /// Maximum size of the page in bytes. The first job is returned even if it is larger.
     pub bytes: i64,
     /// Only dead jobs of this error group.
     pub error_group: Option<&'a str>,
@@ -46,11 +45,11 @@ pub struct ListArgs<'a> {
 /// A page of jobs.
 #[derive(Debug)]
 pub struct Listed {
-    /// Jobs, each with its position: the rank if it is ready.
+    /// Jobs, each with the rank that the position of the next page needs: 0 unless the job is ready.
     pub jobs: Vec<(JobView, i64)>,
-    /// Last id that was scanned. The next page continues after it if this page is short.
+    /// Last job id that was scanned. If this page is not full, the next page starts after this id.
     pub last_scanned_id: Option<i64>,
-    /// Whether more jobs may follow.
+    /// Whether more jobs may follow, because the page ended at its limit of jobs or bytes.
     pub cut: bool,
     /// Approximate size of the jobs in bytes.
     pub bytes: i64,
@@ -75,13 +74,13 @@ struct StoredFailure {
 }
 
 impl Store {
-    /// Returns a job by id.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, StoreError> {
         let rows = self.general().await?.query(Statement::GetJob, &[&id]).await?;
         Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
     }
 
-    /// Returns the given jobs that are finished or dead. The first is always returned, others up to `bytes`.
+    /// Returns the given jobs that are finished or dead: always the first such job, and others up to a total size of
+    /// `bytes`.
     pub async fn ended_jobs(&self, ids: &[i64], bytes: i64) -> Result<EndedJobs, StoreError> {
         let rows = self.general().await?.query(Statement::EndedJobs, &[&ids, &bytes]).await?;
         let jobs: Vec<_> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
@@ -89,8 +88,8 @@ impl Store {
         Ok(EndedJobs { cut: jobs.len() < ended as usize, jobs, bytes })
     }
 
-    /// Returns jobs of one state from a position on. Finished jobs are ordered newest first, and position 0 is the
-    /// start. `any_finished` lists all finished states.
+    /// Returns a page of jobs in one state, from a position on. For finished jobs, the order is newest first, and
+    /// position 0 is the start. `any_finished` lists all finished states.
     pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs<'_>) -> Result<Listed, StoreError> {
         let from = list.from;
         let statement = match from.state {
@@ -120,8 +119,8 @@ impl Store {
         Ok(Listed { jobs, last_scanned_id, cut, bytes })
     }
 
-    /// Cancels the given jobs, or only those in one state. May miss a job that changes its state concurrently. Returns
-    /// also wake-ups.
+    /// Cancels the given jobs, or only the jobs in one state. May miss a job that changes its state concurrently.
+    /// Returns also wake-ups.
     pub async fn cancel(
         &self,
         jobs: &Chosen,
@@ -203,7 +202,7 @@ pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
         payload: bytes("payload"),
         result: bytes("result"),
         options: options.map(|Json(options)| options),
-        // An operator must be able to read a job with invalid options.
+        // Invalid options are ignored, because an operator must be able to read the job.
         coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),
         tags: tags.map(|Json(tags)| tags).unwrap_or_default(),

@@ -16,20 +16,17 @@ use crate::job::{Chosen, JobOptions, Lease, ProgressReport, TypeId};
 pub struct Adopted {
     /// Lease of the job.
     pub lease: Lease,
-    /// Id of the task type.
     pub type_id: TypeId,
     /// Bytes of payload and headers, which count against the worker's window.
     pub bytes: i64,
-    /// Whether another transaction has locked the lease. Then the lease still belongs to another broker.
+    /// Whether another transaction has locked the lease, which then still belongs to its previous broker.
     pub locked: bool,
 }
 
 /// The attempt of an adopted lease, for the trace span that this broker continues.
 #[derive(Clone, Debug)]
 pub struct AdoptedAttempt {
-    /// Lease of the attempt.
     pub lease: Lease,
-    /// Id of the task type.
     pub type_id: TypeId,
     /// Number of the attempt.
     pub number: i16,
@@ -48,31 +45,29 @@ pub struct Adoption {
     pub adopted: Vec<Adopted>,
     /// Attempts of leases that this broker has adopted.
     pub attempts: Vec<AdoptedAttempt>,
-    /// Previous brokers, each with the ids of the jobs taken from it.
+    /// Previous brokers of the adopted leases, each with the ids of the jobs that were taken over from it.
     pub others: Vec<(i32, Vec<i64>)>,
 }
 
 /// A lease that this broker no longer has.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedLease {
-    /// The lease.
     pub lease: Lease,
-    /// Reason of the end.
     pub ending: LeaseEnding,
 }
 
 /// Reason why a broker no longer has a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseEnding {
-    /// Another broker adopted it, because its worker reconnected there.
+    /// Another broker adopted the lease, because the worker reconnected to that broker.
     Moved,
-    /// The worker settled it.
+    /// The worker settled the job.
     Settled,
     /// The job was cancelled.
     Cancelled,
     /// The deadline of the attempt passed.
     TimedOut,
-    /// Another broker rescued it, an operator took it from the worker, or its end is unknown.
+    /// Another broker rescued the lease, an operator took it from the worker, or the reason is unknown.
     Lost,
 }
 
@@ -91,22 +86,20 @@ impl LeaseEnding {
 /// Facts about a lease for the retry policy.
 #[derive(Clone, Debug)]
 pub struct LeaseFacts {
-    /// Job id.
     pub id: i64,
-    /// Id of the task type.
     pub type_id: TypeId,
     /// Number of this attempt.
     pub attempt: i16,
-    /// Maximum attempts.
     pub max_attempts: i16,
     /// Job options, which may include the job's retry policy.
     pub options: Option<Box<JobOptions>>,
 }
 
 impl Store {
-    /// Adopts the leases of a resumed session, sorted by id. Returns the leases that the session still has. `from`
+    /// Adopts the leases of a resumed session, sorted by id, and returns the leases that the session still has. `from`
     /// restricts the adoption to leases of these broker ids. Locked leases do not delay the adoption of the others.
-    /// Fails with `Expired` if the broker's own lease has expired, because it then cannot know which leases are lost.
+    /// Fails with `Expired` if this broker's own row has expired, because the broker then cannot know which leases are
+    /// lost.
     pub async fn adopt(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
         match self.adopt_all(leases, broker_id, from).await {
             Err(StoreError::Locked(_)) => {}
@@ -126,7 +119,7 @@ impl Store {
     }
 
     /// Restores leases, sorted by id, that ended because their worker was lost. Skips jobs that were delivered or
-    /// changed since. A restored lease lasts one minute. Returns the job ids.
+    /// changed since then. A restored lease lasts one minute. Returns the ids of the jobs whose leases were restored.
     pub async fn regain(&self, leases: &[Lease]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = self.hot().await?.query(Statement::Regain, &[&ids, &tokens]).await?;
@@ -151,7 +144,7 @@ impl Store {
         Ok(adoption)
     }
 
-    /// Returns the given leases that this broker no longer has under any of its ids `broker_ids`.
+    /// Returns the given leases that this broker no longer has under any of its former and current ids (`broker_ids`).
     pub async fn ended_leases(&self, leases: &[Lease], broker_ids: &[i32]) -> Result<Vec<EndedLease>, StoreError> {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         let tokens: Vec<i64> = leases.iter().map(|lease| lease.token).collect();
@@ -171,7 +164,7 @@ impl Store {
     }
 
     /// Sets the deadline of each lease to the given duration from now. The leases must be sorted by id. Returns the ids
-    /// that took effect.
+    /// of the jobs whose deadlines were set.
     pub async fn extend(&self, extensions: &[(Lease, Duration)]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(extensions.iter().map(|(lease, _)| *lease));
         let durations: Vec<i64> = extensions.iter().map(|(_, d)| d.as_millis() as i64).collect();
@@ -179,7 +172,8 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Stores the progress of jobs. The reports must be unique and sorted by id. Returns the ids that took effect.
+    /// Stores the progress of jobs. The reports must be unique and sorted by job id. Returns the ids of the jobs whose
+    /// progress was stored.
     pub async fn report_progress(&self, reports: &[&ProgressReport]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(reports.iter().map(|report| report.lease));
         let changes: Vec<Json<Value>> = reports.iter().map(|report| Json(changes(report))).collect();
@@ -187,7 +181,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Returns facts for the retry policy. The leases must be sorted by id, and so is the result.
+    /// Returns facts for the retry policy. The leases must be sorted by job id, and the result has the same order.
     pub async fn lease_facts(&self, leases: &[Lease]) -> Result<Vec<LeaseFacts>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = self.hot().await?.query(Statement::LeaseFacts, &[&ids, &tokens]).await?;
@@ -223,7 +217,7 @@ fn adopted(row: &Row, locked: bool) -> Adopted {
     Adopted { lease, type_id: row.get("type_id"), bytes: row.get("bytes"), locked }
 }
 
-/// Converts a report to a change of the `options` column, with the field names of [`JobOptions`].
+/// Converts a progress report to a change of the `options` column, with the field names of [`JobOptions`].
 fn changes(report: &ProgressReport) -> Value {
     let mut set = Map::new();
     if let Some(fraction) = report.fraction {
@@ -233,7 +227,7 @@ fn changes(report: &ProgressReport) -> Value {
         set.insert("progress_text".into(), text.as_str().into());
     }
     if let Some(checkpoint) = &report.checkpoint {
-        // An empty checkpoint becomes JSON null, which removes the stored one.
+        // An empty checkpoint becomes JSON null, which removes the stored checkpoint.
         let kept = (!checkpoint.is_empty()).then(|| STANDARD.encode(checkpoint));
         set.insert("checkpoint".into(), kept.into());
     }

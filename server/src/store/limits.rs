@@ -16,11 +16,10 @@ use crate::job::{TypeId, TypeLimits};
 /// Quota of a task type with a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
-    /// Id of the task type.
     pub type_id: TypeId,
     /// Number of jobs that may be claimed now.
     pub allowed: i32,
-    /// Time until more jobs may be claimed. `None` if that does not depend on time alone.
+    /// Time until more jobs may be claimed. `None` if a running job must end first.
     pub retry_in: Option<Duration>,
     /// Whether another transaction has locked the row of the limit, so that the quota is 0 for now.
     pub is_locked: bool,
@@ -29,7 +28,6 @@ pub struct Quota {
 /// A limit key, for operators.
 #[derive(Clone, Debug)]
 pub struct LimitKeyView {
-    /// Limit key.
     pub key: String,
     /// Number of jobs that wait for the limits of the key, at most 1,000.
     pub waiting: i64,
@@ -57,9 +55,9 @@ impl Transaction<'_> {
             .collect())
     }
 
-    /// Moves nacked jobs (rows of `settle_nack.sql`) to waiting if they need a new slot of their limit key. Returns
-    /// their ids, and whether limit keys must be checked. Call it after `after_end`: all transactions lock limit states
-    /// last, to avoid deadlocks.
+    /// Moves nacked jobs (rows of `settle_nack.sql`) to waiting if they need a new slot of their limit key. Returns the
+    /// ids of the moved jobs, and whether limit keys must be checked. Must run after `after_end`, because all
+    /// transactions lock limit states last, to avoid deadlocks.
     pub(super) async fn requeue_for_limit(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
         let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in rows {
@@ -83,8 +81,8 @@ impl Transaction<'_> {
         self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
     }
 
-    /// Replaces the limits of a task type. Ready jobs that the new limits hold back must become waiting: this call
-    /// moves the first of them, `continue_limit_changes` the others.
+    /// Replaces the limits of a task type. Ready jobs that the new limits hold back must become waiting: this function
+    /// moves the first ones, and `continue_limit_changes` the others.
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
         let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
         if let Some(row) = changed.first() {
@@ -132,7 +130,7 @@ impl Store {
         retry_while_locked_in_side_lane(self, pause).await
     }
 
-    /// Returns limit keys of a task type, after the given key, that have waiting jobs or are paused.
+    /// Returns the limit keys of a task type that have waiting jobs or are paused, from after the given key on.
     pub async fn list_limit_keys(
         &self,
         type_id: TypeId,
@@ -152,7 +150,8 @@ impl Store {
             .collect())
     }
 
-    /// Deletes states of limit keys, held keys and fair shares that are no longer needed.
+    /// Deletes rows that are no longer needed: states of limit keys and fair keys, held job keys, and revocations of
+    /// JSON Web Tokens.
     pub async fn delete_idle_limit_states(&self) -> Result<(), StoreError> {
         self.general().await?.query(Statement::DeleteIdleLimitStates, &[]).await.map(drop)
     }

@@ -20,11 +20,12 @@ pub struct Listener {
 
 impl Store {
     /// Listens on a channel. Notifications sent earlier are lost, so the caller checks for work after this call. The
-    /// name of the session has the broker's id, so that other brokers can end the session once the broker's lease has
-    /// expired. The session of a frozen broker, which reads no notifications, would hold back VACUUM with its snapshot.
+    /// application name of the session contains the broker id, so that other brokers can end the session once this
+    /// broker's row has expired. Otherwise the session of a frozen broker, which reads no notifications, would hold
+    /// back VACUUM with its snapshot.
     pub async fn listen(&self, channel: &str, broker: Option<i32>) -> Result<Listener, StoreError> {
-        // If the queue is full, further notifications are dropped. The sweep, once per poll interval, finds the work
-        // that they announced.
+        // If the channel is full, further notifications are dropped. The sweep (the search for work once per poll
+        // interval) finds the work that these notifications announced.
         let (sender, notifications) = mpsc::channel(4096);
         let opened = self.listen_servers.connect(self.timeout, Some(&sender)).await?;
         let Opened { client, mut driver, primary, version } = opened;

@@ -1,5 +1,5 @@
-//! Locks of other transactions, which block statements of the broker. Brokers hold locks for milliseconds, but an
-//! application may keep a transaction open for hours. So hot statements wait at most 50 ms for a lock. Lock-blocked
+//! Handles locks of other transactions that block statements of the broker. Brokers hold locks for milliseconds, but an
+//! application may keep a transaction open for hours. So statements on jobs wait at most 50 ms for a lock. Lock-blocked
 //! requests are retried in a side lane, on separate connections, where they delay no other work.
 
 use std::{
@@ -12,8 +12,8 @@ use std::{
 
 use super::{Purpose, Statement, Store, StoreError, pool::Manager};
 
-/// Lock timeout of hot statements. It is longer than brokers hold locks, and short enough that two such waits do not
-/// delay other work noticeably.
+/// Lock timeout of statements on jobs. It is longer than brokers hold locks, and short enough that two such waits do
+/// not delay other work noticeably.
 pub(super) const HOT: Duration = Duration::from_millis(50);
 
 /// Lock timeout of operators' statements. A statement that waits for a lock keeps a connection of the small general
@@ -26,7 +26,7 @@ pub(super) const GENERAL: Duration = Duration::from_secs(2);
 const START: Duration = Duration::from_secs(10);
 
 /// Retries a statement for up to 10 s while another transaction's lock blocks it. Each attempt waits for its lock
-/// timeout. After that, returns the error with `what`, the locked object, in front.
+/// timeout. After 10 s, returns the error, prefixed with `what`, the name of the locked object.
 pub(crate) async fn retry_while_locked<T, F>(what: &str, run: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -44,27 +44,28 @@ where
 /// A side lane: separate connections for one kind of lock-blocked request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Requests to enqueue jobs.
+    /// The side lane for requests to enqueue jobs.
     Enqueue,
-    /// Outcomes of leases.
+    /// The side lane for outcomes of leases.
     Settle,
-    /// Calls of operators, and creation of task types.
+    /// The side lane for calls of operators, and for the creation of task types.
     Operate,
-    /// Renewals of this broker's row.
+    /// The side lane for renewals of this broker's row (heartbeats).
     Renew,
 }
 
 /// Lock timeout of statements in a side lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWait {
-    /// 5 ms: only tests whether the lock is still held.
+    /// A lock timeout of 5 ms, which only tests whether the lock is still held.
     Short,
-    /// 250 ms, or 1 s in lane `Operate`: waits for the lock, but other requests of the lane wait for the same
+    /// A lock timeout of 250 ms, or of 1 s in lane `Operate`. Meanwhile, other requests of the lane wait for the same
     /// connection.
     Long,
 }
 
-/// Random number in `application_name`, by which lock holders are searched for connections of this process only.
+/// Random number in `application_name` of the side lane connections. It restricts the search for lock holders to
+/// statements of this process.
 static PROCESS: LazyLock<u32> = LazyLock::new(rand::random);
 
 impl Lane {
@@ -126,14 +127,14 @@ impl Store {
         Self { hot: self.side_lane.get(lane, lock_wait).clone(), ..self.clone() }
     }
 
-    /// Returns the given leases that another transaction has locked now.
+    /// Returns the job ids of the given leases that another transaction has locked now.
     pub async fn locked_leases(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = self.hot().await?.query(Statement::LockedLeases, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Runs a request in a side lane, and looks for the lock holders that block it until one is found or the request
-    /// ends. Returns their description for the error text.
+    /// Runs a request in a side lane. Meanwhile, looks for the sessions whose locks block the request, and returns
+    /// their description for the error text.
     pub async fn with_holders<T>(&self, lane: Lane, run: impl Future<Output = T>) -> (T, Option<String>) {
         let over = AtomicBool::new(false);
         let run = async {
@@ -152,8 +153,8 @@ impl Store {
         tokio::join!(run, find)
     }
 
-    /// Looks for lock holders after a pause of 50 ms, because a statement that begins now must first reach its lock
-    /// wait.
+    /// Looks for lock holders after a pause of 50 ms, because a statement that has just begun does not wait for a lock
+    /// yet.
     pub async fn find_holders(&self, lane: Lane) -> Option<String> {
         tokio::time::sleep(HOT).await;
         self.lock_holders(lane).await.ok().flatten()

@@ -20,12 +20,12 @@ use super::{
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Interval at which a waiting broker retries the lock.
 const RETRY_LOCK: Duration = Duration::from_millis(100);
-/// Errors after which a migration waits and tries again: another broker holds the lock, is creating the schema, or has
-/// just created it.
+/// SQLSTATEs after which a migration waits and tries again, because another broker holds the lock, is creating the
+/// schema, or has just created the schema.
 const BUSY: [SqlState; 4] =
     [SqlState::LOCK_NOT_AVAILABLE, SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_SCHEMA, SqlState::DUPLICATE_TABLE];
 
-/// A part of the schema that is replaced as a whole: its name and its source files.
+/// Name and source files of a part of the schema that is replaced as a whole.
 type Part = (&'static str, &'static [&'static [Source]]);
 
 /// All parts of the schema that are replaced as a whole.
@@ -44,14 +44,14 @@ pub struct MigrationReport {
     pub applied: Vec<String>,
     /// Names of the replaced parts: `functions`, `view`.
     pub replaced: Vec<String>,
-    /// Newer release that owns functions or the view, which were therefore not changed.
+    /// Newer release that installed the functions or the view. If set, the migration has not replaced them.
     pub newer: Option<String>,
     /// Version of the tables: the number of the last migration, 0 before the first.
     pub version: u32,
     /// Number of functions and tables whose rights or owners were corrected. 0 for a new schema.
     pub rights_set: u64,
-    /// Descriptions of unintended rights that were left unchanged, because the migration may not change them or other
-    /// roles have them.
+    /// Descriptions of unintended rights that the migration has left unchanged, because it may not change them, or
+    /// because they belong to roles other than Howdah's.
     pub rights_left: Vec<String>,
 }
 
@@ -88,7 +88,8 @@ impl Due {
                 continue;
             }
             match there {
-                // Keep the functions of a newer release: its brokers run beside this one, or will run again.
+                // Keep the functions of a newer release, because brokers of that release run beside this broker, or
+                // will run again.
                 Some(part) if release::order(&part.release, release::OURS).is_gt() => {
                     due.newer = Some(part.release.clone());
                 }
@@ -102,7 +103,7 @@ impl Due {
         self.migrations.is_empty() && self.parts.is_empty()
     }
 
-    /// Returns the report of the pending changes, once all are applied.
+    /// Converts the pending changes to a report of applied changes. The caller applies them all.
     fn report(self, created: bool) -> MigrationReport {
         MigrationReport {
             created,

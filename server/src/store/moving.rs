@@ -1,4 +1,5 @@
-//! Moves a task type to another store: statements for the source store and the target store. Each is idempotent.
+//! Statements that move a task type with its jobs to another store, for the source store and the target store. Each
+//! statement is idempotent.
 
 use std::time::SystemTime;
 
@@ -7,17 +8,17 @@ use tokio_postgres::Row;
 use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::retry_while_locked_in_side_lane};
 use crate::job::{StoreNumber, TypeId};
 
-/// Number up to which jobs that cannot move are counted.
+/// Upper limit for the count of jobs that cannot move to another store.
 const MOST_STAYING: i32 = 10_001;
 
-/// Result of beginning a move.
+/// Result of beginning to move a task type to another store.
 #[derive(Clone, Debug)]
 pub(crate) struct MoveBegun {
-    /// Version of all settings.
+    /// Settings version after the move has begun.
     pub(crate) version: i64,
     /// Name of the target store.
     pub(crate) to: String,
-    /// Name of another broker that owns the move and whose lease has not expired. If set, nothing was changed.
+    /// Name of another broker that owns the move and is alive. If set, nothing was changed.
     pub(crate) owner: Option<String>,
     /// Whether this call created the move.
     pub(crate) is_new: bool,
@@ -36,7 +37,7 @@ pub(crate) struct LeavingJob {
     payload: Vec<u8>,
 }
 
-/// Table of the source store from which jobs are taken.
+/// Job state that selects the table of the source store from which jobs are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeavingState {
     Ready,
@@ -56,20 +57,21 @@ impl LeavingState {
     }
 }
 
-/// Jobs of a task type that have not moved.
+/// Counts of jobs that have not moved to the target store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftToMove {
-    /// Running jobs. They move if they become ready or scheduled again.
+    /// Number of running jobs. A running job moves only if it becomes ready or scheduled again.
     pub(crate) running: i64,
-    /// Jobs that cannot move because other jobs or callers depend on them, counted up to `MOST_STAYING`.
+    /// Number of jobs that cannot move because other jobs or callers depend on them, counted up to `MOST_STAYING`.
     pub(crate) staying: i64,
     /// Ids of the first jobs that cannot move.
     pub(crate) first_staying: Vec<i64>,
-    /// Jobs in the table `leaving`: taken out of the source store, and not yet stored in the target store.
+    /// Number of jobs in the table `leaving`. These jobs have left the table of their state, and are not yet stored in
+    /// the target store.
     pub(crate) leaving: i64,
 }
 
-/// A move that is in progress or interrupted.
+/// A move of a task type to another store that is in progress or interrupted.
 #[derive(Clone, Debug)]
 pub(crate) struct MoveView {
     pub(crate) task_type: String,
@@ -115,7 +117,7 @@ fn view(row: &Row) -> MoveView {
 
 /// Statements for the source store of a move.
 impl Store {
-    /// Begins a move, or continues an existing one, with this broker as its owner.
+    /// Begins or continues the move of a task type to another store, with this broker as the owner of the move.
     pub(crate) async fn begin_move(
         &self,
         (type_id, name): (TypeId, &str),
@@ -143,8 +145,8 @@ impl Store {
         retry_while_locked_in_side_lane(self, begin).await
     }
 
-    /// Moves jobs of one state after a position from their table to `leaving`, up to a number of jobs and of payload
-    /// bytes. Returns the moved jobs.
+    /// Moves jobs in one state, after a position, from the table of their state to the table `leaving`, up to limits on
+    /// jobs and payload bytes. Returns these jobs.
     pub(crate) async fn leave_jobs(
         &self,
         type_id: TypeId,
@@ -165,8 +167,8 @@ impl Store {
         Ok(rows.iter().map(leaving).collect())
     }
 
-    /// Removes jobs from `leaving`. A job with a new id is stored in the target store. A job without one returns to its
-    /// table, because the target store did not take it. Returns the number of moved jobs.
+    /// Removes jobs from the table `leaving`. A job with a new id is stored in the target store. A job without a new id
+    /// returns to the table of its state, because the target store did not take it. Returns the number of moved jobs.
     pub(crate) async fn leave_done(&self, type_id: TypeId, ids: &[(i64, Option<i64>)]) -> Result<i64, StoreError> {
         let (old, new): (Vec<i64>, Vec<Option<i64>>) = ids.iter().copied().unzip();
         Ok(self.hot().await?.query_one(Statement::LeaveDone, &[&type_id, &old, &new]).await?.get("done"))
@@ -183,19 +185,20 @@ impl Store {
         })
     }
 
-    /// Takes the schedules of a task type into `leaving_schedule`. Returns them as JSON.
+    /// Moves the schedules of a task type to the table `leaving_schedule`, and returns them as JSON.
     pub(crate) async fn leave_schedules(&self, name: &str) -> Result<Vec<String>, StoreError> {
         let leave =
             |store: Self| async move { store.general().await?.query(Statement::LeaveSchedules, &[&name]).await };
         Ok(retry_while_locked_in_side_lane(self, leave).await?.iter().map(|row| row.get("schedule")).collect())
     }
 
-    /// Removes schedules from `leaving_schedule`: those in `moved` have moved, all others return.
+    /// Removes the schedules of a task type from the table `leaving_schedule`. Schedules named in `moved` are deleted,
+    /// because the target store has them. All others become active here again.
     pub(crate) async fn leave_schedules_done(&self, name: &str, moved: &[String]) -> Result<(), StoreError> {
         self.general().await?.query(Statement::LeaveSchedulesDone, &[&name, &moved]).await.map(drop)
     }
 
-    /// Ends the move. Returns the version of all settings.
+    /// Ends the move of a task type to another store. Returns the settings version.
     pub(crate) async fn end_move(&self, type_id: TypeId, broker_id: i32) -> Result<i64, StoreError> {
         Ok(self.general().await?.query_one(Statement::EndMove, &[&type_id, &broker_id]).await?.get("version"))
     }
@@ -205,23 +208,24 @@ impl Store {
         self.general().await?.query(Statement::ReleaseMove, &[&type_id, &broker_id]).await.map(drop)
     }
 
-    /// Returns the move of this task type from this store, if there is one.
+    /// Returns the unfinished move of a task type from this store to another one. `None` if the type is not moving.
     pub(crate) async fn move_of_type(&self, name: &str) -> Result<Option<MoveView>, StoreError> {
         Ok(self.general().await?.query(Statement::MoveOfType, &[&name]).await?.first().map(view))
     }
 
-    /// Returns the move of a job that is in `leaving`, if there is one.
+    /// Returns the unfinished move to which a job in the table `leaving` belongs. `None` if the job is not in that
+    /// table.
     pub(crate) async fn move_of_job(&self, id: i64) -> Result<Option<MoveView>, StoreError> {
         Ok(self.general().await?.query(Statement::MoveOfJob, &[&id]).await?.first().map(view))
     }
 
-    /// Returns pairs of old and new ids of the given jobs that have moved from this store.
+    /// Returns the old and new id of each given job that has moved from this store to another one.
     pub(crate) async fn moved_jobs(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, StoreError> {
         let rows = self.general().await?.query(Statement::MovedJobs, &[&ids]).await?;
         Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
     }
 
-    /// Deletes pairs of old and new ids of jobs that moved more than this many days ago.
+    /// Deletes the records (old id, new id) of jobs that moved to another store more than `days` days ago.
     pub(crate) async fn forget_moved(&self, days: i32) -> Result<(), StoreError> {
         self.general().await?.query(Statement::ForgetMoved, &[&days]).await.map(drop)
     }
@@ -229,21 +233,21 @@ impl Store {
 
 /// Statements for the target store of a move, and for both stores.
 impl Store {
-    /// Announces that jobs of a task type will arrive, so that brokers do not claim them yet. Returns the version of
-    /// all settings.
+    /// Records that jobs of a task type will arrive from another store, so that brokers do not claim jobs of this type
+    /// yet. Returns the settings version.
     pub(crate) async fn begin_arrival(&self, type_id: TypeId, from: StoreNumber) -> Result<i64, StoreError> {
         let params: super::connection::Params<'_> = &[&type_id, &i32::from(from.get())];
         Ok(self.general().await?.query_one(Statement::BeginArrival, params).await?.get("version"))
     }
 
-    /// Makes this store the home of a task type: sets its creation time here before `oldest`, its creation time in the
-    /// other stores. Returns the version of all settings.
+    /// Makes this store the home store of a task type, which is the store where the type is oldest: sets its creation
+    /// time here to before `oldest`, its earliest creation time in other stores. Returns the settings version.
     pub(crate) async fn make_home_store(&self, type_id: TypeId, oldest: SystemTime) -> Result<i64, StoreError> {
         Ok(self.general().await?.query_one(Statement::MakeHomeStore, &[&type_id, &oldest]).await?.get("version"))
     }
 
-    /// Stores arriving jobs; repeated calls store each job once. Returns old and new ids. A job without a new id was
-    /// not stored because another job holds its key.
+    /// Stores jobs that arrive from another store, each only once even if the call is repeated. Returns old and new
+    /// ids. A job without a new id was not stored because another job holds its key.
     pub(crate) async fn arrive_jobs(
         &self,
         type_id: TypeId,
@@ -256,13 +260,15 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
     }
 
-    /// Stores arriving schedules; repeated calls store each once. Returns the names of schedules that now exist here.
+    /// Stores schedules that arrive from another store, each only once even if the call is repeated. Returns the names
+    /// of the schedules that now exist here.
     pub(crate) async fn arrive_schedules(&self, schedules: &[String]) -> Result<Vec<String>, StoreError> {
         let rows = self.general().await?.query(Statement::ArriveSchedules, &[&schedules]).await?;
         Ok(rows.iter().map(|row| row.get("name")).collect())
     }
 
-    /// Ends the arrival: all jobs that can move have arrived. Returns the version of all settings.
+    /// Records that all jobs that can move to this store have arrived, so that brokers claim jobs of the type again.
+    /// Returns the settings version.
     pub(crate) async fn end_arrival(&self, type_id: TypeId) -> Result<i64, StoreError> {
         Ok(self.general().await?.query_one(Statement::EndArrival, &[&type_id]).await?.get("version"))
     }
@@ -272,14 +278,14 @@ impl Store {
         self.general().await?.query(Statement::DeleteArrival, &[&type_id]).await.map(drop)
     }
 
-    /// Returns task types whose jobs are not claimed because the type is moving from or to this store, and whether jobs
-    /// have moved away.
+    /// Returns task types whose jobs are not claimed because the type is moving from or to this store, and whether any
+    /// jobs have moved from this store.
     pub(crate) async fn unclaimed_types(&self) -> Result<(Vec<TypeId>, bool), StoreError> {
         let row = self.general().await?.query_one(Statement::UnclaimedTypes, &[]).await?;
         Ok((row.get("type_ids"), row.get("has_moved")))
     }
 
-    /// Whether every broker with an unexpired lease uses this version of all settings or a later one.
+    /// Whether every living broker uses this settings version or a later one.
     pub(crate) async fn all_brokers_use_version(&self, version: i64) -> Result<bool, StoreError> {
         Ok(self.general().await?.query_one(Statement::AllBrokersUseVersion, &[&version]).await?.get(0))
     }

@@ -53,7 +53,7 @@ pub(super) fn expand(text: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// Returns options that are not nested in another one.
+/// Returns the options of a job that are not nested in another option.
 fn top() -> impl Iterator<Item = &'static JobOption> {
     OPTIONS.iter().filter(|option| !option.name.contains('.'))
 }
@@ -83,7 +83,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 fn arguments() -> String {
     let argument = |(name, kind): (&str, Option<OptionKind>)| match name {
-        // Callers set it most often. An explicit 0 still counts as a plain job.
+        // The argument that callers set most often. Its default is 0, and not null, so that an explicit 0 also counts
+        // as unset.
         "priority" => "priority integer DEFAULT 0".to_owned(),
         _ => format!("{name} {} DEFAULT NULL", sql_type(kind)),
     };
@@ -108,13 +109,15 @@ fn sql_type(kind: Option<OptionKind>) -> &'static str {
     }
 }
 
-/// Whether the value must be a JSON string. A number in place of a time or a name is a mistake of the caller.
+/// Whether the value of an option must be a JSON string. A number in place of a time or a name is a mistake of the
+/// caller.
 fn is_text(kind: OptionKind) -> bool {
     use OptionKind::{Duration, Key, TaskType, Text, Time, Word};
     matches!(kind, Text(_) | Key | Duration(..) | Time | Word(_) | TaskType)
 }
 
-/// Returns the column name and the checked value as SQL. `None` for options that only a request with several jobs has.
+/// Returns SQL for the column name and the checked value of an option. `None` for options that only a request with
+/// several jobs has.
 fn checked(name: &str, kind: OptionKind, prefix: &str, object: &str) -> Option<String> {
     let (field, text, value) =
         (format!("{prefix} || '{name}'"), format!("{object} ->> '{name}'"), format!("{object} -> '{name}'"));

@@ -9,15 +9,15 @@ use super::{Statement, Store, StoreError, connection::Params};
 /// neither readers nor writers.
 const SCAN: Duration = Duration::from_secs(1800);
 
-/// Tables from whose default partitions old rows are deleted, each with its partition column. The audit table is not
-/// among them, because `drop_audit_partitions` handles it.
+/// Tables from whose default partitions old rows are deleted, each with its partition column. The audit table is
+/// missing here, because `drop_audit_partitions` handles it.
 pub const DEFAULTS: [(&str, &str); 4] =
     [("history", "finished"), ("payload", "created"), ("job_tag", "created"), ("bulk_change", "changed")];
 
 impl Store {
-    /// Creates the missing day partitions from yesterday to this many days ahead. Returns their number. If a partition
-    /// cannot be created because of a lock or a refusal, the others are still created, and the first error is returned
-    /// at the end.
+    /// Creates the missing day partitions from yesterday to `days_ahead` days ahead, and returns their number. If a
+    /// partition cannot be created because of a lock or a refusal, the others are still created, and the first error is
+    /// returned at the end.
     pub async fn make_partitions(&self, days_ahead: i32) -> Result<i64, StoreError> {
         let missing = self.general().await?.query(Statement::MissingPartitions, &[&days_ahead]).await?;
         let (mut made, mut failed) = (0, None);
@@ -49,7 +49,7 @@ impl Store {
     }
 
     /// Records the lowest and highest job id of one more past partition of history or payload, so that a lookup by id
-    /// can skip the partition. False if all of them are recorded.
+    /// can skip the partition. False if the ids of all past partitions are recorded.
     pub async fn record_id_range(&self) -> Result<bool, StoreError> {
         Ok(self.general().await?.query_one(Statement::RecordIdRange, &[]).await?.get("recorded"))
     }
@@ -64,8 +64,8 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::DropAuditPartitions, &[&days_kept]).await?.get(0))
     }
 
-    /// Deletes rows older than this many days from some blocks of a default partition. Returns their number, and the
-    /// block to continue with.
+    /// Deletes rows older than `days_kept` days from some blocks of a default partition. Returns the number of deleted
+    /// rows, and the block to continue with.
     pub async fn delete_from_default(
         &self,
         (parent, by_column): (&str, &str),

@@ -19,15 +19,15 @@ use crate::{config::Dsn, error::describe};
 /// Purpose of a connection, which decides its session settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Statements on jobs, with pinned plans. The hot tables go from empty to millions of rows and back, so their
-    /// statistics are always wrong. A claim planned on an empty table would later sort or scan millions of rows. The
-    /// planner settings leave only the index scan for which each statement is written.
+    /// Statements on jobs, with planner settings that pin their plans. The job tables go from empty to millions of rows
+    /// and back, so planner statistics are always wrong: a claim planned on an empty table would later sort or scan
+    /// millions of rows. The settings leave only the index scan for which each statement is written.
     Hot,
     /// Statements for operators, with an unrestricted planner.
     General,
     /// Statements on jobs in a side lane, for requests that another transaction's lock has blocked.
     SideLane(Lane, LockWait),
-    /// LISTEN only.
+    /// The LISTEN connection for notifications.
     Listen,
 }
 
@@ -46,7 +46,7 @@ const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET client_encodin
 /// First major version of Postgres with `transaction_timeout`.
 const TRANSACTION_TIMEOUT: u32 = 17;
 
-/// Planner settings that pin the plans of hot statements.
+/// Planner settings that pin the plans of statements on jobs.
 const PINNED: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
                       SET enable_nestloop = off; SET enable_mergejoin = off; \
                       SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0";
@@ -63,7 +63,7 @@ impl Purpose {
                 ms(lane.longest(lock_wait)),
                 lane.application_name()
             ),
-            // The session is idle until a notification arrives, so an idle timeout would close it.
+            // The LISTEN session is idle until a notification arrives, so an idle timeout would end the session.
             Self::Listen => format!("{SESSION}; SET idle_session_timeout = 0"),
         };
         // Each statement has its own timeout. The role's `transaction_timeout` is switched off, because transactions of
@@ -85,8 +85,8 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// Creates the manager. With `pooled`, a session keeps no state, because another client gets it after the
-    /// transaction.
+    /// Creates the connection manager. `pooled` means that a transaction pooler is in between: a session then keeps no
+    /// state, because another client gets the session after each transaction.
     pub(super) fn new(
         servers: Arc<Servers>,
         schema: String,
@@ -138,8 +138,8 @@ impl bb8::ManageConnection for Manager {
     }
 }
 
-/// Channel for the notifications of a connection. If it is full, notifications are dropped, because the sweep finds the
-/// work without them.
+/// Channel for the notifications of a connection. While the channel is full, notifications are dropped, because the
+/// sweep (the regular search for work) replaces them.
 pub(crate) type Notifications = tokio::sync::mpsc::Sender<tokio_postgres::Notification>;
 
 /// Opens a connection. Returns the client, the driver and the major version of the server. The driver must be polled

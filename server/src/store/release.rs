@@ -10,7 +10,7 @@ pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
 pub(super) fn order(left: &str, right: &str) -> Ordering {
     let (left, right) = (parts(left), parts(right));
     left.0.cmp(&right.0).then_with(|| match (left.1, right.1) {
-        // A pre-release such as 1.0.0-rc.1 comes before its release 1.0.0.
+        // A pre-release such as 1.0.0-rc.1 sorts before the release 1.0.0.
         (None, None) => Ordering::Equal,
         (None, Some(_)) => Ordering::Greater,
         (Some(_), None) => Ordering::Less,

@@ -21,17 +21,17 @@ use crate::config::Config;
 
 /// Maximum number of connections to the replica.
 const CONNECTIONS: u32 = 4;
-/// How long a read waits for a connection before it falls back to the primary.
+/// Time that a read waits for a connection to the replica. After that, the read uses the primary.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// How long the replica may take to report its position. After that it counts as unreachable.
+/// Timeout of one measurement of the replica's replay position. After that, the replica counts as unreachable.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of times that one measurement asks the replica for its position. It stops when the replica has
-/// reached the primary's position.
+/// Maximum number of queries for the replay position of the replica in one measurement. The measurement stops when the
+/// replica has reached the position of the primary.
 const QUESTIONS: u32 = 4;
-/// Pause between two such questions.
+/// Pause between two queries for the replay position of the replica.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Maximum number of stored positions that the replica has not reached, one per second. Beyond it the oldest is
-/// dropped. Then the lag is overestimated, never underestimated.
+/// Maximum number of stored WAL positions of the primary that the replica has not reached, one per second. Beyond that,
+/// the oldest position is dropped, so the lag is overestimated, never underestimated.
 const MOST_POSITIONS: usize = 3_600;
 
 /// Time of the last audited change through this broker.
@@ -95,7 +95,7 @@ impl Replica {
         let Some(url) = &config.read_database_url else { return Ok(None) };
         let source = Source::new(url, config.url_file(url)).for_reading();
         let (breaker, timeout) = (Arc::<CircuitBreaker>::default(), config.database_timeout);
-        // `pooled` is true, so the first server that answers is used: the replica need not be the primary.
+        // The argument `pooled` is true, so that the first server that answers is used, even if it is no primary.
         let servers = Servers::new(source, &Arc::new(Latest::new()), true, breaker.clone())
             .map_err(|problem| format!("read_database_url: {problem}"))?;
         let manager =
@@ -139,13 +139,13 @@ impl Replica {
     }
 }
 
-/// Returns the WAL position, and the identity of the database.
+/// Reads the WAL position of a server, and the identity of its database, from a row.
 fn position(row: &Row) -> (i64, String) {
     (row.get("position"), row.get("identity"))
 }
 
 impl Store {
-    /// Runs a read-only query of an operator on the replica if that is usable, otherwise on the primary.
+    /// Runs a read-only query of an operator on the replica if the replica is usable, otherwise on the primary.
     pub(super) async fn read(&self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         if let Some(replica) = self.readable() {
             match self.read_there(replica, statement, params).await {
@@ -163,8 +163,8 @@ impl Store {
         rows.into_iter().next().ok_or_else(none)
     }
 
-    /// Runs a read-only query with its own statement timeout, on the replica or the primary. If the replica exceeds the
-    /// timeout, returns that error instead of reading the primary.
+    /// Runs a read-only query with its own statement timeout, on the replica or the primary. If the query exceeds the
+    /// timeout on the replica, returns the error and does not try the primary.
     pub(super) async fn read_within(
         &self,
         within: Duration,
@@ -251,7 +251,8 @@ impl Store {
         Ok(())
     }
 
-    /// Queries the position of the replica up to `QUESTIONS` times, until it has reached `ahead`.
+    /// Queries the replay position of the replica up to `QUESTIONS` times, until the replica has reached the WAL
+    /// position `ahead`.
     async fn query_replica(&self, replica: &Replica, ahead: i64, identity: &str) -> Result<(), StoreError> {
         let mut connection = self.loan(&replica.pool, &replica.breaker).await?;
         for question in 0..QUESTIONS {
@@ -260,7 +261,7 @@ impl Store {
             }
             let (reached, other) = position(&connection.query_one(Statement::WalPosition, &[]).await?);
             if other != identity {
-                let problem = "read_database_url leads to another database, or to a copy that has a new identity";
+                let problem = "read_database_url names another database, or a copy that has a new identity";
                 return Err(StoreError::Refused(problem.into()));
             }
             replica.progress.lock().reached(reached);

@@ -27,20 +27,17 @@ pub struct Step {
     pub next: Option<WalkPosition>,
 }
 
-/// A job with a new priority.
 #[derive(Clone, Copy, Debug)]
 pub struct Reprioritized {
-    /// Job id.
     pub id: i64,
-    /// Id of the task type.
     pub type_id: TypeId,
     /// Rank of the job, if it is ready.
     pub rank: Option<i64>,
 }
 
 impl Store {
-    /// Runs one bounded scan step over the jobs of a task type in one state. Sets their priority (`None`: unchanged),
-    /// and recomputes ranks with the current priority step of the type.
+    /// Scans some jobs of a task type in one state: sets their priority (`None`: unchanged), and recomputes their ranks
+    /// with the current priority step of the type.
     pub async fn rerank(
         &self,
         type_id: TypeId,
@@ -92,15 +89,15 @@ impl Store {
         Ok(done)
     }
 
-    /// Returns the ms until all statements have ended that began before the type's priority step changed, and may still
-    /// store ranks with the old step. They take at most `under_way_ms`. Negative if they have ended. `None` if no ranks
-    /// have to be recomputed.
+    /// Returns the time in ms until no running statement can still store ranks with the old priority step of the task
+    /// type. A statement runs for at most `under_way_ms` after the change of the step. Negative if that time is over.
+    /// `None` if no ranks have to be recomputed.
     pub async fn rerank_due(&self, type_id: TypeId, under_way_ms: i64) -> Result<Option<i64>, StoreError> {
         let rows = self.general().await?.query(Statement::RerankDue, &[&type_id, &under_way_ms]).await?;
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    /// Records that all ranks of the task type use its current step, unless the step was changed less than
+    /// Records that all ranks of the task type use its current priority step, unless the step was changed less than
     /// `under_way_ms` ago.
     pub async fn rerank_done(&self, type_id: TypeId, under_way_ms: i64) -> Result<(), StoreError> {
         self.general().await?.query(Statement::RerankDone, &[&type_id, &under_way_ms]).await.map(drop)

@@ -12,12 +12,11 @@ const NAMED: usize = 10;
 pub enum RestoreOutcome {
     /// A copy was enqueued.
     Restored,
-    /// Not restored: a call within the last 24 hours has already restored this job, from this archive row or another
-    /// one.
+    /// Not restored, because an earlier call within the last 24 hours has restored this job.
     Earlier,
-    /// Not restored: an unfinished job holds the key.
+    /// Not restored, because an unfinished job holds the key of the archived job.
     KeyHeld,
-    /// Not restored: the job itself exists and is unfinished.
+    /// Not restored, because the job with the archived id still exists and is unfinished.
     Unfinished,
 }
 
@@ -26,9 +25,8 @@ pub enum RestoreOutcome {
 pub struct RestoredJob {
     /// Job id in the archive.
     pub old_id: i64,
-    /// Id of the copy, or of the job because of which no copy was enqueued.
+    /// Id of the enqueued copy, or of the existing job because of which no copy was enqueued.
     pub id: i64,
-    /// Outcome of the restore.
     pub outcome: RestoreOutcome,
 }
 

@@ -3,8 +3,8 @@
 
 use super::{StoreError, connection::Connection};
 
-/// Returns the oids of all objects in the schema as an SQL array. A migration reads it before its changes and passes it
-/// to `set` as `known`, which thus finds the new objects.
+/// Returns the oids of all objects in the schema as an SQL array. A migration calls this before its changes, and passes
+/// the array to `set` as `known`, so that `set` can tell new objects from old ones.
 pub(super) async fn objects(connection: &mut Connection, schema: &str) -> Result<String, StoreError> {
     let sql = format!(
         "SELECT ARRAY(SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace('{schema}')
@@ -28,7 +28,7 @@ pub(super) async fn set(connection: &mut Connection, schema: &str, known: &str) 
 /// Rights in the schema that differ from the intended ones.
 #[derive(Debug, Default)]
 pub(super) struct Unintended {
-    /// Whether a call of [`set`] would correct one of them.
+    /// Whether a call of [`set`] would correct at least one of the unintended rights.
     pub(super) can_set: bool,
     /// Descriptions of the rights that [`set`] leaves: rights of other roles, and rights on objects that this login may
     /// not change.

@@ -45,10 +45,10 @@ macro_rules! sources {
     };
 }
 
-/// The table `schema_part`, which records the installed parts. It is created first.
+/// Source of the table `schema_part`, which records the installed parts of the schema. It is created first.
 pub(super) const SCHEMA_PART: &[Source] = sources!["tables/schema_part.sql",];
 
-/// Functions that table definitions use. They are created before the tables.
+/// Source files of SQL functions that table definitions use. They are created before the tables.
 pub(super) const VALUES: &[Source] = sources![
     "values/errors.sql",
     "values/ranks.sql",
@@ -81,7 +81,7 @@ pub(super) const TABLES: &[Source] = sources![
 /// Drops functions of earlier releases that this release no longer has.
 pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 
-/// Functions that use the tables.
+/// Source files of SQL functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/stores.sql",
     "functions/replicated.sql",
@@ -123,7 +123,8 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "api/rights.sql",
 ];
 
-/// The view. It is a separate part, because replacing it waits for every transaction that has read it.
+/// Source of the view `howdah.job`. The view is a separate part of the schema, because replacing it waits for every
+/// transaction that has read it.
 pub(super) const VIEW: &[Source] = sources!["api/job_view.sql",];
 
 /// Changes of tables since 0.1.0, oldest first (`server/schema/migrations/README.md`).
@@ -216,7 +217,7 @@ mod tests {
                 assert!(seen.insert(function.clone()), "{}: {function} is defined twice", source.path);
             }
         }
-        // Compare names alone: overloads differ in argument types.
+        // Compare names without argument types, because overloads of a function differ in them.
         let names: BTreeSet<_> = seen.iter().filter_map(|function| function.split('(').next()).collect();
         assert!(names.len() > 90, "functions are found: {}", names.len());
         for function in &seen {

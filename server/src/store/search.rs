@@ -29,7 +29,7 @@ pub struct SearchStep<'a> {
 /// A job that a step scanned.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned {
-    /// Position of the job.
+    /// Position of the job in the order of the scan.
     pub at: PagePosition,
     /// Number of jobs that the step scanned up to and including this one.
     pub ordinal: i64,
@@ -38,14 +38,14 @@ pub struct Scanned {
 /// Result of one bounded scan step.
 #[derive(Debug)]
 pub enum SearchStepResult {
-    /// The step scanned jobs.
+    /// The step has scanned at least one job.
     To {
-        /// Jobs that match.
+        /// Jobs that match the condition of the search.
         found: Vec<Scanned>,
         /// Last job that the step scanned.
         last: Scanned,
     },
-    /// No jobs were left to scan.
+    /// The step found no jobs left to scan.
     End,
     /// The step exceeded its timeout.
     TimedOut,
@@ -151,8 +151,8 @@ impl Store {
         })
     }
 
-    /// Returns the given jobs that exist. The first is always returned, others up to `bytes`. `payload` adds payloads
-    /// and all failures instead of only the last.
+    /// Returns the given jobs that exist: always the first such job, and others up to a total size of `bytes`. With
+    /// `payload`, the jobs have payloads and all failures, otherwise only the last failure.
     pub async fn found_jobs(&self, ids: &[i64], bytes: i64, payload: bool) -> Result<FoundJobs, StoreError> {
         let rows = self.read(Statement::FoundJobs, &[&ids, &bytes, &payload]).await?;
         let jobs: Vec<JobView> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();

@@ -26,11 +26,11 @@ use super::{
 };
 use crate::config::Dsn;
 
-/// The servers that a connection string names.
+/// The Postgres servers that a connection string names.
 pub(super) struct Servers {
     source: Source,
-    /// Latest timeline that a server has reported. `None` with a single server, or with a pooler between the broker and
-    /// the servers: then former primaries are not detected.
+    /// Latest timeline that a server has reported. `None` if the connection string names a single server, or if a
+    /// pooler is in between. Then former primaries are not detected.
     latest: Option<Arc<Latest>>,
     breaker: Arc<CircuitBreaker>,
     /// Backoff of connection attempts. Its lock serialises the attempts of all pools.
@@ -41,34 +41,36 @@ pub(super) struct Servers {
 /// A new connection, before session setup, and its server.
 pub(super) struct Opened {
     pub(super) client: Client,
-    /// Future that runs the connection's input and output. The client makes progress only while it is polled. It ends
-    /// with the connection.
+    /// Future that runs the input and output of the connection. The client makes progress only while this future is
+    /// polled. The future ends with the connection.
     pub(super) driver: BoxFuture<'static, ()>,
     pub(super) primary: Primary,
     /// Major version of the server. 0 if it is unknown.
     pub(super) version: u32,
 }
 
-/// Time to wait for other servers after the first primary has answered. The first one may be a former primary, and the
-/// new one may answer later.
+/// Time to wait for other servers after the first primary has answered. That server may be a former primary, and the
+/// new primary may answer later.
 const WAIT_FOR_OTHERS: Duration = Duration::from_millis(250);
 /// Time without an answer to a statement after which all servers are probed for liveness and promotions.
 const PROBE_AFTER: Duration = Duration::from_millis(750);
 /// Longest pause between two probes during one slow statement. With a single server the pauses double up to this value,
 /// because a slow statement is usually no failure.
 const MAX_PROBE_AFTER: Duration = Duration::from_secs(8);
-/// Time after which an unanswered connection attempt counts as failed for the circuit breaker. The attempt continues.
+/// Time after which an unanswered connection attempt counts as failed for the circuit breaker, although the attempt
+/// continues.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Timeout of the query for the timeline.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Step of a timeout.
+/// Length of one of the steps into which a timeout is divided.
 const STEP: Duration = Duration::from_millis(50);
-/// Longest duration of a timeout on a busy machine, as a multiple.
+/// Maximum duration of a timeout on a busy machine, as a multiple of the nominal duration.
 const MOST_BUSY: u32 = 4;
 
-/// Output of a future, or `None` if the future takes too long. A busy processor delays this process and the answers of Postgres
-/// alike, so the timeout is divided into short steps: a step that takes longer than it should counts as one step.
+/// Returns the output of a future, or `None` after the timeout. The timeout is counted in short steps, and a step that
+/// takes too long counts once. So the timeout is longer on a busy processor, which delays this process as well as the
+/// answers of Postgres.
 async fn within<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
     let begun = Instant::now();
     tokio::pin!(future);
@@ -209,7 +211,7 @@ impl Servers {
         })
     }
 
-    /// Connects to one server. Fails if it does not accept writes, or another server was promoted after it.
+    /// Connects to one server. Fails if the server does not accept writes, or if another server was promoted after it.
     async fn open(
         self: &Arc<Self>,
         (dsn, connector): &(Dsn, MakeRustlsConnect),
@@ -230,7 +232,7 @@ impl Servers {
         };
         if !latest.record_contact(timeline) {
             return Err(StoreError::NotSent(
-                "this server is a former primary: another one was promoted after it".into(),
+                "this server is a former primary: another server has been promoted".into(),
             ));
         }
         Ok(Opened { client, driver, primary: primary(Some(timeline)), version })
@@ -267,7 +269,7 @@ impl Servers {
         }
         let servers = Arc::downgrade(self);
         tokio::spawn(async move {
-            // The upgrade fails when the store is dropped, which ends the task.
+            // The upgrade of the weak reference fails when the store is dropped, which ends the task.
             while let Some(servers) = servers.upgrade() {
                 if !servers.breaker.is_down() {
                     return servers.is_probing.store(false, Ordering::Release);
@@ -282,7 +284,8 @@ impl Servers {
     }
 }
 
-/// Returns the connection to the server that was promoted last, among the first one and others that answer soon.
+/// Returns the connection to the server that was promoted last, among the server of the connection `first` and other
+/// servers that answer soon.
 async fn latest_primary(
     first: Opened,
     n: usize,
@@ -324,15 +327,15 @@ fn describe(loaded: &Loaded, errors: &[Option<StoreError>]) -> Option<StoreError
     (!all.is_empty()).then_some(StoreError::NotSent(cause))
 }
 
-/// The server to which a connection leads. It is the primary until another server is promoted. `timeline` is `None` if
-/// it is unknown, as with a single server.
+/// The server of a connection, which is the primary until another server is promoted. `timeline` is `None` if the
+/// timeline is unknown, as with a single server.
 #[derive(Clone)]
 pub(super) struct Primary {
     servers: Arc<Servers>,
     timeline: Option<Timeline>,
 }
 
-/// Reason why a connection waits no longer for an answer.
+/// Reason to stop waiting for an answer on a connection.
 pub(super) enum Lost {
     /// Another server was promoted.
     Former,
@@ -350,7 +353,7 @@ impl Primary {
         Some((self.servers.latest.as_deref()?, self.timeline?))
     }
 
-    /// Whether another server was promoted after this one.
+    /// Whether another server was promoted after the server of this connection.
     pub(super) fn is_former(&self) -> bool {
         self.known().is_some_and(|(latest, timeline)| latest.is_after(timeline))
     }

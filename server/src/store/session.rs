@@ -31,7 +31,8 @@ pub(super) fn param_types() -> ParamTypes {
 pub(super) struct Begin {
     /// Begins the transaction and applies the settings.
     begin: String,
-    /// `SET LOCAL` statements that are put in front of SQL text. Postgres runs both as one implicit transaction.
+    /// `SET LOCAL` statements to put in front of an SQL text. Postgres runs the settings and the text as one implicit
+    /// transaction.
     settings: String,
 }
 
@@ -47,8 +48,8 @@ impl Session {
         Self::Own { prepared: vec![None; Statement::ALL.len()] }
     }
 
-    /// Returns the SQL to send for a constant SQL text. Behind a pooler, `BEGIN` also sets the session settings for the
-    /// transaction; a direct session gets the text unchanged.
+    /// Returns the SQL to send for a constant SQL text. Behind a pooler, `BEGIN` is followed by the session settings
+    /// for the transaction. On a direct connection, the text is unchanged.
     pub(super) fn batch<'a>(&'a mut self, sql: &'a str) -> Cow<'a, str> {
         let Self::Shared { begin, in_transaction, .. } = self else { return sql.into() };
         match sql {
@@ -66,7 +67,6 @@ impl Session {
         }
     }
 
-    /// Runs a statement.
     pub(super) async fn query(
         &mut self,
         client: &Client,
@@ -88,14 +88,14 @@ impl Session {
                 let text = statement.text_in(schema);
                 if types[slot].get().is_none() {
                     let asked = ask_types(client, begin, &text).await?;
-                    // Another connection may have stored the same types first.
+                    // Another connection may have stored the same parameter types first, which is harmless.
                     let _ = types[slot].set(asked);
                 }
                 let types = types[slot].get().map(Vec::as_slice).unwrap_or_default();
                 let params: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
                 let Some(begin) = begin else { return client.query_typed(&text, &params).await };
-                // The three statements are pipelined: the client sends all before it waits for answers. If the middle
-                // one fails, COMMIT rolls back.
+                // BEGIN, the statement and COMMIT are pipelined: the client sends all three before it waits for
+                // answers. If the statement fails, COMMIT rolls back.
                 let (begun, rows, committed) = join3(
                     client.batch_execute(begin),
                     client.query_typed(&text, &params),
@@ -111,8 +111,8 @@ impl Session {
     }
 }
 
-/// Reads the parameter types of a statement by preparing it. That takes several round trips, so it runs in a
-/// transaction, which a pooler keeps in one session.
+/// Reads the parameter types of a statement by preparing the statement. Preparing takes several round trips, so it runs
+/// in a transaction, which a pooler keeps in one session.
 async fn ask_types(client: &Client, begin: Option<&str>, text: &str) -> Result<Vec<Type>, Error> {
     let Some(begin) = begin else {
         return Ok(client.prepare(text).await?.params().to_vec());

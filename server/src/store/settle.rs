@@ -12,10 +12,10 @@ use super::{
 };
 use crate::job::{AttemptGroups, Lease, TypeId};
 
-/// How to settle a job other than by ack (`howdah.settle_action`).
+/// How to settle a job other than by ack (SQL type `howdah.settle_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Retry after the delay.
+    /// Retry the job after a delay.
     Retry,
     /// Make the job dead.
     Dead,
@@ -32,7 +32,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the name in the schema and in metrics.
+    /// Returns the name of the action in the schema and in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -51,25 +51,23 @@ impl Action {
     }
 }
 
-/// Maximum number of acks that `SettleSmallBatch` settles. That statement has a lower fixed cost than `SettleAck`, and
-/// a higher cost per ack.
+/// Maximum number of acks that the statement `SettleSmallBatch` settles. It has a lower fixed cost than the statement
+/// `SettleAck`, and a higher cost per ack.
 const FEW: usize = 16;
 
 /// Acks that took effect.
 #[derive(Debug, Default)]
 pub struct Acked {
-    /// Job ids.
     pub ids: Vec<i64>,
-    /// Types of those jobs that count against a limit, which the ack has freed. May contain duplicates.
+    /// Task types of acked jobs that occupied a slot of the limit of their type. The slots are free now. May contain
+    /// duplicates.
     pub limited_types: Vec<TypeId>,
-    /// Wake-ups for brokers.
     pub wakeups: Wakeups,
 }
 
 /// A settlement other than an ack.
 #[derive(Clone, Debug)]
 pub struct Nack {
-    /// Lease of the attempt.
     pub lease: Lease,
     /// How to settle the job.
     pub action: Action,
@@ -82,11 +80,10 @@ pub struct Nack {
 /// A nack that took effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Nacked {
-    /// Job id.
     pub id: i64,
     /// Task type after the nack: the fallback type if the job has moved to it.
     pub type_id: TypeId,
-    /// Actual action. A retry without attempts left becomes dead or fallback.
+    /// How the job was actually settled. A retry without attempts left becomes `Dead` or `Fallback`.
     pub action: Action,
     /// Delay in ms until the next attempt, if there is one.
     pub delay_ms: i64,
@@ -103,7 +100,7 @@ pub(super) fn lease_columns(leases: impl Iterator<Item = Lease> + Clone) -> (Vec
     (ids, leases.map(|l| l.token).collect())
 }
 
-/// Nacks as parameter columns of their statement.
+/// Nacks as parameter columns of the statement that settles them.
 struct NackColumns<'a> {
     ids: Vec<i64>,
     tokens: Vec<i64>,
@@ -167,25 +164,25 @@ fn ended(row: &Row, superseded: &[i64]) -> Option<Ended> {
 /// Task types whose history does not keep every succeeded job. Usually only few task types have this setting.
 #[derive(Clone, Debug, Default)]
 pub struct ShortHistories {
-    /// Types that keep no succeeded jobs.
+    /// Task types whose history keeps no succeeded jobs.
     pub none: Vec<TypeId>,
-    /// Types that keep succeeded jobs with a failed attempt.
+    /// Task types whose history keeps succeeded jobs only if an attempt failed before.
     pub failures: Vec<TypeId>,
-    /// Types among `failures` that also keep succeeded jobs with a result.
+    /// Task types among `failures` whose history also keeps succeeded jobs that have a result.
     pub results: Vec<TypeId>,
 }
 
 impl ShortHistories {
-    /// Returns all types that do not keep every succeeded job.
+    /// Returns all task types whose history does not keep every succeeded job.
     pub fn incomplete(&self) -> Vec<TypeId> {
         self.none.iter().chain(&self.failures).copied().collect()
     }
 }
 
 impl Store {
-    /// Acks jobs, which must be unique and sorted by id. `short` decides which of them go to history. Returns the acks
-    /// that took effect. Coordinated jobs are skipped, because `ack_coordinated` settles them. `attempts` are the
-    /// attempts of all these jobs, for statistics, or `None` if some are unknown.
+    /// Acks jobs, which must be unique and sorted by id. `short` decides which of the jobs go to history. `attempts`
+    /// are the attempts of all these jobs, for statistics, or `None` if some attempts are unknown. Skips coordinated
+    /// jobs, because `ack_coordinated` settles them. Returns the acks that took effect.
     pub async fn settle_acks(
         &self,
         acks: &[(Lease, &[u8])],
@@ -223,10 +220,10 @@ impl Store {
         })
     }
 
-    /// Settles jobs other than by ack. The nacks must be unique and sorted by id. `owners` restricts them to leases of
-    /// these brokers, `expired` to leases whose deadline has passed. Adds the nacks that took effect to `nacked`.
-    /// Coordinated jobs are settled in a second transaction, so `nacked` may have entries even after an error. Returns
-    /// wake-ups.
+    /// Settles jobs other than by ack. The nacks must be unique and sorted by id. With `owners`, only nacks for leases
+    /// of these brokers take effect; with `expired`, only nacks for leases whose deadline has passed. Adds the nacks
+    /// that took effect to `nacked`. Coordinated jobs are settled in a second transaction, so `nacked` may have entries
+    /// even after an error. Returns wake-ups.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],
@@ -259,8 +256,8 @@ impl Store {
         retry_conflicts(|| self.settle_coordinated(&columns, Some(by))).await
     }
 
-    /// Settles nacks, also of coordinated jobs, and applies the effects on other jobs in the same transaction. If an
-    /// operator ends the leases, `by` is the author of the audit row.
+    /// Settles nacks of all jobs, including coordinated ones, and applies the effects on other jobs in the same
+    /// transaction. If an operator ends the leases, `by` is the author of the audit row.
     async fn settle_coordinated(
         &self,
         columns: &NackColumns<'_>,
@@ -288,7 +285,7 @@ impl Store {
         Ok((nacked.collect(), wakeups))
     }
 
-    /// Returns the indexes of leases that were settled before with the same kind of outcome.
+    /// Returns the indexes of the given leases that were settled before with the same kind of outcome.
     pub async fn settled_before(&self, outcomes: &[(Lease, i64)]) -> Result<Vec<usize>, StoreError> {
         let ids: Vec<i64> = outcomes.iter().map(|(lease, _)| lease.id).collect();
         let tokens: Vec<i64> = outcomes.iter().map(|(lease, kind)| lease.token ^ kind).collect();

@@ -15,10 +15,10 @@ use crate::{
     logging::ThrottleByKind,
 };
 
-/// Age after which a connection attempt reads the files again.
+/// Time after the last read after which a connection attempt reads the files of a connection string again.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Origin of a connection string: a text, possibly from a file.
+/// Origin of a connection string: a text in the configuration, or a file.
 pub struct Source {
     text: String,
     file: Option<UrlFile>,
@@ -57,10 +57,10 @@ impl Source {
         Self { for_reading: true, ..self }
     }
 
-    /// Reads the connection string and all files.
+    /// Reads the connection string and all files that it names.
     pub fn load(&self) -> Result<Arc<Loaded>, String> {
         let asked = connect_backoff::reload_requests();
-        // The first load uses `text`, which the configuration has just read from the file.
+        // The first load uses the field `text`, because the configuration has just read it from the file.
         let is_first = self.last.lock().is_none();
         let text = match &self.file {
             Some(file) if !is_first => file.read()?,
@@ -75,8 +75,8 @@ impl Source {
         Ok(loaded)
     }
 
-    /// Reads the files again if they are older than 10 s, an attempt has failed, or a reload was requested. If a file
-    /// is invalid, the last valid version stays in use.
+    /// Reads the files of the connection string again if they were read more than 10 s ago, a connection attempt has
+    /// failed, or a reload was requested. If a file is invalid, the last valid version stays in use.
     pub fn load_again(&self) -> Result<Arc<Loaded>, String> {
         let known = self.last.lock().as_ref().map(|last| {
             let is_due =
@@ -100,7 +100,7 @@ impl Source {
         }
     }
 
-    /// Marks the files as stale after a failed connection attempt.
+    /// Marks the files of the connection string as stale after a failed connection attempt.
     pub fn failed(&self) {
         if let Some(last) = &mut *self.last.lock() {
             last.is_stale = true;

@@ -11,7 +11,7 @@ use super::StoreError;
 /// (53), shutdown and timeouts (57), system (58).
 const SERVER_CLASSES: [&str; 9] = ["08", "0A", "25", "26", "28", "3D", "53", "57", "58"];
 
-/// Whether the error concerns every statement, whatever its values are.
+/// Whether the error concerns every statement, independent of its parameter values.
 pub(super) fn concerns_every_statement(code: &SqlState) -> bool {
     SERVER_CLASSES.iter().any(|class| code.code().starts_with(class))
 }
@@ -51,7 +51,7 @@ pub(super) fn is_wrong_tls(error: &tokio_postgres::Error) -> bool {
         }
         cause = inner.source();
     }
-    // tokio-postgres exposes these errors only as text.
+    // tokio-postgres exposes wrong TLS modes and connection strings only as error text.
     let text = crate::error::describe(error);
     ["server does not support TLS", "invalid configuration", "password missing", "channel binding"]
         .iter()
@@ -65,7 +65,9 @@ pub(super) fn advice(error: &StoreError) -> &'static str {
             StoreError::NotSent(_) if error.is_permanent() => {
                 "Correct the connection string, its files, or the server's certificate; the broker reads them again"
             }
-            StoreError::NotSent(_) | StoreError::Unknown(_) => "See whether Postgres runs and can be reached from here",
+            StoreError::NotSent(_) | StoreError::Unknown(_) => {
+                "Check that Postgres runs and can be reached from this machine"
+            }
             _ => "See the error message",
         };
     };
@@ -87,7 +89,7 @@ pub(super) fn advice(error: &StoreError) -> &'static str {
         }
         code if ends_session(code) => "Postgres is starting or stopping: wait, or see its log",
         code if code.starts_with("57") || code.starts_with("25P") => {
-            "See what the statement waits for, and the timeouts of the role"
+            "Check what the statement waits for, and the timeouts of the database role"
         }
         _ if error.is_schema_missing() => {
             "The schema is missing or incomplete: restart a broker, or run howdah migrate"

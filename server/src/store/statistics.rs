@@ -30,8 +30,8 @@ pub struct StatsRange {
 }
 
 impl Store {
-    /// Adds at most `at_most` rows of `statistics_change` to the statistics, and deletes these rows. Returns their
-    /// number. `None` if another broker is doing it, or has done it less than `every_ms` ago.
+    /// Adds at most `at_most` rows of the table `statistics_change` to the statistics, and deletes these rows. Returns
+    /// the number of rows, or `None` if another broker is adding rows or has done so less than `every_ms` ago.
     pub async fn sum_statistics(&self, at_most: i32, every_ms: i64) -> Result<Option<i64>, StoreError> {
         let mut connection = self.general().await?;
         let row = connection.query_one(Statement::SumStatistics, &[&at_most, &every_ms]).await?;
@@ -43,8 +43,8 @@ impl Store {
         self.general().await?.query(Statement::ForgetStatistics, &[]).await.map(drop)
     }
 
-    /// Stores a sample of the number of jobs per task type and state, at most one per minute. False if the sample
-    /// exists.
+    /// Stores a sample of the number of jobs per task type and state, at most one per minute. False if the sample of
+    /// this minute exists.
     pub async fn sample_backlog(&self, types: &[TypeView]) -> Result<bool, StoreError> {
         let types: Vec<&TypeView> = types.iter().filter(|view| view.counts.iter().any(|count| *count > 0)).collect();
         let names: Vec<&str> = types.iter().map(|view| view.name.as_str()).collect();

@@ -18,18 +18,17 @@ pub struct StorageHealth {
     pub oldest_snapshot: Option<SnapshotHolder>,
     /// Usage of the notification queue, from 0 to 1.
     pub notification_queue_usage: f64,
-    /// Number of history partitions without the default partition.
+    /// Number of history partitions, not counting the default partition.
     pub history_partitions: i64,
 }
 
-/// Row counts of a table, estimated by Postgres.
+/// Row counts of a table, as estimated by Postgres, and the autovacuum threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableHealth {
-    /// Table name.
     pub name: &'static str,
-    /// Estimated live rows.
+    /// Estimated number of live rows.
     pub live_rows: i64,
-    /// Estimated dead rows.
+    /// Estimated number of dead rows.
     pub dead_rows: i64,
     /// Number of dead rows at which autovacuum starts.
     pub autovacuum_threshold: i64,
@@ -38,7 +37,6 @@ pub struct TableHealth {
 /// The holder of a snapshot. Fields that this role may not read are `None`.
 #[derive(Clone, Debug)]
 pub struct SnapshotHolder {
-    /// Kind of the holder.
     pub kind: HolderKind,
     /// Process id, if the holder is a session.
     pub pid: Option<i32>,
@@ -46,11 +44,10 @@ pub struct SnapshotHolder {
     pub name: Option<String>,
     /// Name of the role.
     pub user: Option<String>,
-    /// Name of the database.
     pub database: Option<String>,
     /// Application name of the session.
     pub application: Option<String>,
-    /// Name and id of the broker that listens in this session. `None` if no broker does.
+    /// Name and id of the broker whose LISTEN session holds the snapshot. `None` if the session is of another kind.
     pub broker: Option<String>,
     /// Session state in `pg_stat_activity`.
     pub state: Option<String>,
@@ -59,11 +56,10 @@ pub struct SnapshotHolder {
     pub xid: i64,
     /// Number of transactions that began since `xid`.
     pub xid_age: i64,
-    /// Time since the transaction of the holder began. The snapshot may be younger.
+    /// Time since the transaction that holds the snapshot began. The snapshot may be younger.
     pub age: Option<Duration>,
 }
 
-/// Kind of snapshot holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderKind {
     /// A session, or a standby that sends feedback.

@@ -6,7 +6,6 @@ use crate::job::StoreNumber;
 /// Facts that identify a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFacts {
-    /// Store number.
     pub number: StoreNumber,
     /// Identity of the database. A copy of the database has the same identity.
     pub identity: String,
@@ -27,7 +26,7 @@ impl Store {
         Ok(StoreFacts { number, identity: row.get("identity"), has_ids: row.get("has_ids") })
     }
 
-    /// Sets the store number. Call it before the first job is stored, and while no broker serves the store.
+    /// Sets the store number. Must run before the first job is stored, and while no broker serves the store.
     pub async fn set_number(&self, number: StoreNumber, by: &Actor) -> Result<(), StoreError> {
         let mut transaction = self.begin_general().await?;
         transaction.query(Statement::SetStoreNumber, &[&i32::from(number.get())]).await?;

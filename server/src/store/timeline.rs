@@ -1,5 +1,6 @@
 //! Detects the primary among several servers. A former primary still accepts writes if its cluster manager is stopped
-//! or unreachable. Its successor is recognised by its timeline: each promotion begins a timeline with a higher number.
+//! or unreachable. The new primary is recognised by its WAL timeline, because each promotion begins a timeline with a
+//! higher number.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,8 @@ pub(super) struct Timeline {
     pub(super) number: u32,
 }
 
-/// Time after the last contact with a later primary during which servers on earlier timelines are rejected. After that,
-/// a server on an earlier timeline is accepted, because it may have been restored from a backup.
+/// Time after the last contact with a server on the latest timeline during which servers on earlier timelines are
+/// rejected. After that, a server on an earlier timeline is accepted, because it may have been restored from a backup.
 const LATEST_TTL: Duration = Duration::from_secs(60);
 
 impl Timeline {
@@ -36,7 +37,7 @@ impl Timeline {
         Some(Self { system: system.parse().ok()?, number: u32::from_str_radix(number, 16).ok()? })
     }
 
-    /// Whether this timeline comes from a later promotion than the other one, in the same cluster.
+    /// Whether this timeline began with a later promotion than the timeline `other`, in the same database cluster.
     pub(super) const fn is_after(self, other: Self) -> bool {
         self.system == other.system && self.number > other.number
     }

@@ -87,7 +87,8 @@ fn read_crls(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, 
         .map_err(|error| format!("sslcrl {}: {error}", file.display()))
 }
 
-/// Certificate verifier with the modes of libpq: no check, authority only, or authority and host name.
+/// Verifier of server certificates with the modes of libpq: no check, check of the authority, or check of authority and
+/// host name.
 #[derive(Debug)]
 struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,

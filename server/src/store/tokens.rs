@@ -10,13 +10,12 @@ use crate::job::TypeId;
 /// A token that is valid now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveToken {
-    /// Public part of the token.
+    /// Token id: the public part of the token.
     pub id: String,
     /// SHA-256 of the whole token.
     pub hash: Vec<u8>,
     /// Principal that the token authenticates.
     pub principal: String,
-    /// Scopes of the token.
     pub scopes: Vec<String>,
     /// Remaining lifetime. `None` if the token has no expiry.
     pub ends_in: Option<Duration>,
@@ -25,13 +24,12 @@ pub struct ActiveToken {
 /// A token to store.
 #[derive(Clone, Copy, Debug)]
 pub struct NewToken<'a> {
-    /// Public part of the token.
+    /// Token id: the public part of the token.
     pub id: &'a str,
     /// SHA-256 of the whole token.
     pub hash: &'a [u8],
     /// Principal that the token authenticates.
     pub principal: &'a str,
-    /// Scopes of the token.
     pub scopes: &'a [String],
     /// Principal that creates the token.
     pub created_by: &'a str,
@@ -42,15 +40,13 @@ pub struct NewToken<'a> {
 /// A token as shown to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenView {
-    /// Public part of the token.
+    /// Token id: the public part of the token.
     pub id: String,
     /// Principal that the token authenticates.
     pub principal: String,
-    /// Scopes of the token.
     pub scopes: Vec<String>,
     /// Principal that created the token. Empty if authentication was off.
     pub created_by: String,
-    /// Creation time.
     pub created: SystemTime,
     /// Expiry time, if the token has one.
     pub expires: Option<SystemTime>,
@@ -71,13 +67,14 @@ pub struct RevokedJwt {
 pub const MOST_TOKENS: i64 = 10_000;
 
 impl Store {
-    /// Records that the session of the cookie with this hash was logged out, for its remaining lifetime.
+    /// Records that the browser session whose cookie has this hash was logged out. The record is kept for `lasts`, the
+    /// remaining lifetime of the cookie.
     pub async fn end_session(&self, hash: &[u8], lasts: Duration) -> Result<(), StoreError> {
         let lasts = lasts.as_millis() as i64;
         self.general().await?.query(Statement::EndSession, &[&hash, &lasts]).await.map(drop)
     }
 
-    /// Whether the session of the cookie with this hash was logged out.
+    /// Whether the browser session whose cookie has this hash was logged out.
     pub async fn has_ended(&self, hash: &[u8]) -> Result<bool, StoreError> {
         Ok(self.general().await?.query_one(Statement::HasEnded, &[&hash]).await?.get("ended"))
     }
@@ -88,7 +85,6 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
     }
 
-    /// Returns all tokens that are valid now.
     pub async fn active_tokens(&self) -> Result<Vec<ActiveToken>, StoreError> {
         let rows = self.general().await?.query(Statement::ActiveTokens, &[]).await?;
         let token = |row: &Row| ActiveToken {
@@ -111,8 +107,8 @@ impl Store {
         Ok(rows.iter().map(revoked).collect())
     }
 
-    /// Revokes a JSON Web Token, or all tokens of a principal. `lifetime` is the longest remaining lifetime of the
-    /// tokens. False if `MOST_TOKENS` revocations exist.
+    /// Revokes a JSON Web Token, or all JSON Web Tokens of a principal. `lifetime` is the longest remaining lifetime of
+    /// these tokens, for which the revocation is kept. False if `MOST_TOKENS` revocations exist.
     pub async fn revoke_jwt(
         &self,
         name: &str,
@@ -154,7 +150,7 @@ impl Store {
         Ok(rows.iter().map(view).collect())
     }
 
-    /// Revokes a token by its id, or all tokens of a principal. Returns the ids.
+    /// Revokes a token by its id, or all tokens of a principal. Returns the ids of the revoked tokens.
     pub async fn revoke_tokens(
         &self,
         id: Option<&str>,

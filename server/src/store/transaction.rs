@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::{Connection, Lane, Loan, LockWait, Statement, Store, StoreError, connection::Params};
 
-/// An open transaction. A drop without commit discards the connection and so rolls back.
+/// An open transaction. A drop without commit closes the connection, so Postgres rolls back.
 pub(super) struct Transaction<'a> {
     connection: Loan<'a>,
     open: bool,
@@ -34,8 +34,8 @@ where
     run().await
 }
 
-/// Runs a transaction of an operator's call. Retries conflicts as `retry_conflicts` does. While another transaction's
-/// lock blocks it, retries in side lane `Operate` until the database timeout.
+/// Runs a transaction of an operator's call. Retries conflicts as `retry_conflicts` does. While a lock of another
+/// transaction blocks it, retries it in side lane `Operate` until the database timeout.
 pub(super) async fn retry_while_locked_in_side_lane<T, F>(
     store: &Store,
     run: impl Fn(Store) -> F,
@@ -98,7 +98,6 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    /// Returns the connection of the transaction.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
@@ -119,7 +118,6 @@ impl Transaction<'_> {
         self.open = false;
     }
 
-    /// Commits the transaction.
     pub(super) async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
         self.open = false;

@@ -11,9 +11,9 @@ pub struct Upkeep {
     pub schedule_delay: Duration,
     /// Number of active schedules whose last attempt to fire failed.
     pub schedules_failing: i64,
-    /// Number of the next `days` days for which all day partitions exist.
+    /// Number of days among the next `days` days for which all day partitions exist.
     pub days_ahead: i64,
-    /// Tables and their sizes in bytes, at their last VACUUM or ANALYZE.
+    /// Name and size of each table. Sizes are in bytes, as of the last VACUUM or ANALYZE.
     pub tables: Vec<(String, i64)>,
 }
 

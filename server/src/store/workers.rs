@@ -6,7 +6,8 @@ use super::{Statement, Store, StoreError};
 use crate::job::{ListedWorker, TypeId, WorkerPosition};
 
 impl Store {
-    /// Stores changed sessions of a broker, and deletes its ended ones. Does nothing if the broker's row is gone.
+    /// Stores changed worker sessions of a broker, and deletes its ended sessions. Does nothing if the row of the
+    /// broker is deleted.
     pub async fn report_workers(
         &self,
         broker_id: i32,
@@ -23,8 +24,8 @@ impl Store {
         self.general().await?.query(Statement::ReportPulls, &[&types, &ago_ms]).await.map(drop)
     }
 
-    /// Returns sessions after a position, except sessions of the brokers `but_of`. `task_type` restricts them to one
-    /// task type.
+    /// Returns worker sessions after a position, except sessions of the brokers `but_of`. `task_type` restricts the
+    /// sessions to one task type.
     pub async fn list_workers(
         &self,
         after: WorkerPosition,
@@ -39,8 +40,8 @@ impl Store {
         let listed = rows.iter().map(|row| ListedWorker {
             position: WorkerPosition { broker_id: row.get("broker_id"), number: row.get("number") },
             broker: row.get("broker"),
-            // A later release may have written the summary in an unknown format. Such a worker is listed without
-            // figures.
+            // A later release may have written the summary of a worker session in an unknown format. Such a worker is
+            // listed without figures.
             view: serde_json::from_str(row.get("summary")).unwrap_or_default(),
             age: Duration::from_millis(u64::try_from(row.get::<_, i64>("age_ms")).unwrap_or_default()),
         });

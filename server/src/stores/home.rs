@@ -1,7 +1,9 @@
 //! The home of a task type: the store that has had the type for the longest time. Jobs go to the home of their type
-//! unless the caller names a store. Added stores do not change it, nor do callers who create the type in another store
-//! by SQL. Rendezvous hashing (Thaler and Ravishankar, 1998) of the name chooses the home of a new type among the
-//! stores with `new_types`. So all brokers choose the same store without coordination.
+//! unless the caller names a store. The home stays the same if stores are added, or if a caller creates the type in
+//! another store by SQL.
+//!
+//! For a new type, rendezvous hashing (Thaler and Ravishankar, 1998) of its name chooses one of the stores with
+//! `new_types`. So all brokers choose the same store without coordination.
 
 use std::{
     collections::HashMap,
@@ -15,19 +17,19 @@ use sha2::{Digest as _, Sha256};
 use super::served::{ConfiguredStore, ServedStore, Stores};
 use crate::{error::Error, job::TaskTypeName};
 
-/// Time for which a cached home is valid while no settings change. A move of the type to another store changes the
+/// Time for which a cached home of a task type is valid while no settings change. A move of the type changes the
 /// settings. Without a move, the home changes only if the type is deleted as unused and created again.
 const HOME_TTL: Duration = Duration::from_mins(1);
-/// Maximum number of cached homes, enough for the types of a few stores.
+/// Maximum number of task types whose homes are cached.
 const MOST: usize = 100_000;
-/// Timeout of asking a store whether it has a type. A store whose circuit breaker is open is not asked. The limit is
-/// long, because a store that is slow for some seconds does not open its circuit breaker.
+/// Timeout of asking a store whether it has a task type. It is long, because a store that is slow for some seconds does
+/// not open its circuit breaker. Stores with an open circuit breaker are not asked.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of asking a store when the cached home is expired but no settings have changed. It is short, because the
-/// cached home is probably still right, and enqueues must not wait for a store that does not answer.
+/// Timeout of asking a store whether it has a task type, if a cached home has only expired by time. It is short: the
+/// cached home is probably still right, and enqueues must not wait for a slow store.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Cache of homes, as positions in the list of stores.
+/// Cache of the homes of task types, as positions in the list of stores.
 #[derive(Debug, Default)]
 pub(super) struct Homes(RwLock<HashMap<TaskTypeName, Home>>);
 
@@ -35,18 +37,17 @@ pub(super) struct Homes(RwLock<HashMap<TaskTypeName, Home>>);
 struct Home {
     nth: usize,
     since: Instant,
-    /// Sum of the settings versions of all stores at the lookup. The sum changes when a type moves to another store.
+    /// Sum of all stores' settings versions when the home was looked up. A move of a task type changes the sum.
     settings: i64,
 }
 
-/// Validity of a cached home.
+/// Whether a cached home of a task type can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Freshness {
-    /// Valid.
     Fresh,
-    /// Expired.
+    /// The cached home has expired by time.
     Old,
-    /// Settings have changed since the lookup, so the type may have moved.
+    /// Settings have changed since the lookup, so the task type may have moved.
     Changed,
 }
 
@@ -73,15 +74,15 @@ impl Homes {
 
 /// Answer of a store to the question whether it has a task type.
 enum Known {
-    /// The store has had the type since this time.
+    /// The store has had the task type since this time.
     Since(SystemTime),
     Missing,
-    /// The store has not answered, so it may have the type.
+    /// The store has not answered, so it may have the task type.
     Unreachable,
 }
 
 impl Stores {
-    /// Returns the home of a type, or the store in which a new type will be created.
+    /// Returns the home of a task type, or the store in which a new type will be created.
     pub(crate) async fn home(&self, name: &TaskTypeName) -> Result<&ServedStore, Error> {
         let nth = self.home_at(name).await?;
         self.all()
@@ -105,15 +106,14 @@ impl Stores {
         let oldest = oldest.min().map(|(_, nth)| nth);
         let is_unreachable = |nth: &usize| matches!(known.get(*nth), Some(Known::Unreachable));
         let home = match (oldest, cached) {
-            // The type may be older in the unreachable store than in the others. That store was the home at the last
-            // lookup, so it stays the home.
+            // The cached home is unreachable now and may still be the store with the oldest type, so it stays the home.
             (_, Some((home, _))) if is_unreachable(&home) => home,
             (Some(home), _) => home,
             (None, _) => {
                 if let Some(unknown) = (0..known.len()).find(is_unreachable).and_then(|nth| self.all().get(nth)) {
                     return Err(Error::Unavailable(format!(
-                        "the home of task type {name} may be store {}, whose database cannot be reached now; \
-                         retry later, or name the store to enqueue in",
+                        "task type {name} may belong to store {}, whose database cannot be reached now; retry later, or \
+                         select the store to enqueue in",
                         unknown.name()
                     )));
                 }
@@ -124,13 +124,13 @@ impl Stores {
         Ok(home)
     }
 
-    /// Returns the sum of the settings versions of all stores that this process serves. It changes when the settings of
-    /// a store change.
+    /// Returns the sum of the settings versions of all stores that this process serves, which changes when any settings
+    /// change.
     fn settings_of_all(&self) -> i64 {
         self.served().fold(0, |sum, served| sum.wrapping_add(served.broker.settings_version()))
     }
 
-    /// Stores that have a type, and the names of stores that are unreachable.
+    /// Returns the stores that have a task type, and the names of unreachable stores.
     pub(crate) async fn having(&self, name: &TaskTypeName) -> (Vec<&ServedStore>, Vec<&str>) {
         let known = join_all(self.all().iter().map(|store| known(store, name, TIMEOUT))).await;
         let (mut having, mut unreachable) = (Vec::new(), Vec::new());
@@ -144,8 +144,8 @@ impl Stores {
         (having, unreachable)
     }
 
-    /// Returns the position of the home of a new type. Among the stores with `new_types`, a store that is open to new
-    /// jobs goes before a closed one.
+    /// Returns the position of the store that becomes the home of a new task type. Only stores with `new_types` count.
+    /// Stores that are open to new jobs come before closed ones.
     pub(crate) fn chosen(&self, name: &TaskTypeName) -> usize {
         let weight = |store: &ConfiguredStore| {
             let number = store.served().map_or(0, |served| served.number.get());

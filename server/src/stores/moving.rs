@@ -1,5 +1,5 @@
-//! Moves a task type to another store (`docs/internals/stores.md`). Every step is an idempotent transaction in one of the two
-//! stores, so after any interruption the next call resumes the move.
+//! Moves a task type with its jobs to another store (`docs/internals/stores.md`). Every step is an idempotent
+//! transaction in one of the two stores. So after any interruption, the next call resumes the move.
 
 mod pass;
 mod start;
@@ -20,26 +20,27 @@ use crate::{
     store::{Actor, LeftToMove, StoreError},
 };
 
-/// Interval at which a move looks for running jobs that have ended in the old store.
+/// Interval at which a move checks whether jobs that were running in the old store have ended.
 const LOOK: Duration = Duration::from_secs(1);
 /// Interval at which a move checks whether all brokers use its new settings version. It is short, because brokers are
 /// notified of a change and read it within milliseconds.
 const ASK: Duration = Duration::from_millis(50);
-/// Wait before a step is retried if its store does not answer.
+/// Pause before a step of a move is retried because its store did not answer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Maximum time for which a progress report waits until the caller reads it. Then the move stops, because the task type
-/// is paused meanwhile.
+/// Maximum time that a progress report waits for the caller to read it. Then the move stops, because the task type must
+/// not stay paused for long.
 const UNREAD: Duration = Duration::from_secs(30);
 
 /// Phase of a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MovePhase {
-    /// Waits until all brokers know that the type is paused for the move.
+    /// The move waits until all brokers know that the task type is paused.
     #[default]
     Pausing,
-    /// Jobs are being moved.
+    /// Jobs are being moved, and the task type is paused.
     Moving,
-    /// The type runs in the new store. Jobs that still run in the old store end there or follow.
+    /// The new store runs the task type's jobs. The move waits for jobs that still run in the old store, and moves
+    /// those that must run again.
     Following,
     /// The move is complete.
     Done,
@@ -52,19 +53,19 @@ pub(crate) struct MoveProgress {
     /// Number of jobs that this call has moved.
     pub(crate) moved: i64,
     pub(crate) left: LeftToMove,
-    /// Number of schedules that have moved to the new store, and number of schedules that stay in the old store because
-    /// the new one has another schedule with the same name.
+    /// Number of schedules moved to the new store (`schedules`). Number of schedules left in the old store because the
+    /// new one has another schedule with the same name (`staying_schedules`).
     pub(crate) schedules: usize,
     pub(crate) staying_schedules: usize,
-    /// Error of the store whose answer the move waits for. Empty while no step is being retried.
+    /// Error because of which a step of the move is being retried. Empty while no step is being retried.
     pub(crate) problem: String,
 }
 
-/// Moves that this process is executing: number of the old store, and id of the type there.
+/// Moves that this process is executing, each with the number of the old store and the type's id there.
 #[derive(Debug, Default)]
 pub(super) struct Moves(Mutex<HashSet<(StoreNumber, TypeId)>>);
 
-/// A move that has passed its checks and has not started.
+/// A move of a task type that has passed its checks and has not started yet.
 pub(crate) struct Move {
     stores: SharedStores,
     name: TaskTypeName,
@@ -72,13 +73,13 @@ pub(crate) struct Move {
     from: usize,
     to: usize,
     type_id: TypeId,
-    /// Creation time of the type in the oldest store other than the new one. The type in the new store is dated before
-    /// it, so that the new store becomes the home.
+    /// Creation time of the task type in the oldest store besides the new one. In the new store, the type gets an
+    /// earlier creation time, so that this store becomes the home.
     oldest: SystemTime,
     by: Actor,
 }
 
-/// Reason why a move stops.
+/// Reason why a move of a task type stops early.
 enum Stop {
     /// The caller no longer listens, or the broker is stopping.
     Cancelled,
@@ -92,7 +93,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Whether a move retries a step that failed with this error. Steps are idempotent, so an unknown outcome is retried
+/// Whether a move retries a step after this error. Steps are idempotent, so a step with an unknown result is retried,
 /// too.
 fn passes(error: &StoreError) -> bool {
     error.is_retryable() || matches!(error, StoreError::Unknown(_))
@@ -104,7 +105,7 @@ struct Running<'a> {
     progress: MoveProgress,
     to: Sender<Result<MoveProgress, Error>>,
     stopping: CancellationToken,
-    /// Id of the type in the new store.
+    /// Id of the task type in the new store.
     new_type: TypeId,
 }
 
@@ -117,7 +118,7 @@ impl Move {
             .served()
     }
 
-    /// Names of the old and the new store.
+    /// Returns the names of the old and the new store.
     pub(crate) fn stores(&self) -> (String, String) {
         let name = |nth: usize| self.stores.all().get(nth).map(|store| store.name().to_owned()).unwrap_or_default();
         (name(self.from), name(self.to))
@@ -134,18 +135,18 @@ impl Move {
         let mut running =
             Running { job: &self, progress: MoveProgress::default(), to: to.clone(), stopping, new_type: 0 };
         let ended = running.run_on().await;
-        // Gives up the ownership of the move. Otherwise other brokers could resume it only after this broker's lease
-        // has expired.
+        // Gives up the ownership of the move, so that another broker can resume it at once, and not only when this
+        // broker's row has expired.
         let store = from.broker.operator.store();
         if let Err(error) = store.release_move(self.type_id, from.broker.operator.broker_id()).await {
-            tracing::debug!(%error, "cannot give up the ownership of a move of a task type");
+            tracing::debug!(%error, "cannot give up the move of a task type, so that other brokers can continue it");
         }
         self.stores.moves.0.lock().remove(&key);
         match ended {
-            Ok(()) => tracing::info!(task_type = %self.name, jobs = running.progress.moved, "a task type has moved"),
-            Err(Stop::Cancelled) => tracing::info!(task_type = %self.name, "the move of a task type was interrupted"),
+            Ok(()) => tracing::info!(task_type = %self.name, jobs = running.progress.moved, "moved a task type"),
+            Err(Stop::Cancelled) => tracing::info!(task_type = %self.name, "moving a task type was interrupted"),
             Err(Stop::Failed(error)) => {
-                tracing::warn!(task_type = %self.name, %error, "the move of a task type was interrupted");
+                tracing::warn!(task_type = %self.name, %error, "moving a task type was interrupted");
                 let _ = to.send(Err(error)).await;
             }
         }
@@ -162,8 +163,8 @@ impl Running<'_> {
         Ok(self.job.served(self.job.to)?)
     }
 
-    /// Sends the progress to the caller. Stops the move if the caller does not read it within `UNREAD`, because the
-    /// type must not stay paused.
+    /// Sends the progress to the caller. Stops the move if the caller does not read the report within `UNREAD`, because
+    /// the task type must not stay paused.
     async fn report(&self) -> Result<(), Stop> {
         if self.stopping.is_cancelled() {
             return Err(Error::Unavailable("this broker is stopping; repeat the call to resume the move".into()).into());
@@ -171,7 +172,7 @@ impl Running<'_> {
         self.to.send_timeout(Ok(self.progress.clone()), UNREAD).await.map_err(|_| Stop::Cancelled)
     }
 
-    /// Waits, unless the caller no longer listens.
+    /// Waits for this time. Fails early if the caller no longer listens or the broker is stopping.
     async fn pause(&self, pause: Duration) -> Result<(), Stop> {
         tokio::select! {
             () = tokio::time::sleep(pause) => Ok(()),
@@ -180,8 +181,8 @@ impl Running<'_> {
         }
     }
 
-    /// Runs a step of the move at a store. Retries temporary errors until the store answers, and reports the error as
-    /// `problem`.
+    /// Runs a step of the move at a store. After a temporary error, reports the error as `problem` and retries until
+    /// the step succeeds.
     async fn step<T, F>(&mut self, store: &str, run: impl Fn() -> F) -> Result<T, Stop>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -195,7 +196,7 @@ impl Running<'_> {
                     return Ok(done);
                 }
                 Err(error) if passes(&error) => {
-                    tracing::debug!(store, %error, "retrying a step of a move");
+                    tracing::debug!(store, %error, "a step of moving a task type failed; trying again");
                     let problem = format!("store {store}: {}", error.public_text());
                     if self.progress.problem != problem {
                         self.progress.problem = problem;

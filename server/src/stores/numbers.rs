@@ -1,10 +1,10 @@
-//! Assignment of store numbers.
+//! Decides which numbers new stores get.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::{config::StoreConfig, job::StoreNumber, store::StoreFacts};
 
-/// A store for which a number is decided.
+/// A store, with the facts from which its number is decided.
 pub(super) struct Found<'a> {
     name: &'a str,
     /// Configured number.
@@ -23,8 +23,8 @@ impl<'a> Found<'a> {
         Self { is_served: true, ..Self::new(configured, facts) }
     }
 
-    /// Returns the number that the store must have: the configured one, or its present one if it is served or has given
-    /// out job ids. `None` if the store may get any number.
+    /// Returns the number that the store must have, or `None` if it may get any number. A configured number is fixed.
+    /// So is the present number of a store that is served or has issued job ids.
     fn fixed(&self) -> Option<StoreNumber> {
         self.wanted.or_else(|| (self.is_served || self.facts.has_ids).then_some(self.facts.number))
     }

@@ -8,14 +8,14 @@ use crate::{
     store::{Store, StoreError, retry_while_locked},
 };
 
-/// Time after which the LISTEN test fails if its notification has not arrived.
+/// Maximum time that the LISTEN test waits for its notification.
 const LISTEN_PROBE: Duration = Duration::from_secs(15);
 
 /// Logs what the migration changed. Unless `wake` is `poll`, tests whether notifications arrive.
 pub(super) async fn open(ready: &ReadyStore) -> Result<(), StoresError> {
     let (name, store) = (&ready.name, &ready.store);
     if let Some(facts) = &ready.facts {
-        tracing::info!(store = %name, number = %facts.number, "this store has this number");
+        tracing::info!(store = %name, number = %facts.number, "serving a store with this store number");
     }
     if let Some(report) = &ready.report {
         if report.created {
@@ -44,7 +44,8 @@ pub(super) async fn open(ready: &ReadyStore) -> Result<(), StoresError> {
     match test_listen(store).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(StoresError::NoNotifications(name.clone())),
-        // A permanent error means that the connection string for LISTEN is wrong, so polling would hide a mistake.
+        // A permanent error means that the connection string for LISTEN is wrong. Falling back to polling would hide
+        // the mistake.
         Err(error) if error.is_permanent() => Err(of(error)),
         Err(error) => {
             tracing::warn!(
@@ -57,8 +58,8 @@ pub(super) async fn open(ready: &ReadyStore) -> Result<(), StoresError> {
     }
 }
 
-/// Sends a notification and waits for it. Behind a transaction pooler, LISTEN succeeds, but no notification ever
-/// arrives, so only a received one proves that LISTEN works.
+/// Tests LISTEN: sends a notification and waits for it. Behind a transaction pooler, LISTEN succeeds and yet no
+/// notification arrives, so only a received notification proves that LISTEN works.
 async fn test_listen(store: &Store) -> Result<bool, StoreError> {
     let channel = format!("{}_probe", store.schema());
     let payload = hex::encode(rand::random::<[u8; 8]>());

@@ -1,6 +1,6 @@
-//! Pull calls on several stores, for workers without a stream. A pull queries the stores one after the other, starting
-//! with a random one, until one has jobs. If a store has not answered after `OVERLAP_AFTER`, the next one is queried as
-//! well.
+//! Pull calls (leases without a stream) over several stores. A pull queries one store after the other, starting with a
+//! random one, until a store returns jobs. If a store has not answered after `OVERLAP_AFTER`, the next store is queried
+//! as well.
 
 mod late_wait;
 mod pulled_store;
@@ -23,11 +23,10 @@ use late_wait::LateWait;
 use pulled_store::{PulledStore, pulled_stores, query};
 use query_order::{QueryOrder, Times};
 
-/// Time without an answer of the queried store after which the next store is queried as well.
+/// Time after which the next store is queried as well if the queried store has not answered.
 const OVERLAP_AFTER: Duration = Duration::from_millis(500);
-/// Time after the end of the call's wait at which the call stops waiting for a store's answer. It is far longer than a
-/// claim on a busy machine takes: jobs that a store returns later are released, and the next call would not get them
-/// sooner.
+/// Time after the end of a pull call's wait at which it stops waiting for slow stores. It is far longer than a claim on
+/// a busy machine. Jobs that a store returns later are released.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 /// Pause before a store whose query failed is queried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -35,18 +34,19 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Arguments of a pull.
 #[derive(Debug)]
 pub(crate) struct PullArgs {
-    /// Task types; at least one.
+    /// Task types to pull, at least one.
     pub(crate) types: Vec<TaskTypeName>,
-    /// Maximum number of jobs.
+    /// Maximum number of jobs to lease.
     pub(crate) max_jobs: usize,
-    /// Length of the leases.
+    /// Duration of the leases.
     pub(crate) lease: Duration,
     /// Maximum time for which the call waits until a job is ready.
     pub(crate) wait: Duration,
 }
 
-/// Leases ready jobs of one store that has the task types. With one store, this is `SessionContext::pull`. `room`
-/// reserves memory for the answer, and `by` is the caller's principal. The jobs are released if the answer is not sent.
+/// Leases ready jobs of one of the stores that have the task types. With a single store, calls `SessionContext::pull`.
+/// `room` reserves memory for the answer, and `by` is the caller's principal. The jobs are released if the answer is
+/// not sent.
 pub(crate) async fn pull(
     stores: &[StreamStore],
     home: &Home,
@@ -63,8 +63,7 @@ pub(crate) async fn pull(
     first_found(pulled_stores, &args, until, room).await
 }
 
-/// Queries the stores until one returns jobs or the call's wait is over. Returns the jobs of the first store that has
-/// some.
+/// Queries the stores until one returns jobs or the call's wait is over. Returns the jobs of that store.
 async fn first_found(
     mut pulled_stores: Vec<PulledStore>,
     args: &PullArgs,
@@ -72,8 +71,8 @@ async fn first_found(
     room: AnswerMemory,
 ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
     let contexts: Vec<Arc<SessionContext>> = pulled_stores.iter().map(|store| store.context().clone()).collect();
-    // The waiters are registered before the first query, so that the call also learns of jobs that become ready after
-    // its query.
+    // Registers the waiters before the first query. Otherwise the call would miss jobs that become ready between its
+    // query and the registration.
     let mut waiters: Vec<Waiter<'_>> =
         contexts.iter().zip(&pulled_stores).map(|(context, store)| context.dispatch.wait_for(store.ids())).collect();
     let is_unreachable = |nth: usize| contexts.get(nth).is_some_and(|context| context.store.is_unreachable());
@@ -99,7 +98,7 @@ async fn first_found(
             if query_order.is_last() {
                 return nothing(&contexts, held, query_order.failure());
             }
-            // No query is running, so the memory reserved for an answer is released while the call waits for jobs.
+            // No query is running. Releases the memory reserved for the answer while the call waits for jobs.
             held = None;
         }
         tokio::select! {
@@ -114,8 +113,8 @@ async fn first_found(
                 {
                     store.has(&found, &args.types);
                     *waiter = context.dispatch.wait_for(store.ids());
-                    // The waiter did not know these types before, so jobs that arrived during the query are found only
-                    // by another one.
+                    // The old waiter did not know these types. The store is queried again for jobs that became ready
+                    // before the new waiter was registered.
                     query_order.enqueue(nth);
                 }
             }
@@ -124,7 +123,7 @@ async fn first_found(
                     return nothing(&contexts, held, query_order.failure());
                 }
             }
-            // `next` moves the failed store back to the queue at this time, so the loop only has to run again.
+            // Only continues the loop: `next` then puts the failed store back into the queue.
             () = sleep_until(query_order.again_at()), if query_order.has_failed() => {}
             nth = first_notified(&waiters) => query_order.enqueue(nth),
             nth = appeared(&pulled_stores) => {
@@ -161,12 +160,12 @@ fn no_store_answered() -> Error {
     Error::Unavailable("no store answered this pull in time; call again".into())
 }
 
-/// Waits for a wake-up of a store. Returns the position of the first store that may have new jobs.
+/// Waits until a store has a wake-up for the pulled types. Returns the position of the first such store.
 async fn first_notified(waiters: &[Waiter<'_>]) -> usize {
     select_all(waiters.iter().map(|waiter| Box::pin(waiter.notified()))).await.1
 }
 
-/// Waits until a store gets a requested type that it did not have. Returns the position of that store.
+/// Waits until a requested task type is created in a store that did not have it. Returns the position of that store.
 async fn appeared(pulled_stores: &[PulledStore]) -> usize {
     select_all(pulled_stores.iter().map(|store| Box::pin(store.appeared()))).await.1
 }

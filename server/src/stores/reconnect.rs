@@ -1,4 +1,4 @@
-//! Stores that are unreachable at the start: retries until they are reachable.
+//! Starts the brokers of stores that were unreachable when the process started, once their databases are reachable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +24,8 @@ pub(super) fn is_temporary(error: &StoreError) -> bool {
     )
 }
 
-/// Fails if a store without a fixed number has to get one while the number of an unreachable store is unknown, because
-/// the two numbers could be the same.
+/// Fails if a store must get a new number while an unreachable store's number is unknown, because the two numbers could
+/// be the same.
 pub(super) fn check_numbers(
     configured: &[StoreConfig],
     ready: &[ReadyStore],
@@ -57,16 +57,16 @@ impl Stores {
                 backoff.pause().await;
                 match stores.try_start(&name).await {
                     Ok(()) => {
-                        tracing::info!(store = name, "this store is served now");
+                        tracing::info!(store = name, "the store is reachable; the broker serves it now");
                         return;
                     }
                     Err(error) => {
                         let problem = error.to_string();
                         // Only a problem that differs from the last one is logged as a warning.
                         if problem == logged {
-                            tracing::debug!(store = name, %error, "this store cannot be served yet");
+                            tracing::debug!(store = name, %error, "the broker cannot serve this store yet; trying again");
                         } else {
-                            tracing::warn!(store = name, %error, "this store cannot be served yet");
+                            tracing::warn!(store = name, %error, "the broker cannot serve this store yet; trying again");
                             logged = problem;
                         }
                     }

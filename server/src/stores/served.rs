@@ -33,9 +33,8 @@ use crate::{
 pub(crate) struct ServedStore {
     /// Name of the store.
     pub(crate) name: String,
-    /// Number of the store. The ids of its jobs begin with it.
+    /// Number of the store. The store's job ids begin with it.
     pub(crate) number: StoreNumber,
-    /// Broker of the store.
     pub(crate) broker: SharedBroker,
     pub(super) facts: StoreFacts,
 }
@@ -53,9 +52,9 @@ pub(crate) struct ConfiguredStore {
     pub(super) configured: StoreConfig,
     pub(super) config: Config,
     pub(crate) metrics: Arc<Metrics>,
-    /// Set when the broker of the store has started.
+    /// The store with its broker. Set when the broker has started.
     pub(super) served: OnceLock<ServedStore>,
-    /// Tells the streams of workers when the broker of the store has started.
+    /// Notifies the streams of workers when the store's broker has started.
     serving: watch::Sender<Option<Serving>>,
 }
 
@@ -65,17 +64,18 @@ impl ConfiguredStore {
         &self.configured.name
     }
 
-    /// Number of the store. `None` if it is not configured and the database was not reached yet.
+    /// Returns the store number. `None` if no number is configured and the database has not been reached yet.
     pub(crate) fn number(&self) -> Option<StoreNumber> {
         self.served.get().map(|served| served.number).or(self.configured.number)
     }
 
-    /// Returns the served store. Fails if its database was not reached since the process started.
+    /// Returns the store with its broker. Fails if the database has not been reached since the process started.
     pub(crate) fn served(&self) -> Result<&ServedStore, Error> {
         self.served.get().ok_or_else(|| unreachable(self.name()))
     }
 
-    /// Returns the served store. Fails if its database was never reached, or if its circuit breaker is open.
+    /// Returns the store with its broker. Fails if the database has never been reached, or if the circuit breaker is
+    /// open.
     pub(crate) fn reachable(&self) -> Result<&ServedStore, Error> {
         let served = self.served()?;
         served.reachable().map(|_| served)
@@ -86,7 +86,7 @@ fn unreachable(name: &str) -> Error {
     Error::Unavailable(format!("the database of store {name} cannot be reached now; other stores are not affected"))
 }
 
-/// Brokers of a process.
+/// The configured stores of a process, and their brokers.
 pub struct Stores {
     /// Stores in the order of the configuration. The first is the primary store, which keeps tokens and must be reachable at the
     /// start.
@@ -100,12 +100,12 @@ pub struct Stores {
     pub(super) stopping: CancellationToken,
 }
 
-/// Brokers of a process, shared by its gRPC and HTTP ports.
+/// The stores of a process, shared by its gRPC and HTTP ports.
 pub type SharedStores = Arc<Stores>;
 
 impl Stores {
-    /// Updates the schemas of the stores and starts a broker for each. The primary store must be reachable. The brokers of other
-    /// stores start once their databases are reachable.
+    /// Migrates the stores and starts a broker for each. The primary store must be reachable. The brokers of
+    /// unreachable stores start later, once their databases are reachable.
     pub async fn start(config: &Config, check_template: CheckTemplate) -> Result<SharedStores, StoresError> {
         let configured = config.each_store();
         let has_numbers = has_numbers(&configured);
@@ -159,7 +159,7 @@ impl Stores {
         Ok(stores)
     }
 
-    /// Starts the broker of a store with a current schema. If the database has become unreachable, schedules a later start.
+    /// Starts the broker of a migrated store. If the database has become unreachable, retries in the background.
     async fn start_one(self: &Arc<Self>, ready: ReadyStore) -> Result<(), StoresError> {
         let name = ready.name.clone();
         match self.start_broker(ready).await {
@@ -171,7 +171,7 @@ impl Stores {
         }
     }
 
-    /// Starts the broker of a store with a current schema.
+    /// Starts the broker of a migrated store.
     pub(super) async fn start_broker(&self, ready: ReadyStore) -> Result<(), StoresError> {
         let Some(store) = self.all.iter().find(|store| store.name() == ready.name) else { return Ok(()) };
         open(&ready).await?;
@@ -188,12 +188,12 @@ impl Stores {
         }
     }
 
-    /// Broker of the primary store, which keeps tokens, the identity that clients see, and other global data.
+    /// Returns the broker of the primary store, which keeps tokens and other global data.
     pub fn main(&self) -> &SharedBroker {
         &self.main
     }
 
-    /// Broker of the only store; `None` if there are several stores.
+    /// Returns the broker of the only store; `None` if there are several stores.
     pub(crate) fn only(&self) -> Option<&SharedBroker> {
         (self.all.len() == 1).then_some(&self.main)
     }
@@ -203,12 +203,12 @@ impl Stores {
         &self.all
     }
 
-    /// Stores whose database was reached since the process started.
+    /// Returns the stores whose database has been reached since the process started.
     pub(crate) fn served(&self) -> impl Iterator<Item = &ServedStore> {
         self.all.iter().filter_map(|store| store.served.get())
     }
 
-    /// The store with this name.
+    /// Returns the store with this name.
     pub(crate) fn named(&self, name: &str) -> Result<&ConfiguredStore, Error> {
         self.all.iter().find(|store| store.name() == name).ok_or_else(|| {
             let names: Vec<&str> = self.all.iter().map(ConfiguredStore::name).collect();
@@ -216,18 +216,18 @@ impl Stores {
         })
     }
 
-    /// Name of the primary store.
+    /// Returns the name of the primary store.
     pub(crate) fn main_name(&self) -> &str {
         self.all.first().map_or("", ConfiguredStore::name)
     }
 
-    /// Name of the store that this broker serves.
+    /// Returns the name of the store that this broker serves.
     pub(crate) fn name_of(&self, broker: &SharedBroker) -> Option<&str> {
         self.served().find(|served| Arc::ptr_eq(&served.broker, broker)).map(|served| served.name.as_str())
     }
 
-    /// Name of the store to which a job id belongs, even if the store is unreachable. `None` if the id belongs to no
-    /// configured store.
+    /// Returns the name of the store to which a job id belongs, even if the store is unreachable. `None` if the id
+    /// belongs to no configured store.
     pub(crate) fn store_of(&self, id: i64) -> Option<&str> {
         match self.of_id(id) {
             Ok(served) => served.map(|served| served.name.as_str()),
@@ -243,8 +243,8 @@ impl Stores {
         unreached.find(|store| store.configured.number.is_none_or(|configured| configured == number))
     }
 
-    /// Returns the store to which a job id belongs. `None` if the id belongs to no configured store. Fails if it may
-    /// belong to a store that was never reached.
+    /// Returns the store to which a job id belongs. `None` if the id belongs to no configured store. Fails if the id
+    /// may belong to a store that has never been reached.
     pub(crate) fn of_id(&self, id: i64) -> Result<Option<&ServedStore>, Error> {
         let Some(number) = StoreNumber::of_id(id) else { return Ok(None) };
         if let Some(served) = self.served().find(|served| served.number == number) {
@@ -263,18 +263,18 @@ impl Stores {
         self.all.iter().map(of).collect()
     }
 
-    /// Drains all stores concurrently.
+    /// Drains the brokers of all stores concurrently.
     pub async fn drain(&self, deadline: Duration) {
         self.stopping.cancel();
         join_all(self.served().map(|served| served.broker.drain(deadline))).await;
     }
 
-    /// Stops all brokers: each writes its pending outcomes and ends its registration in its database.
+    /// Stops all brokers. Each writes its queued outcomes and unregisters from its database.
     pub async fn stop(&self, deadline: Duration) {
         join_all(self.served().map(|served| served.broker.stop(deadline))).await;
     }
 
-    /// Completes when a critical task has panicked, so that the process must end.
+    /// Completes when a critical task has panicked. The process must then end.
     pub async fn failed(&self) {
         self.shared.panicked.cancelled().await;
     }
@@ -285,7 +285,7 @@ impl Stores {
     }
 }
 
-/// Method name in the audit log for store numbers that a starting process assigns.
+/// Name in the audit log for the assignment of store numbers at the start of a process.
 pub(super) const START: &str = "the start of a broker";
 
 impl ConfiguredStore {
@@ -308,8 +308,8 @@ impl ConfiguredStore {
         });
         let (number, context) = (facts.number, broker.workers.clone());
         let _ = self.served.set(ServedStore { name: ready.name, number, broker, facts });
-        // `served` is set before this message: a stream that receives it may deliver jobs, and calls for these jobs
-        // look up the store in `served`.
+        // `served` must be set before this message. Streams that receive the message may deliver jobs, and calls for
+        // these jobs look up the store in `served`.
         self.serving.send_replace(Some(Serving { number, context }));
     }
 }

@@ -1,6 +1,7 @@
-//! A worker's stream, served by the brokers of several stores. The worker has a session with the same id in each store, and the
-//! stores share its windows (`dispatch::FillRights`). One task reads the stream and passes each message to its store; the messages of
-//! all stores are merged when the transport is ready. A store with an unreachable database delays none of the others.
+//! A worker's stream, served by the brokers of several stores. The worker has a session with the same id in each store,
+//! and the stores share its windows (`dispatch::FillRights`). One task reads the stream and passes each message to its
+//! store. The messages of all stores are merged as the transport can send them. An unreachable store does not delay the
+//! others.
 
 mod inbox; // queue of a worker's messages to one store
 mod store_stream; // the worker's session in one store, retried while the store is unreachable
@@ -23,15 +24,15 @@ use crate::{
 };
 use merge::Merge;
 
-/// Maximum number of stores of a stream.
+/// Maximum number of stores of a worker's stream.
 pub const MOST_STORES: usize = u64::BITS as usize;
 
-/// A reachable store.
+/// A store whose database has been reached, as workers' streams use it.
 #[derive(Clone)]
 pub struct Serving {
     /// Number of the store.
     pub number: StoreNumber,
-    /// Context with which the store's broker serves sessions of workers.
+    /// State with which the store's broker serves the sessions of workers.
     pub context: Arc<SessionContext>,
 }
 
@@ -47,7 +48,7 @@ pub struct StreamStore {
 }
 
 impl StreamStore {
-    /// Creates a store whose database was reached.
+    /// Creates a `StreamStore` whose database has been reached.
     pub fn served(name: &str, number: StoreNumber, context: Arc<SessionContext>) -> Self {
         let (_, serving) = watch::channel(Some(Serving { number, context }));
         Self { name: name.to_owned(), configured: Some(number), serving }
@@ -58,7 +59,8 @@ impl StreamStore {
         self.serving.borrow().clone()
     }
 
-    /// Whether job ids with this store number may belong to the store. True if the number of the store is unknown.
+    /// Whether jobs whose ids have this store number may belong to the store. True if the store's own number is
+    /// unknown.
     fn may_have(&self, number: StoreNumber) -> bool {
         match &*self.serving.borrow() {
             Some(serving) => serving.number == number,
@@ -67,11 +69,10 @@ impl StreamStore {
     }
 }
 
-/// Returns the position of the home store of a task type. That store creates the type if no store has it.
+/// Function that returns the position of a task type's home store. That store creates the type if no store has it.
 pub type Home = Arc<dyn Fn(&TaskTypeName) -> usize + Send + Sync>;
 
-/// Serves a worker's stream. With one store, this is `session::serve`. Each message with jobs to the worker has jobs of
-/// one store.
+/// Serves a worker's stream. With a single store, calls `session::serve`. A message never mixes jobs of several stores.
 pub fn serve<S>(
     stores: Vec<StreamStore>,
     caller: Caller,

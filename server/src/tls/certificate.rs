@@ -1,4 +1,4 @@
-//! Fields of certificates: the expiry time, and the name of the client.
+//! Reads the expiry time and the client's name from certificates.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use x509_cert::{
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
-/// Maximum length of a client's name, in bytes.
+/// Maximum length of the client's name in a certificate, in bytes.
 const NAME_BYTES: usize = 512;
 
 /// Identity of a client: the name in its certificate, which an authority of `tls_client_ca` has signed.
@@ -22,12 +22,12 @@ pub struct PeerIdentity {
 }
 
 impl PeerIdentity {
-    /// Identity of a call's client; `None` if the port does not ask for client certificates.
+    /// Returns the identity of a call's client; `None` if the port does not ask for client certificates.
     pub fn get(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
 
-    /// Identity from a verified certificate.
+    /// Returns the identity in a verified certificate.
     pub(super) fn in_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
         let (_, SubjectAltName(names)) = certificate.tbs_certificate.get().ok()??;
@@ -47,13 +47,12 @@ impl PeerIdentity {
     }
 }
 
-/// Expiry time of a certificate, in seconds of Unix time.
+/// Returns the expiry time of a certificate, in seconds of Unix time.
 pub(super) fn expires(certificate: &CertificateDer<'_>) -> Result<u64, String> {
     let certificate = Certificate::from_der(certificate).map_err(|error| format!("is not a certificate: {error}"))?;
     Ok(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
 }
 
-/// Formats a time that is given in seconds of Unix time.
 pub(super) fn date(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(|| format!("{seconds} s after 1970"), |time| time.to_string())

@@ -1,4 +1,4 @@
-//! Connections of clients with certificates. They end when the certificate expires or is revoked.
+//! Tracks the connections of clients with certificates, and ends each when its certificate expires or is revoked.
 
 use std::{
     collections::HashMap,
@@ -30,9 +30,9 @@ struct Open {
     ended: CancellationToken,
 }
 
-/// A client with a valid certificate. Its connection is monitored until this is dropped.
+/// A client with a certificate. Its connection is monitored until this value is dropped.
 pub(crate) struct PeerCertificate {
-    /// Identity from the certificate.
+    /// Identity of the client, from its certificate.
     pub(crate) identity: PeerIdentity,
     /// Cancelled when the certificate becomes invalid, or when the broker closes all connections.
     pub(crate) ended: CancellationToken,
@@ -41,7 +41,7 @@ pub(crate) struct PeerCertificate {
 }
 
 impl OpenClients {
-    /// Starts to monitor a connection. The error tells why the certificate is unusable.
+    /// Starts to monitor a client's connection. The error tells why the certificate is unusable.
     pub(super) fn enter(
         self: &Arc<Self>,
         chain: &[CertificateDer<'static>],
@@ -49,15 +49,15 @@ impl OpenClients {
     ) -> Result<PeerCertificate, String> {
         let first = chain.first().ok_or("the certificate chain is empty")?;
         let identity = PeerIdentity::in_certificate(first)
-            .ok_or("it contains no name: it needs a URI or a DNS name as subject alternative name")?;
+            .ok_or("the certificate has no name: it needs a URI or a DNS name as subject alternative name")?;
         let expires = certificate::expires(first)?;
         let (number, ended) = (self.last.fetch_add(1, Ordering::Relaxed), cut.child_token());
         self.open.lock().insert(number, Open { chain: chain.to_vec(), expires, ended: ended.clone() });
         Ok(PeerCertificate { identity, ended, number, clients: self.clone() })
     }
 
-    /// Ends the connections of expired certificates, and after a change of the files, of certificates that are no longer valid.
-    /// Returns their number.
+    /// Ends connections whose client certificates have expired. If the files have changed, `verifier` is set, and
+    /// connections with certificates that are no longer valid end, too. Returns the number of ended connections.
     pub(super) fn end(&self, verifier: Option<&Arc<dyn ClientCertVerifier>>) -> usize {
         let now = UnixTime::now();
         let is_bad = |open: &Open| {
@@ -67,7 +67,8 @@ impl OpenClients {
             };
             open.expires < now.as_secs() || verifier.is_some_and(|verifier| verify(verifier).is_none())
         };
-        // Verification is slow, so the lock is held for one connection at a time. Connections open and close meanwhile.
+        // Verification is slow, so the mutex is locked separately for each connection. Connections may open and close
+        // in between.
         let numbers: Vec<u64> = self.open.lock().keys().copied().collect();
         let mut ended = 0;
         for number in numbers {

@@ -1,6 +1,7 @@
-//! Deferred verification of client certificates. The handshake accepts any certificate or none, and the certificate is verified
-//! right after it, before a byte is read. So the client can get an error text, and one place verifies certificates for full and
-//! resumed handshakes. The handshake itself verifies that the client has the private key.
+//! Deferred verification of client certificates. The handshake accepts any certificate or none. The certificate is
+//! verified right after the handshake, before a byte is read. So the client can get an error text, and one place
+//! verifies the certificates of full and resumed handshakes. The handshake itself verifies that the client has the
+//! private key.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-/// Verifies only signatures during the handshake.
+/// Certificate verifier that accepts every client certificate and checks only handshake signatures.
 #[derive(Debug)]
 pub(super) struct Deferred(pub(super) Arc<dyn ClientCertVerifier>);
 

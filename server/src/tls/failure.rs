@@ -1,4 +1,4 @@
-//! Failed handshakes: counted by reason, and logged at most once a second per reason.
+//! Counts failed TLS handshakes by reason, and logs them at most once a second per kind of reason.
 
 use std::{io, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::{
     metrics::{ByReason, TlsMetrics},
 };
 
-/// Reason of a failed handshake.
+/// Reason of a failed TLS handshake.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The client closed the connection: a port scan, or a client that does not trust the broker's certificate.
@@ -28,7 +28,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Extracts the rustls error from an error of a connection.
+    /// Converts the I/O error of a connection, which may contain an error of rustls.
     pub(super) fn new(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match inner {
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-/// Describes the problem of a client certificate.
+/// Describes why a client certificate was refused.
 pub(super) fn of_certificate(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
@@ -70,7 +70,7 @@ pub(super) fn of_certificate(error: &rustls::Error) -> String {
     }
 }
 
-/// Reporter of failed handshakes of a port.
+/// Counters and log throttles for the failed handshakes of a port.
 pub(super) struct Failures {
     port: &'static str,
     metrics: TlsMetrics,
@@ -84,7 +84,7 @@ impl Failures {
         Self { port, metrics, plaintext: Mutex::default(), client: Mutex::default(), other: Mutex::default() }
     }
 
-    /// Counts the failure, and logs it if the throttle permits.
+    /// Counts the failed handshake, and logs it if the throttle permits.
     pub(super) fn report(&self, failure: &Failure, peer: Option<SocketAddr>) {
         self.metrics.failed_handshakes.get_or_create(&ByReason { reason: failure.label() }).inc();
         let port = self.port;

@@ -1,4 +1,4 @@
-//! TLS files: reading, parsing, and helpful errors.
+//! Reads and parses the TLS files. Errors name the flag, the file and the problem.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use rustls::pki_types::{
 
 use crate::config::TlsFiles;
 
-/// Maximum size of a file, in bytes. Revocation lists of large authorities have megabytes.
+/// Maximum size of a TLS file in bytes. Revocation lists of large authorities have several megabytes.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Contents of the TLS files, compared to detect changes.
+/// Contents of all TLS files. Comparing two values shows whether the files have changed.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Files {
     cert: Vec<u8>,
@@ -24,7 +24,7 @@ pub(super) struct Files {
     client_crl: Option<Vec<u8>>,
 }
 
-/// Formats an error with the flag, the file and the problem.
+/// Formats an error about a TLS file with the flag, the file and the problem.
 pub(super) fn problem(flag: &str, path: Option<&Path>, why: &str) -> String {
     format!("{flag} {}: {why}", path.unwrap_or(Path::new("")).display())
 }
@@ -41,12 +41,14 @@ impl Files {
         }
     }
 
-    /// The broker's certificate and its intermediate certificates.
+    /// Parses the broker's certificate and its intermediate certificates.
     pub(super) fn chain(&self, paths: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, String> {
         certificates(&self.cert).map_err(|why| {
             let swapped = key(&self.cert).is_ok() && certificates(&self.key).is_ok();
             let hint = match why {
-                Wrong::None if swapped => "holds a key, and --tls-key a certificate: exchange the two files".into(),
+                Wrong::None if swapped => {
+                    "holds a key, and --tls-key names a certificate: exchange the two files".into()
+                }
                 Wrong::None => "holds no certificate; it must be PEM: the broker's certificate first, then the \
                                 intermediate certificates"
                     .into(),
@@ -73,7 +75,7 @@ impl Files {
         })
     }
 
-    /// Authorities of client certificates.
+    /// Parses the certificate authorities for client certificates.
     pub(super) fn authorities(&self, paths: &TlsFiles) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
         let Some(client_ca) = &self.client_ca else { return Ok(None) };
         certificates(client_ca).map(Some).map_err(|why| {
@@ -83,7 +85,7 @@ impl Files {
         })
     }
 
-    /// Revocation lists of client certificates.
+    /// Parses the revocation lists for client certificates.
     pub(super) fn revoked(&self, paths: &TlsFiles) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
         let Some(client_crl) = &self.client_crl else { return Ok(Vec::new()) };
         all(CertificateRevocationListDer::pem_slice_iter(client_crl).collect()).map_err(|why| {
@@ -93,9 +95,9 @@ impl Files {
     }
 }
 
-/// Reason why a file is unusable.
+/// Reason why a TLS file is unusable.
 enum Wrong {
-    /// It contains no item of the expected kind.
+    /// The file contains no item of the expected kind, such as a certificate.
     None,
     Pem(String),
 }
@@ -141,7 +143,7 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Warns if users other than the owner and the group can read the key.
+/// Warns if the private key can be read by users other than its owner and group.
 pub(super) fn warn_of_modes(paths: &TlsFiles) {
     use std::os::unix::fs::PermissionsExt as _;
     let Some(path) = &paths.key else { return };
@@ -149,7 +151,7 @@ pub(super) fn warn_of_modes(paths: &TlsFiles) {
     if mode.is_ok_and(|mode| mode & 0o004 != 0) {
         tracing::warn!(
             path = %path.display(),
-            "every user of this machine can read the broker's private key (tls_key): chmod o-rwx it"
+            "every user of this machine can read the broker's private key (tls_key): run chmod o-rwx on the file"
         );
     }
 }

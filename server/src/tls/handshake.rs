@@ -1,4 +1,4 @@
-//! Handshake of a connection. It runs outside the accept loop, so that a slow client delays no others.
+//! TLS handshake of a connection. It runs outside the accept loop, so that a slow client delays no others.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -14,17 +14,18 @@ use super::{
 };
 use crate::metrics::TlsMetrics;
 
-/// Time for which a handshake occupies a slot. It then continues without one until the deadline, because it only waits for the
-/// client. So stalling clients delay others for at most a second.
+/// Maximum time that a handshake occupies one of the slots. After this time it only waits for the client, and continues
+/// without a slot. So slow clients delay others for at most a second.
 const PLACE: Duration = Duration::from_secs(1);
-/// Maximum bytes that rustls buffers for a client that does not read: four records. With a full buffer, HTTP/2 waits.
+/// Maximum number of bytes that rustls buffers for a client that does not read: four TLS records. HTTP/2 waits while
+/// the buffer is full.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// TLS of one port.
+/// TLS state of one port.
 pub(crate) struct TlsPort {
     tls: Arc<Tls>,
     port: Port,
-    /// Slots for concurrent handshakes. A client needs one only after it has sent its complete hello.
+    /// Semaphore for concurrent handshakes. A client needs a permit only after it has sent its complete `ClientHello`.
     slots: Arc<Semaphore>,
     failures: Failures,
 }
@@ -40,8 +41,9 @@ impl TlsPort {
         self.tls.asks_clients()
     }
 
-    /// Performs the handshake of an accepted connection, and returns the client's identity. Returns `None` after a reported
-    /// failure. The connection ends when `cut` is cancelled or the client's certificate becomes invalid.
+    /// Performs the handshake of an accepted connection, and returns the client's identity. If the handshake fails,
+    /// reports the failure and returns `None`. The connection ends when `cut` is cancelled or the client's certificate
+    /// becomes invalid.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -69,7 +71,7 @@ impl TlsPort {
         }
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(|error| Failure::new(&error))?;
         let slot = self.slots.acquire().await;
-        // Loaded after the wait for a slot, because the files may have changed meanwhile.
+        // The configuration is loaded after the wait for a slot, because the files may have changed meanwhile.
         let config = self.tls.in_force.load().for_port(self.port);
         let mut finish = pin!(hello.into_stream(config).into_fallible());
         let finished = timeout(PLACE, &mut finish).await;
@@ -81,7 +83,7 @@ impl TlsPort {
         let mut stream = match finished {
             Ok(stream) => stream,
             Err((error, stream)) => {
-                // Gives the client time to read the alert.
+                // Gives the client time to read the TLS alert.
                 refusal::close(stream).await;
                 return Err(Failure::new(&error));
             }
@@ -99,8 +101,9 @@ impl TlsPort {
         }
     }
 
-    /// Checks the protocol (ALPN) and the client's certificate after the handshake. The HTTP port also accepts clients
-    /// without a certificate, because probes have none, and rejects them for protected requests.
+    /// Checks the negotiated protocol (ALPN) and the client's certificate after the handshake. The HTTP port also
+    /// accepts clients without a certificate, because health probes have none. It rejects their protected requests
+    /// later.
     fn check(
         &self,
         stream: &TlsStream<TcpStream>,
@@ -118,8 +121,8 @@ impl TlsPort {
             return if self.port == Port::Grpc { Err(Failure::Client(none)) } else { Ok(None) };
         };
         let refused = |why| Failure::Client(format!("client certificate refused: {why}"));
-        // Registered before the verification. Otherwise, files that change in between would apply neither here nor to the
-        // registered clients.
+        // Registers the client before its certificate is verified. If the TLS files change in between, the check of
+        // registered clients then covers this client, too.
         let client = self.tls.clients.enter(chain, cut).map_err(refused)?;
         let in_force = self.tls.in_force.load();
         let verifier = in_force.clients.as_ref().ok_or_else(|| refused("bug: the broker has no verifier".into()))?;

@@ -1,7 +1,7 @@
-//! TLS of both ports: certificate files, handshake, and client identity.
+//! TLS for the gRPC and the HTTP port: certificate files, handshake, and client identity.
 //!
-//! The files are read at the start, and again while the broker runs. Changed files take effect only if they are valid, and only
-//! for new connections. Open connections of clients whose certificate is no longer valid are closed.
+//! The files are read at the start, and again while the broker runs. Changed files take effect only if they are valid,
+//! and only for new connections. Open connections of clients whose certificate is no longer valid are closed.
 
 mod certificate; // expiry time and client name
 mod clients; // connections end with the client's certificate
@@ -36,35 +36,36 @@ pub(crate) use watch::watch;
 use self::{clients::OpenClients, files::Files, server_config::InForce};
 use crate::config::TlsFiles;
 
-/// Time limit of a handshake.
+/// Time limit of a TLS handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Maximum number of concurrent handshakes per port.
+/// Maximum number of concurrent TLS handshakes per port.
 pub(crate) const HANDSHAKES: usize = 256;
-/// Interval of reading the files again.
+/// Interval at which the TLS files are read again.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
-/// Time before its expiry at which the log warns of the certificate.
+/// Time before the certificate's expiry at which warnings in the log begin.
 pub(crate) const WARN_BEFORE: Duration = Duration::from_hours(14 * 24);
 
-/// One of the two ports.
+/// One of the broker's two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     Grpc,
     Http,
 }
 
-/// Certificate of a broker, shared by its ports.
+/// The broker's certificate and the other TLS state that both ports share.
 pub struct Tls {
     paths: TlsFiles,
     tickets: server_config::Tickets,
     in_force: ArcSwap<InForce>,
-    /// Files as last read, valid or not, so that a change is reported once.
+    /// Contents of the files when last read, valid or not. Kept so that each change is reported once.
     seen: Mutex<Result<Files, String>>,
     look_now: Notify,
     clients: Arc<OpenClients>,
 }
 
 impl Tls {
-    /// Reads the files; `None` if the configuration has no certificate. An error names the flag, the file and what to do.
+    /// Reads the TLS files. Returns `None` if the configuration has no certificate. An error names the flag, the file
+    /// and the remedy.
     pub fn load(paths: &TlsFiles) -> Result<Option<Arc<Self>>, String> {
         if paths.cert.is_none() {
             return Ok(None);
@@ -87,12 +88,12 @@ impl Tls {
         })))
     }
 
-    /// Reads the files again immediately.
+    /// Makes the broker read the TLS files again at once.
     pub fn look_now(&self) {
         self.look_now.notify_one();
     }
 
-    /// Expiry time of the active certificate.
+    /// Returns the expiry time of the active certificate.
     pub fn expires(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.in_force.load().expires)
     }
@@ -102,7 +103,8 @@ impl Tls {
         self.paths.client_ca.is_some()
     }
 
-    /// Reads the files, and activates them if they have changed and are valid. `None` if nothing has changed.
+    /// Reads the TLS files, and activates them if they have changed and are valid. Returns `None` if nothing has
+    /// changed.
     fn reload(&self) -> Option<Result<(), String>> {
         let now = Files::read(&self.paths);
         let mut seen = self.seen.lock();

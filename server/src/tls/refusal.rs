@@ -9,21 +9,21 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// First byte of every TLS connection: a handshake record.
+/// First byte of every TLS connection: the record type of a handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 /// Time for a rejected client to read the error before its connection is closed.
 const TO_READ_IT: Duration = Duration::from_secs(1);
-/// Delay before the error is sent over HTTP/2. Clients report its text only for a call in progress; without a call,
-/// they report only that the connection has ended.
+/// Delay before an error is sent over HTTP/2. Clients report the error's text only to a call in progress; without a
+/// call, they report only that the connection has ended.
 const UNTIL_A_CALL: Duration = Duration::from_millis(100);
-/// Maximum number of bytes read from a client before the connection is closed.
+/// Maximum number of bytes read and discarded before a rejected connection is closed.
 const READ_BYTES: u64 = 64 << 10;
 
-/// Error for clients without TLS.
+/// Error text for clients that connect without TLS.
 pub(super) const NEEDS_TLS: &str =
-    "this port needs TLS: use https:// and, if its certificate is your own, the CA file (--tls-ca)";
+    "this port needs TLS: use https:// and, if a private authority has signed its certificate, the CA file (--tls-ca)";
 
-/// First bytes of a connection.
+/// Protocol of a client, recognized by the first bytes of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
     Tls,
@@ -34,7 +34,7 @@ pub(super) enum Begin {
     Other,
 }
 
-/// Waits for the first bytes without consuming them. Fails if the client has closed the connection.
+/// Waits for the first bytes of a connection without consuming them. Fails if the client has closed the connection.
 pub(super) async fn begin(stream: &TcpStream) -> io::Result<Begin> {
     let mut bytes = [0; 4];
     let read = stream.peek(&mut bytes).await?;
@@ -74,11 +74,11 @@ pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(READ_BYTES), &mut tokio::io::sink()).await
     };
-    // Ignores the result: a client that does not read cannot be helped.
+    // The result is ignored: the connection is closed even if the client has not read the error.
     let _ = timeout(TO_READ_IT, read).await;
 }
 
-/// HTTP/2: empty settings, then `GOAWAY` with `INADEQUATE_SECURITY` and a text.
+/// Returns HTTP/2 frames: empty `SETTINGS`, then `GOAWAY` with `INADEQUATE_SECURITY` and the text.
 fn goaway(words: &str) -> Vec<u8> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const INADEQUATE_SECURITY: u32 = 12;

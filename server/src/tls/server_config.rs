@@ -1,4 +1,4 @@
-//! Active TLS files as rustls configurations, one per port.
+//! rustls configurations that are built from the TLS files, one per port.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::config::TlsFiles;
 
-/// Keys of session tickets. They outlive a change of the certificate, so that clients can still resume sessions. Each port has its
-/// own key, so a session of one port is invalid on the other.
+/// Keys of TLS session tickets. They stay the same when the certificate changes, so that clients can still resume
+/// sessions. Each port has its own key, so a session of one port is invalid on the other.
 pub(super) struct Tickets {
     grpc: Arc<dyn ProducesTickets>,
     http: Arc<dyn ProducesTickets>,
@@ -32,18 +32,18 @@ impl Tickets {
     }
 }
 
-/// Configuration for new connections.
+/// The active configuration, for new connections.
 pub(super) struct InForce {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
-    /// Expiry time of the certificate, in seconds of Unix time.
+    /// Expiry time of the broker's certificate, in seconds of Unix time.
     pub(super) expires: u64,
     /// Verifier of client certificates; `None` if the ports do not ask for them.
     pub(super) clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl InForce {
-    /// Builds the configuration. An error names the flag, the file and what to do.
+    /// Builds the rustls configurations. An error names the flag, the file and the remedy.
     pub(super) fn new(files: &Files, paths: &TlsFiles, tickets: &Tickets) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = files.chain(paths)?;
@@ -79,7 +79,7 @@ impl InForce {
                 Port::Http => (b"http/1.1", &tickets.http),
             };
             config.alpn_protocols = vec![protocol.to_vec()];
-            // Tickets need no server memory, and survive a change of the files.
+            // Sessions are resumed by tickets, which need no memory at the broker and survive a change of the files.
             config.ticketer = ticketer.clone();
             config.session_storage = Arc::new(NoServerSessionStorage {});
             Ok::<_, String>(Arc::new(config))

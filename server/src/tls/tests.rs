@@ -1,4 +1,4 @@
-//! Fields of certificates, and errors for unusable files.
+//! Tests of fields in certificates, and of errors for unusable TLS files.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -85,7 +85,7 @@ impl Directory {
         TlsFiles { cert: Some(self.path("cert.pem")), key: Some(self.path("key.pem")), ..TlsFiles::default() }
     }
 
-    /// Error for these files, without the name of the directory.
+    /// Returns the error for these TLS files, without the name of the directory.
     fn problem(&self, files: &TlsFiles) -> String {
         let problem = Tls::load(files).err().expect("a problem");
         problem.replace(&format!("{}/", self.0.path().display()), "")

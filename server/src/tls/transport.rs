@@ -1,4 +1,4 @@
-//! A connection with or without TLS.
+//! A client connection with or without TLS.
 
 use std::{
     io::{self, IoSlice},
@@ -13,17 +13,17 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-/// A connection with or without TLS.
+/// A client connection with or without TLS.
 #[derive(Debug)]
 pub(crate) enum Transport {
     /// The plain TCP connection.
     Plain(TcpStream),
-    /// TLS after the handshake; boxed, because the state of rustls takes a kilobyte.
+    /// A TLS connection after the handshake. Boxed, because the state of rustls takes a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Transport {
-    /// Remote address, if still connected.
+    /// Returns the client's address, if the connection is still open.
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
         let stream = match self {
             Self::Plain(stream) => stream,

@@ -14,7 +14,7 @@ use crate::metrics::TlsMetrics;
 /// Interval of warnings about a certificate that expires soon.
 const WARN_EVERY: Duration = Duration::from_hours(24);
 
-/// Keeps the certificate current until `stop`.
+/// Reloads changed TLS files, and warns before the certificate expires, until `stop` is cancelled.
 pub(crate) async fn watch(tls: Arc<Tls>, metrics: TlsMetrics, stop: CancellationToken) {
     let mut warned = None;
     loop {
@@ -25,7 +25,8 @@ pub(crate) async fn watch(tls: Arc<Tls>, metrics: TlsMetrics, stop: Cancellation
             () = tls.look_now.notified() => {}
         }
         let looking = tls.clone();
-        // Runs in a blocking task: the disk may be slow, and verifying thousands of certificates takes seconds.
+        // Reloading runs in a blocking task: the disk may be slow, and verifying thousands of certificates takes
+        // seconds.
         let look = move || {
             let reloaded = looking.reload();
             let in_force = looking.in_force.load_full();

@@ -1,4 +1,4 @@
-//! Sampled attempts in progress.
+//! Attempts of sampled jobs that are in progress.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use super::context::Creation;
 use crate::job::Lease;
 
-/// Maximum number of open attempts; the spans of further ones are dropped.
+/// Maximum number of sampled attempts in progress. No spans are made for further attempts.
 pub(crate) const MOST_OPEN: usize = 100_000;
-/// Interval between two searches for overdue attempts.
+/// Interval between two searches for overdue attempts, whose end was not reported.
 const LATE_PAUSE: Duration = Duration::from_mins(1);
 
-/// An attempt of a sampled job.
+/// An attempt of a sampled job, from which its span is made.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) job: i64,
@@ -26,18 +26,19 @@ pub(super) struct Attempt {
     pub(super) number: i16,
     pub(super) creation: Creation,
     pub(super) span_id: SpanId,
-    /// Start time, by the clock of the database.
+    /// Start time of the attempt, by the clock of the database.
     pub(super) started: SystemTime,
     pub(super) since: Instant,
-    /// Time at which the attempt ends if nothing was reported about it.
+    /// Time after which the attempt counts as ended, even if its end was not reported. `None` for attempts of a
+    /// session.
     pub(super) until: Option<Instant>,
 }
 
-/// Error: `MOST_OPEN` attempts are open.
+/// Error: the maximum number of attempts is in progress.
 #[derive(Debug)]
 pub(super) struct TooMany;
 
-/// Open attempts by job; a job has at most one.
+/// Sampled attempts in progress, by job id. A job has at most one.
 #[derive(Default)]
 pub(super) struct OpenAttempts {
     count: AtomicUsize,
@@ -55,7 +56,7 @@ impl OpenAttempts {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Adds an attempt. Returns an earlier attempt of the same job.
+    /// Adds an attempt. Returns the previous attempt of the same job, if its end was not reported.
     pub(super) fn insert(&self, attempt: Attempt) -> Result<Option<Attempt>, TooMany> {
         let mut state = self.state.lock();
         let is_full = state.by_job.len() >= MOST_OPEN;
@@ -101,7 +102,7 @@ impl OpenAttempts {
         taken
     }
 
-    /// Postpones `until` of the attempts of these leases that have one.
+    /// Sets a later `until` for those attempts of these leases that have an `until`.
     pub(super) fn extend(&self, leases: impl Iterator<Item = (Lease, Instant)>) {
         let mut state = self.state.lock();
         for (lease, until) in leases {
@@ -111,7 +112,8 @@ impl OpenAttempts {
         }
     }
 
-    /// Removes overdue attempts about which nothing was reported. Searches once a minute.
+    /// Removes and returns the attempts whose `until` has passed without a report of their end. Searches at most once a
+    /// minute.
     pub(super) fn take_late(&self) -> Vec<Attempt> {
         let now = Instant::now();
         let mut state = self.state.lock();

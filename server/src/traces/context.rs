@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::job::{JobOptions, LeasedJob};
 
-/// Context in which a job was created; the parent of its spans.
+/// Trace context in which a job was created: the parent of the job's spans.
 #[derive(Clone, Debug)]
 pub(super) struct Creation {
     pub(super) trace_id: TraceId,
@@ -16,12 +16,13 @@ pub(super) struct Creation {
 }
 
 impl Creation {
-    /// Formats the context as a `traceparent` with the sampled flag.
+    /// Formats the trace context as a `traceparent` with the sampled flag.
     pub(super) fn traceparent(&self) -> String {
         format!("00-{}-{}-01", self.trace_id, self.span_id)
     }
 
-    /// Parses a job's own trace context; `None` if its producer did not sample it, or if it is invalid.
+    /// Parses the trace context that a producer gave to a job. `None` if the producer did not sample the job, or if the
+    /// context is invalid.
     fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let (trace_id, span_id, flags) = parts(traceparent)?;
         let state = || tracestate.and_then(|state| TraceState::from_str(state).ok()).unwrap_or_default();
@@ -46,7 +47,7 @@ fn parts(traceparent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
             && is_hex(trace_id, 32)
             && is_hex(span_id, 16)
             && is_hex(flags, 2)
-            // Later versions may have more parts.
+            // Versions of `traceparent` later than 00 may have more parts.
             && (version != "00" || parts.next().is_none());
     if !is_context {
         return None;
@@ -59,7 +60,7 @@ fn parts(traceparent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
 /// Decides which jobs are sampled. The producer has decided for jobs with a trace context. A fraction of the other jobs is sampled
 /// by their ids, so that every broker decides the same for every attempt of a job.
 pub(super) struct Sampler {
-    /// Jobs whose mixed id is below this number are sampled.
+    /// A job is sampled if the hash of its id is below this number.
     below: u64,
     seed: u64,
     database_id: String,
@@ -69,11 +70,12 @@ impl Sampler {
     pub(super) fn new(ratio: f64, database_id: &str) -> Self {
         let digest = Sha256::digest(database_id);
         let seed = digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        // The cast saturates: a ratio of 1 samples all jobs.
+        // A ratio of 1 samples all jobs, because the cast to `u64` saturates.
         Self { below: (ratio * 2_f64.powi(64)) as u64, seed, database_id: database_id.to_owned() }
     }
 
-    /// Context of a sampled job, and whether this broker created it.
+    /// Returns the trace context of a job and whether this broker created the context; `None` if the job is not
+    /// sampled.
     pub(super) fn creation_of(&self, job: &LeasedJob) -> Option<(Creation, bool)> {
         let options = job.options.as_ref();
         let text = |of: fn(&JobOptions) -> Option<&str>| options.and_then(|options| of(options));
@@ -82,7 +84,7 @@ impl Sampler {
         self.creation_by(job.lease.id, traceparent, tracestate)
     }
 
-    /// Like `creation_of`, for a job that was looked up.
+    /// Does the same as `creation_of`, from the job's id and its trace context.
     pub(super) fn creation_by(
         &self,
         id: i64,
@@ -99,7 +101,8 @@ impl Sampler {
         self.below == u64::MAX || mixed(id as u64 ^ self.seed) < self.below
     }
 
-    /// Derives the context of a job from its id. It is equal for every attempt and broker, and nothing is stored.
+    /// Derives the trace context of a job from its id. So the context is the same for every attempt and at every
+    /// broker, and needs no storage.
     fn creation(&self, id: i64) -> Creation {
         let digest = Sha256::new().chain_update(&self.database_id).chain_update(id.to_le_bytes()).finalize();
         let (trace_id, rest) = digest.split_first_chunk::<16>().map_or(([1; 16], &[][..]), |(id, rest)| (*id, rest));
@@ -131,7 +134,7 @@ mod tests {
         let text = format!("00-{TRACE}-{SPAN}-01");
         let creation = Creation::parse(&text, Some("vendor=abc,other=1")).unwrap();
         assert_eq!((creation.traceparent(), creation.state.header().as_str()), (text, "vendor=abc,other=1"));
-        // A later version, with more parts and other flags.
+        // A `traceparent` of a later version, with more parts and other flags.
         assert!(Creation::parse(&format!("cc-{TRACE}-{SPAN}-03-more"), None).is_some());
     }
 
@@ -153,7 +156,7 @@ mod tests {
         ] {
             assert!(Creation::parse(&text, None).is_none(), "{text}");
         }
-        // An invalid state is dropped, but the trace is kept.
+        // An invalid `tracestate` is dropped; the trace is kept.
         let creation = Creation::parse(&format!("00-{TRACE}-{SPAN}-01"), Some("no state")).unwrap();
         assert_eq!(creation.state.header(), "");
     }

@@ -18,14 +18,14 @@ use tokio_util::sync::CancellationToken;
 use super::target::EXPORT_WITHIN;
 use crate::metrics::TraceMetrics;
 
-/// Maximum number of spans that wait for the collector.
+/// Maximum number of spans that wait to be sent to the collector.
 pub(crate) const QUEUE: usize = 8_192;
-/// Maximum number of spans in a message.
+/// Maximum number of spans in one export request.
 const BATCH: usize = 512;
-/// Time for which a span waits for others.
+/// Maximum time that a span waits for further spans to share an export request.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Sending end of the queue.
+/// Sending end of the queue of spans.
 pub(super) struct Queue {
     spans: mpsc::Sender<SpanData>,
     metrics: TraceMetrics,
@@ -45,14 +45,14 @@ impl Queue {
     }
 }
 
-/// Task that sends the spans.
+/// Handle of the task that sends spans to the collector.
 pub(super) struct Exporter {
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Exporter {
-    /// Sends the remaining spans within this time.
+    /// Sends the queued spans and stops the task, within this time.
     pub(super) async fn stop(&self, within: Duration) {
         self.stop.cancel();
         let task = self.task.lock().take();
@@ -67,7 +67,7 @@ impl Exporter {
 /// Starts the export task.
 pub(super) fn start(exporter: SpanExporter, metrics: TraceMetrics) -> (Queue, Exporter) {
     let (send, spans) = mpsc::channel(QUEUE);
-    // Initializes the counters, so that the first scrape shows zeros.
+    // Initializes the counters of dropped spans, so that the first scrape shows zeros.
     ["collector", "queue", "attempts"].into_iter().for_each(|reason| metrics.drop_spans(reason, 0));
     let stop = CancellationToken::new();
     let sender = Sender { exporter, metrics: metrics.clone(), is_away: false };
@@ -86,7 +86,7 @@ async fn run_export(mut sender: Sender, mut spans: mpsc::Receiver<SpanData>, sto
         let is_due = tokio::select! {
             biased;
             () = stop.cancelled(), if !spans.is_closed() => {
-                // The remaining spans of the queue are still received.
+                // Closes the queue. The loop still receives the spans that are in it.
                 spans.close();
                 false
             }
@@ -102,7 +102,7 @@ async fn run_export(mut sender: Sender, mut spans: mpsc::Receiver<SpanData>, sto
     }
 }
 
-/// Sends batches, and logs when the collector becomes unavailable and available.
+/// Sends batches of spans. Logs when the collector becomes unavailable and when it is available again.
 struct Sender {
     exporter: SpanExporter,
     metrics: TraceMetrics,
@@ -160,7 +160,7 @@ mod tests {
         let (_listener, config) = silent();
         let metrics = TraceMetrics::default();
         let (queue, exporter) = start(Collector::from_config(&config).unwrap().unwrap().0, metrics.clone());
-        // The task may take some of the spans, because it runs concurrently.
+        // The export task runs concurrently and may already take some of the spans from the queue.
         (0..QUEUE + 2 * BATCH + 10).for_each(|_| queue.push(span()));
         assert!(dropped(&metrics, "queue") >= 10, "{}", dropped(&metrics, "queue"));
         exporter.stop(Duration::ZERO).await;

@@ -1,7 +1,9 @@
-//! Spans of sampled jobs, for an OpenTelemetry collector. Each attempt has two spans: `wait`, from the time at which the job was
-//! due until a worker got it, and `attempt`, from then until it was settled. Both are children of the context in which the job was
-//! created, so a worker without OpenTelemetry shows up in the trace of its job. An attempt that its worker takes to another broker
-//! has a span at each broker.
+//! Spans of sampled jobs, for an OpenTelemetry collector.
+//!
+//! Each attempt has two spans: `wait`, from the time at which the job was due until a worker got it, and `attempt`,
+//! from then until it was settled. Both spans are children of the context in which the job was created. So attempts
+//! appear in the trace of their job even if the worker does not use OpenTelemetry. An attempt that its worker takes to
+//! another broker has a span at each broker.
 //!
 //! Without an endpoint, tracing costs one comparison per batch of jobs. A job that is not sampled costs no allocation.
 
@@ -38,11 +40,11 @@ use export::{Exporter, Queue};
 pub(crate) use span::Ending;
 pub use target::Collector;
 
-/// Time after its deadline at which an attempt without a stream ends here. Its lease may have been extended or settled at another
-/// broker, which this broker does not learn.
+/// Time after its deadline at which an attempt of a pulled job is closed here. Its lease may have been extended or
+/// settled at another broker, and this broker does not learn of that.
 const UNKNOWN_AFTER: Duration = Duration::from_mins(5);
 
-/// Creates spans if a collector is configured. Clones share everything.
+/// Creates and exports spans, if a collector is configured. Clones share all state.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Arc<Tracer>>);
 
@@ -70,17 +72,19 @@ impl Traces {
         }))
     }
 
-    /// Records jobs that are sent to workers. A sampled job without a trace context gets one. Returns the sampled jobs by index.
+    /// Records jobs that are sent to workers. Gives a sampled job without a trace context a new one. Returns the
+    /// sampled jobs by index.
     pub(crate) fn leased(&self, jobs: &mut [LeasedJob], is_pulled: bool) -> Vec<(usize, Traced)> {
         self.0.as_ref().map(|tracer| tracer.leased(jobs, is_pulled)).unwrap_or_default()
     }
 
-    /// Whether ended attempts need not be reported.
+    /// Whether no sampled attempt is in progress, so that ended attempts need not be reported.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.as_ref().is_none_or(|tracer| tracer.open.is_empty())
     }
 
-    /// Records the end of attempts. Returns the trace of one of them. Ignores attempts that are not sampled or have ended before.
+    /// Records the end of attempts. Returns the trace of one of them, for use as an exemplar. Ignores attempts that are
+    /// not sampled or have already ended.
     pub(crate) fn ended<T>(
         &self,
         attempts: impl Iterator<Item = (Lease, T)>,
@@ -95,7 +99,8 @@ impl Traces {
         trace
     }
 
-    /// Records that these attempts continue at another broker, unless they came back after `before`.
+    /// Records that these attempts continue at another broker. Ignores attempts that have come back to this broker
+    /// after `before`.
     pub(crate) fn moved(&self, leases: impl Iterator<Item = Lease>, before: Instant) {
         if let Some(tracer) = self.0.as_ref().filter(|tracer| !tracer.open.is_empty()) {
             for attempt in tracer.open.take_older(leases, before) {
@@ -104,7 +109,8 @@ impl Traces {
         }
     }
 
-    /// Records that these attempts of another broker continue here. This broker makes a span for the rest of each.
+    /// Records that these attempts of another broker continue at this one, which makes a span for the rest of each
+    /// attempt.
     pub(crate) fn adopted(&self, attempts: impl Iterator<Item = AdoptedAttempt>) {
         if let Some(tracer) = &self.0 {
             attempts.for_each(|attempt| tracer.adopted(&attempt));
@@ -119,7 +125,7 @@ impl Traces {
         }
     }
 
-    /// Exports the remaining spans within this time. The workers of open attempts continue at other brokers.
+    /// Ends the open attempts, whose workers continue at other brokers. Exports the remaining spans within this time.
     pub(crate) async fn stop(&self, within: Duration) {
         if let Some(tracer) = &self.0 {
             for attempt in tracer.open.take_all() {
@@ -159,7 +165,7 @@ impl Tracer {
             sampled.push((index, attempt.trace()));
             match self.open.insert(attempt) {
                 Ok(None) => {}
-                // An earlier lease of the same job was lost without a report.
+                // The job had an earlier lease here, whose end was not reported.
                 Ok(Some(lost)) => self.queue.push(lost.span(Ending::new("lost"))),
                 Err(TooMany) => self.queue.dropped("attempts"),
             }
@@ -190,7 +196,7 @@ impl Tracer {
         };
         match self.open.insert(attempt) {
             Ok(None) => {}
-            // The attempt has come back before this broker knew that it had left.
+            // The attempt has returned to this broker before this broker learned that the attempt had left.
             Ok(Some(earlier)) if earlier.token == lease.token => self.queue.push(earlier.span(Ending::new("moved"))),
             Ok(Some(lost)) => self.queue.push(lost.span(Ending::new("lost"))),
             Err(TooMany) => self.queue.dropped("attempts"),
@@ -198,7 +204,7 @@ impl Tracer {
     }
 }
 
-/// Converts a time of the database, in µs after 1970.
+/// Converts a time from the database, in µs of Unix time.
 fn time_of(us: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(u64::try_from(us).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Construction of spans, following the OpenTelemetry conventions for messaging.
+//! Builds spans according to the OpenTelemetry conventions for messaging.
 
 use std::{borrow::Cow, time::SystemTime};
 
@@ -14,22 +14,22 @@ use crate::metrics::Traced;
 /// Maximum length of an error in a span, in bytes.
 const ERROR_BYTES: usize = 1_024;
 
-/// Ending of an attempt.
+/// The way in which an attempt ended.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    /// Value of the attribute `howdah.outcome`.
+    /// Value of the span attribute `howdah.outcome`.
     outcome: &'static str,
-    /// Error of a failed attempt; `None` if it has not failed.
+    /// Error text of a failed attempt; `None` if the attempt has not failed.
     error: Option<String>,
 }
 
 impl Ending {
-    /// An ending without a failure.
+    /// Describes the end of an attempt that has not failed.
     pub(crate) const fn new(outcome: &'static str) -> Self {
         Self { outcome, error: None }
     }
 
-    /// An ending with a failure.
+    /// Describes the end of a failed attempt.
     pub(crate) fn failed(outcome: &'static str, error: &str) -> Self {
         let mut end = error.len().min(ERROR_BYTES);
         while !error.is_char_boundary(end) {
@@ -45,7 +45,7 @@ impl Attempt {
         traced(self.creation.trace_id, self.span_id)
     }
 
-    /// Span for the creation of a job whose producer made no trace.
+    /// Returns a span for the creation of a job whose producer made no trace.
     pub(super) fn create_span(&self, at: SystemTime) -> SpanData {
         let mut span = self.base("create", "create", self.creation.span_id, (at, at));
         span.parent_span_id = SpanId::INVALID;
@@ -54,16 +54,17 @@ impl Attempt {
         span
     }
 
-    /// Span from the time at which the job was due until the attempt.
+    /// Returns the span of the wait: from the time at which the job was due until the attempt.
     pub(super) fn wait_span(&self, due: SystemTime) -> SpanData {
         let mut span = self.base("wait", "receive", super::new_span_id(), (due.min(self.started), self.started));
         span.attributes.push(KeyValue::new("howdah.attempt", i64::from(self.number)));
         span
     }
 
-    /// Span of the attempt, which ends now.
+    /// Returns the span of the attempt, which ends now.
     pub(super) fn span(self, ending: Ending) -> SpanData {
-        // The clock of this machine may differ from the database's clock, so it is only used for the duration.
+        // The start time comes from the database's clock. This machine's clock may differ, so it is only used for the
+        // duration.
         let ended = self.started + self.since.elapsed();
         let mut span = self.base("attempt", "process", self.span_id, (self.started, ended));
         span.attributes.push(KeyValue::new("howdah.attempt", i64::from(self.number)));

@@ -1,4 +1,5 @@
-//! The collector: address, certificate and request headers. Errors never contain header values.
+//! Connection to the OpenTelemetry collector: address, certificate and request headers. Errors never contain header
+//! values.
 
 use std::{env, fs, path::Path, str::FromStr as _, time::Duration};
 
@@ -13,20 +14,20 @@ use tonic::{
 
 use crate::config::Config;
 
-/// Time limit for a batch.
+/// Time limit of an export request.
 pub(super) const EXPORT_WITHIN: Duration = Duration::from_secs(10);
-/// Time limit for a connection.
+/// Time limit of connecting to the collector.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum size of a file.
+/// Maximum size of the headers file and of the CA file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// A collector of spans.
+/// An OpenTelemetry collector, to which spans are exported.
 #[derive(Debug)]
 pub struct Collector(pub(super) SpanExporter);
 
 impl Collector {
-    /// The configured collector; `None` without an endpoint. Reads the files that the settings name; an error names the setting.
-    /// Connects when the first spans are sent.
+    /// Returns the configured collector; `None` without an endpoint. Reads the files that the settings name; an error
+    /// names the setting. The connection is made when the first spans are sent.
     pub(crate) fn from_config(config: &Config) -> Result<Option<Self>, String> {
         let Some(endpoint) = config.otlp.endpoint.as_deref().filter(|_| config.otlp.is_on()) else { return Ok(None) };
         let channel = channel(endpoint, config.otlp.ca.as_deref())?;
@@ -45,7 +46,7 @@ impl Collector {
     }
 }
 
-/// Creates a channel that connects when the first spans are sent.
+/// Creates a gRPC channel that connects when the first spans are sent.
 fn channel(endpoint: &str, ca: Option<&Path>) -> Result<Channel, String> {
     let is_tls = endpoint.starts_with("https://");
     let failed = |error| format!("otlp_endpoint {endpoint} cannot be used: {error}");
@@ -60,7 +61,7 @@ fn channel(endpoint: &str, ca: Option<&Path>) -> Result<Channel, String> {
     Ok(address.connect_timeout(CONNECT_WITHIN).timeout(EXPORT_WITHIN).connect_lazy())
 }
 
-/// Parses headers, one per line: `NAME: VALUE`. Ignores empty lines and lines that start with `#`.
+/// Parses request headers, one per line: `NAME: VALUE`. Ignores empty lines and lines that start with `#`.
 fn headers_of(path: &Path) -> Result<HeaderMap, String> {
     let text = read("otlp_headers_file", path)?;
     let mut headers = HeaderMap::new();
@@ -88,7 +89,8 @@ fn read(setting: &str, path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| failed(error.to_string()))
 }
 
-/// Resource attributes of this broker. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` add to them, as in other programs.
+/// Returns the OpenTelemetry resource attributes of this broker. As in other programs, `OTEL_RESOURCE_ATTRIBUTES` and
+/// `OTEL_SERVICE_NAME` add to them.
 fn resource(name: &str) -> Resource {
     let resource = Resource::builder_empty()
         .with_service_name("howdah")

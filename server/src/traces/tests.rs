@@ -1,10 +1,10 @@
-//! Attempts in progress, and their spans.
+//! Tests of sampled attempts in progress and of their spans.
 
 use opentelemetry::trace::TraceState;
 
 use super::{context::Creation, *};
 
-/// An attempt of this job, with the token 1.
+/// Creates a sampled attempt of the job with this id, with token 1.
 pub(super) fn attempt(job: i64) -> Attempt {
     let (trace_id, span_id) = (TraceId::from(job as u128 + 1), SpanId::from(1));
     Attempt {
@@ -47,7 +47,7 @@ fn an_attempt_of_which_nothing_is_heard_ends_unless_it_is_extended() {
         open.insert(Attempt { until: past.filter(|_| job < 3), ..attempt(job) }).unwrap();
     }
     let later = Instant::now() + Duration::from_secs(60);
-    // The third attempt belongs to a session, which will end it.
+    // The third attempt has no `until`, because a session reports its end.
     open.extend([1, 3].into_iter().map(|id| (Lease { id, token: 1 }, later)));
     let late: Vec<i64> = open.take_late().iter().map(|attempt| attempt.job).collect();
     assert_eq!((late, open.take_all().len()), (vec![2], 2));

@@ -1,11 +1,11 @@
-//! An alarm that rings once, at the earliest of the times set.
+//! An alarm: a timer that rings once, at the earliest of the times that tasks have set.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-/// An alarm with one waiter; any number of tasks may set it.
+/// A timer that rings at the earliest time set. One task waits for it; any number of tasks may set it.
 pub struct Alarm {
     at: Mutex<Option<Instant>>,
     changed: Notify,
@@ -16,9 +16,10 @@ impl Alarm {
         Self { at: Mutex::new(None), changed: Notify::new() }
     }
 
-    /// Sets the alarm to ring after `delay`. An earlier time stays.
+    /// Sets the alarm to ring after `delay`, unless it is set to ring earlier.
     pub fn within(&self, delay: Duration) {
-        // The sweep finds more distant work in time. The bound also prevents an overflow of Instant.
+        // Limits the delay to an hour, because a later sweep sets the alarm again. The limit also prevents an overflow
+        // of `Instant`.
         let at = Instant::now() + delay.min(Duration::from_secs(3600));
         let mut set = self.at.lock();
         if set.is_none_or(|earlier| at < earlier) {

@@ -1,4 +1,5 @@
-//! Sends NOTIFY outside the hot path: immediately when idle, at most every few milliseconds under load.
+//! Sends notifications (NOTIFY) to other brokers in a separate task: at once when idle, at most every few milliseconds
+//! under load.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,14 +9,14 @@ use tokio::sync::Notify;
 use super::{LostLeases, Notice, SessionMark, Wake};
 use crate::{job::Ready, store::Store};
 
-/// Pause after an announcement. Changes during the pause go into the next one.
+/// Pause after sending notifications. Changes during the pause are sent together afterwards.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Maximum number of pending lists of lost leases. Further ones are dropped, because they are hints.
+/// Maximum number of pending lists of lost leases. Further lists are dropped, because they are only hints.
 const MOST_LOST: usize = 1_000;
-/// Maximum number of pending session marks; further ones are dropped.
+/// Maximum number of pending marks of resumed sessions. Further marks are dropped.
 const MOST_SESSIONS: usize = 20_000;
 
-/// Pending announcements to other brokers.
+/// Notifications to other brokers that are not sent yet.
 pub(crate) struct Announcements {
     enabled: bool,
     pending: Mutex<Pending>,
@@ -24,7 +25,7 @@ pub(crate) struct Announcements {
 
 #[derive(Default)]
 struct Pending {
-    // Bounded by the number of task types.
+    // Lowest rank by task type. The number of task types bounds the size of the map.
     ready: HashMap<i32, i64>,
     lost: Vec<LostLeases>,
     sessions: Vec<SessionMark>,
@@ -88,13 +89,13 @@ impl Announcements {
     }
 }
 
-/// Sends pending announcements; never returns.
+/// Sends pending notifications in an endless loop.
 pub(crate) async fn announce_all(wake: Wake, store: Store, channel: String) {
     let announcements = wake.announcements();
     loop {
         announcements.arrived.notified().await;
         for payload in announcements.take().iter().flat_map(Notice::payloads) {
-            // Without the notification, other brokers notice the change a poll interval later.
+            // A failure is only logged: without the notification, other brokers notice the change at their next poll.
             if let Err(error) = store.notify(&channel, &payload).await {
                 store.log_failure("notifying other brokers", &error);
             }

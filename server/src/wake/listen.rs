@@ -1,4 +1,5 @@
-//! LISTEN: it reconnects with backoff, and a full sweep follows every new connection. Never ends.
+//! Receives the notifications of other brokers (LISTEN). Reconnects with backoff. Each new connection causes a sweep,
+//! which finds the work of missed notifications.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +8,10 @@ use tokio::sync::mpsc;
 use super::Notice;
 use crate::{backoff::Backoff, metrics::Metrics, store::Store};
 
-/// An event of the listener.
+/// An event that the LISTEN connection reports.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// LISTEN works (again): notifications before may have been missed.
+    /// LISTEN works, for the first time or again. Earlier notifications may have been missed.
     Connected,
     /// A notification.
     Notice(Notice),
@@ -19,7 +20,8 @@ pub(crate) enum Heard {
 /// The longest pause between attempts to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Listens on the channel for the broker, whose id may change, and passes on what arrives.
+/// Listens on the channel and passes notifications on to `heard`. Each connection is labelled with the broker's current
+/// id, which may change.
 pub(crate) async fn run_listen(
     store: Store,
     channel: String,

@@ -1,9 +1,9 @@
-//! Notifications between brokers. Any role with a database login may write to the channel, so an invalid payload is ignored, and
-//! no notification is more than a hint.
+//! Format of the notifications between brokers. Any role with a database login may write to the channel, so an invalid
+//! payload is ignored, and a notification counts only as a hint.
 
 use std::fmt::Write as _;
 
-/// Maximum length of a payload; Postgres rejects 8,000 bytes.
+/// Maximum length of a notification's payload in bytes. Postgres rejects 8,000 bytes.
 const MAX_BYTES: usize = 7_900;
 
 /// Hash of a session's id and its principal (`SessionId::mark`).
@@ -12,17 +12,18 @@ pub type SessionMark = [u8; 16];
 /// A notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Types with ready jobs, and their lowest ranks: `r 12:345,13:99`.
+    /// Task types with ready jobs, each with the lowest rank: `r 12:345,13:99`.
     Ready(Vec<(i32, i64)>),
-    /// Jobs enqueued by SQL: `e 12:345`. Sent by `howdah.announce`. Of several concurrent transactions, only one sends it.
+    /// Task types of jobs enqueued with SQL, each with the lowest rank: `e 12:345`. Sent by `howdah.announce`. Only one
+    /// of several concurrent transactions sends it.
     Enqueued(Vec<(i32, i64)>),
-    /// Leases that a broker has lost: `c <broker> <0 cancelled, 1 timed out, 2 moved> 17,18`. The broker compares them with the
-    /// tables.
+    /// Leases that a broker has lost: `c <broker> <0 cancelled, 1 timed out, 2 moved> 17,18`. That broker then compares
+    /// its leases of these jobs with the database.
     Lost(LostLeases),
     /// Jobs that callers wait for have ended: `d 17,18`. Sent by `howdah.after_end`.
     Ended(Vec<i64>),
-    /// Workers have reattached at another broker, with all of their leases: `m 0123…,4567…`. A mark can only be made with the
-    /// secret session id, so this is more than a hint.
+    /// Sessions that have resumed at another broker, with all of their leases: `m 0123…,4567…`. A mark can only be made
+    /// with the secret session id, so this notification is more than a hint.
     WentOn(Vec<SessionMark>),
     /// Settings have changed: `s`.
     Settings,
@@ -35,23 +36,23 @@ pub enum Loss {
     Cancelled = 0,
     /// Their deadlines passed.
     TimedOut = 1,
-    /// Their worker reattached at another broker, which took them over.
+    /// The worker resumed its session at another broker, which took over the leases.
     Moved = 2,
 }
 
-/// Leases that a broker has lost.
+/// Leases that a broker has lost, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostLeases {
     /// The broker.
     pub broker_id: i32,
     /// The reason.
     pub loss: Loss,
-    /// Ids of the jobs. Tokens are omitted, because any listener could settle the jobs with them.
+    /// Ids of the jobs. The leases' tokens are omitted, because anyone who listens could settle the jobs with them.
     pub ids: Vec<i64>,
 }
 
 impl Notice {
-    /// Returns the payloads of the notice: several if one would exceed `MAX_BYTES`.
+    /// Returns the payloads of the notification: several if one would exceed `MAX_BYTES`.
     pub fn payloads(&self) -> Vec<String> {
         match self {
             Self::Ready(types) => pairs("r ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
@@ -66,7 +67,7 @@ impl Notice {
         }
     }
 
-    /// Parses a payload; `None` if it is invalid.
+    /// Parses the payload of a notification; `None` if it is invalid.
     pub fn parse(payload: &str) -> Option<Self> {
         let (kind, rest) = payload.split_once(' ').unwrap_or((payload, ""));
         match kind {

@@ -1,8 +1,8 @@
-//! Step 2, wake: alarms for work that becomes due in this broker, and notifications between brokers.
+//! Step 2 of a job's path, wake: alarms (timers) for work that becomes due, and notifications between brokers.
 //!
-//! At commit, NOTIFY takes a lock over the whole database cluster, so it is never part of an enqueue. A broker announces jobs
-//! afterwards, in batches, and only jobs for which its own workers have no capacity. A notification is a hint: the sweep
-//! (`maintain::sweep`) finds work whose notification was lost.
+//! At commit, NOTIFY takes a lock over the whole database cluster, so an enqueue never contains it. A broker notifies
+//! others afterwards, in batches, and only of jobs for which its own workers have no capacity. A notification is a
+//! hint: the sweep (`maintain::sweep`) finds work whose notification was lost.
 
 mod alarm;
 mod announce;
@@ -17,7 +17,7 @@ pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, run_listen};
 pub use message::{Loss, LostLeases, Notice, SessionMark};
 
-/// Alarms of this broker, and its announcements to other brokers.
+/// Alarms (timers) of this broker, and its notifications to other brokers.
 #[derive(Clone)]
 pub struct Wake {
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
 }
 
 impl Wake {
-    /// Creates the alarms. `announcing`: whether to notify other brokers.
+    /// Creates the alarms. `announcing` tells whether to notify other brokers.
     pub fn new(announcing: bool) -> Self {
         let inner = Inner {
             announcements: announce::Announcements::new(announcing),
@@ -48,52 +48,53 @@ impl Wake {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Announces these ready jobs to other brokers.
+    /// Notifies other brokers of these ready jobs.
     pub(crate) fn announce(&self, ready: &[Ready]) {
         self.inner.announcements.ready(ready);
     }
 
-    /// Sets the alarm for a scheduled job that is due after this delay.
+    /// Sets the alarm for due jobs: the next scheduled job is due after this delay.
     pub fn due_in(&self, delay: Duration) {
         self.inner.due.within(delay);
     }
 
-    /// Sets the alarm for a lease deadline after this delay.
+    /// Sets the alarm for lease deadlines: the next deadline passes after this delay.
     pub fn deadline_in(&self, delay: Duration) {
         self.inner.deadline.within(delay);
     }
 
-    /// Sets the alarm for a check of limit keys after this delay.
+    /// Sets the alarm for limit keys: the next check is due after this delay.
     pub fn limit_in(&self, delay: Duration) {
         self.inner.limit.within(delay);
     }
 
-    /// Sets the alarm for the expiry of a job after this delay.
+    /// Sets the alarm for the expiry of jobs: the next job expires after this delay.
     pub fn expiry_in(&self, delay: Duration) {
         self.inner.expiry.within(delay);
     }
 
-    /// Sets the alarm for a check of schedules after this delay.
+    /// Sets the alarm for schedules: the next check is due after this delay.
     pub fn schedule_in(&self, delay: Duration) {
         self.inner.schedule.within(delay);
     }
 
-    /// Sets the alarm for a bulk operation that continues after this delay.
+    /// Sets the alarm for bulk operations: the next one continues after this delay.
     pub fn bulk_in(&self, delay: Duration) {
         self.inner.bulk.within(delay);
     }
 
-    /// Announces that another broker has lost the leases of these jobs.
+    /// Notifies the broker `broker_id` that it has lost the leases of these jobs.
     pub fn lost_elsewhere(&self, broker_id: i32, ids: Vec<i64>, loss: Loss) {
         self.inner.announcements.lost(LostLeases { broker_id, loss, ids });
     }
 
-    /// Announces that a worker has reattached here, with all of its leases. Another broker may still consider it attached there.
+    /// Notifies other brokers that a session has resumed here with all of its leases. Another broker may still consider
+    /// the session its own.
     pub(crate) fn resumed_here(&self, session: SessionMark) {
         self.inner.announcements.resumed_here(session);
     }
 
-    /// Announces that settings of a task type or of the cluster have changed.
+    /// Notifies other brokers that settings of a task type or of the cluster have changed.
     pub fn settings_changed(&self) {
         self.inner.announcements.settings();
     }

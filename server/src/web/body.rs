@@ -1,4 +1,4 @@
-//! Request bodies of the HTTP port. A body reserves memory as it arrives.
+//! Receives request bodies on the HTTP port. Memory for a body is reserved as it arrives.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,19 +13,18 @@ use crate::{
     memory::{Account, Held, Memory},
 };
 
-/// Time limit to wait for memory.
+/// Time limit of a request to wait for memory.
 pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(10);
-/// Memory is reserved in steps of this many bytes.
+/// Memory is reserved each time that this many more bytes of a body have arrived.
 const STEP: usize = 4 << 10;
 
-/// Maximum size of a body in bytes, and how many bytes of memory to reserve for each byte of it.
+/// `most`: maximum size of a body, in bytes. `growth`: bytes of memory to reserve for each byte of the body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) most: usize,
     pub(super) growth: usize,
 }
 
-/// Receives a body and reserves memory for it.
 pub(super) async fn receive(
     mut body: Body,
     bounds: Bounds,
@@ -56,7 +55,8 @@ pub(super) async fn receive(
 
 async fn room<T>(memory: impl Future<Output = Result<T, crate::memory::Full>>) -> Result<T, Error> {
     timeout(ROOM_WITHIN, memory).await.ok().and_then(Result::ok).ok_or_else(|| {
-        let problem = "the memory for bodies (limits.received_bytes) is in use by earlier requests; try again later";
+        let problem =
+            "the memory for request bodies (limits.received_bytes) is in use by earlier requests; try again later";
         Error::Unavailable(problem.into())
     })
 }

@@ -34,14 +34,14 @@ use crate::{
     stores::SharedStores,
 };
 
-/// Time limit for receiving a body.
+/// Time limit for receiving a request body.
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 
-/// State of the routes.
+/// State of the HTTP routes that enqueue jobs.
 #[derive(Clone)]
 struct Producer {
     stores: SharedStores,
-    /// Memory for the bodies of all clients.
+    /// Memory budget for the request bodies of all clients.
     memory: Arc<Memory>,
     /// Slots for concurrent enqueue requests. A principal gets at most a quarter of them.
     slots: Arc<Memory>,
@@ -54,7 +54,7 @@ pub(super) fn routes(stores: SharedStores) -> Router {
     Router::new().route("/v1/jobs", post(batch)).route("/v1/jobs/{*task_type}", post(single)).with_state(producer)
 }
 
-/// Enqueues one job. The body is its payload; the query or the headers contain its options.
+/// Enqueues one job. The request body is the payload; the query or the headers contain the options of the job.
 async fn single(
     State(producer): State<Producer>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -68,12 +68,12 @@ async fn single(
         let words = JobWords::parse(query.as_deref().unwrap_or_default(), &headers)?;
         let most = producer.stores.main().cluster().payload_bytes;
         let request_key = words.request_key.clone();
-        // Growth 2: the payload is in memory twice, in the received body and in the job.
+        // `growth` is 2: the payload is in memory twice, in the received body and in the job.
         let stored = producer.enqueue(body, &headers, (&slot, Bounds { most, growth: 2 }), async |payload| {
             let job = words.job(task_type, payload)?;
             Ok((vec![job], request_key))
         });
-        // A single job, so errors name the field without `jobs[0]`.
+        // There is only one job, so errors name a field without the prefix `jobs[0]`.
         stored.await.map_err(|error| match error {
             Error::Invalid { field, problem } => {
                 let field = field.strip_prefix("jobs[0].").unwrap_or(&field).to_owned();
@@ -91,7 +91,7 @@ async fn single(
     }
 }
 
-/// Enqueues several jobs atomically.
+/// Enqueues the jobs of an `EnqueueJobsRequest` in JSON, all in one transaction.
 async fn batch(
     State(producer): State<Producer>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -99,7 +99,7 @@ async fn batch(
     body: Body,
 ) -> Response {
     let most = producer.stores.main().config().limits.message_bytes;
-    // Growth 16: the decoded jobs take more memory than their JSON.
+    // `growth` is 16: the decoded jobs take more memory than their JSON.
     let parse = async |body: Bytes| {
         let request: v1::EnqueueJobsRequest = json::read("EnqueueJobsRequest", &body)
             .map_err(|error| Error::invalid("body", format!("is not an EnqueueJobsRequest: {error}")))?;
@@ -112,13 +112,13 @@ async fn batch(
 }
 
 impl Producer {
-    /// Response with an error. Records the error if it rejects the caller.
+    /// Builds the response for an error. Counts and logs the error if it means that the caller was refused.
     fn refused(&self, error: &Error) -> Response {
         self.stores.main().access.refusals.note_http(error, "/v1/jobs");
         failed(error)
     }
 
-    /// Receives a body within its limits, and enqueues its jobs.
+    /// Receives a body within its size and time limits, and enqueues its jobs.
     async fn enqueue(
         &self,
         body: Body,
@@ -137,8 +137,8 @@ impl Producer {
             return Err(too_large(bounds.most));
         }
         let shares = caller.quota().map(|principal| &principal.shares);
-        // The port has more connections than slots, so that probes always get one. A connection has one request at a
-        // time.
+        // The port allows more connections than there are enqueue slots, so that probes can always connect. A connection has
+        // one request at a time.
         let sends = shares.map_or_else(Arc::default, |shares| shares.sends.clone());
         let Some(_place) = self.slots.try_take(&sends, 1) else {
             return Err(Error::Unavailable(format!(
@@ -191,7 +191,7 @@ pub(super) fn failed(error: &Error) -> Response {
     let body = json!({ "code": code as i32, "message": error.to_string(), "details": details });
     let mut answer = answer(StatusCode::from_u16(http_status(code)).unwrap_or_default(), &body);
     if let Some(wait) = retry_after {
-        // Rounded up to whole seconds, so that the client does not retry too early.
+        // At least the requested wait in whole seconds, so that the client does not retry too early.
         answer.headers_mut().insert(header::RETRY_AFTER, (wait.as_secs() + 1).into());
     }
     answer

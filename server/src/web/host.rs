@@ -1,5 +1,6 @@
-//! Protection against DNS rebinding. A web page can make a browser send requests to any address under a host name of the page's
-//! owner, but it cannot choose the name in the `Host` header. So addresses are accepted, and names must be known.
+//! Protection against DNS rebinding: an attacker lets the host name of a web page resolve to the broker's address, so that its
+//! scripts can send requests to the broker. The `Host` header of such requests contains the attacker's name. So the header must
+//! contain an IP address or a known name.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -10,16 +11,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Host names that a request may name, besides localhost.
+/// Host names that the `Host` header of a request may contain, in addition to localhost.
 pub(super) type Hosts = Arc<[String]>;
 
-/// Rejects requests for unknown host names.
+/// Rejects requests whose `Host` header contains an unknown name.
 pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     match host(request.version(), request.uri(), request.headers()) {
         Err(problem) => (StatusCode::BAD_REQUEST, format!("{problem}\n")).into_response(),
         Ok(Some(host)) if !is_known(&hosts, host) => {
-            let problem = "this port does not answer to that name: use an address, or give the broker the name with \
-                           --http-host\n";
+            let problem = "this port does not accept the host name of this request: use an IP address, or allow the \
+                           name with --http-host\n";
             (StatusCode::FORBIDDEN, problem).into_response()
         }
         Ok(_) => next.run(request).await,
@@ -35,7 +36,7 @@ fn host<'a>(version: Version, uri: &'a Uri, headers: &'a HeaderMap) -> Result<Op
         (None, _) if version >= Version::HTTP_11 => return Err("the Host header is missing"),
         (None, _) => None,
     };
-    // A request with an absolute URL contains the host there.
+    // A request with an absolute URL has the host in the URL, which takes precedence over the header.
     Ok(uri.authority().map(axum::http::uri::Authority::as_str).or(host))
 }
 

@@ -12,15 +12,15 @@ use axum::{
 
 use super::slots::Slot;
 
-/// Paths that need no certificate. They reveal only whether the broker works.
+/// Paths that need no certificate. Their responses reveal only whether the broker works.
 const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
 
-/// Adds the certificate check to the routes.
+/// Adds the check for a client certificate to the routes.
 pub(super) fn required(router: Router) -> Router {
     router.layer(from_fn(check))
 }
 
-/// Marks a request without a client certificate.
+/// Request extension that marks a request without a client certificate.
 #[derive(Clone, Copy)]
 pub(super) struct Stranger;
 

@@ -1,5 +1,5 @@
-//! Options of one job as text in a query or in headers. Their names are those used in the protocol, and their values get the same
-//! checks as in gRPC.
+//! Options of one job as text in a query or in headers. The options have the same names as in the protocol, and their values
+//! get the same checks.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -13,9 +13,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::{error::Error, job::options::OPTIONS};
 
-/// Header prefix of an option: `Howdah-Max-Attempts` is `max_attempts`.
+/// Prefix of request headers that set an option of the job, such as `Howdah-Max-Attempts` for `max_attempts`.
 const OPTION: &str = "howdah-";
-/// Prefix of a request header that becomes a header of the job.
+/// Prefix of request headers that become headers of the job.
 const HEADER: &str = "howdah-header-";
 
 /// A job's options, and the request key.
@@ -37,7 +37,7 @@ impl JobWords {
                 (None, None) => continue,
             };
             let text = value.to_str();
-            let problem = "has characters that are not ASCII; use a query for them";
+            let problem = "has characters that are not ASCII; use a query parameter instead of the header";
             given.push((option, text.map_err(|_| Error::invalid(name, problem))?.to_owned()));
         }
         once(&given)?;
@@ -60,9 +60,9 @@ impl JobWords {
         Ok(Self { given, request_key })
     }
 
-    /// Converts the options to a job of the protocol.
+    /// Builds the protocol message of a job from the options.
     pub(super) fn job(self, task_type: String, payload: Bytes) -> Result<v1::NewJob, Error> {
-        // The path contains the type, and the body is the payload.
+        // These are no options, because the path contains the task type and the body is the payload.
         let taken = self.given.iter().find(|(name, _)| matches!(name.as_str(), "task_type" | "payload"));
         if let Some((name, _)) = taken {
             return Err(Error::invalid(name, "is not an option: the type is in the path, and the payload is the body"));
@@ -80,7 +80,7 @@ impl JobWords {
     }
 }
 
-/// Rejects a single-value option that is given twice, because it is ambiguous.
+/// Rejects an option that is given twice and has a single value, because the request is ambiguous.
 fn once(given: &[(String, String)]) -> Result<(), Error> {
     let several = |name: &str| OPTIONS.iter().any(|option| option.name == name && option.kind.is_repeated());
     let mut names = HashSet::new();

@@ -40,15 +40,15 @@ use crate::{
     tls::{TlsPort, Transport},
 };
 
-/// State of the routes.
+/// State of the HTTP routes.
 #[derive(Clone)]
 struct Web {
     stores: SharedStores,
-    /// The metrics of each store.
+    /// Metrics registries, one for each store.
     registries: Arc<[Registry]>,
 }
 
-/// Time limit for the headers of a request. An idle connection is closed after this time.
+/// Time limit for the headers of a request. A connection that is idle for this time is closed.
 pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent connections. A further connection replaces the connection that has been idle for the longest time.
 pub(crate) const CONNECTIONS: usize = 256;
@@ -89,7 +89,7 @@ pub(crate) async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Usually a temporary lack of file descriptors. The pause prevents a busy loop.
+                    // The usual cause is a temporary lack of file descriptors. The pause prevents a busy loop.
                     tracing::warn!(%error, "cannot accept a connection on the HTTP port; trying again");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
@@ -114,7 +114,7 @@ async fn answer((stream, from): (TcpStream, SocketAddr), tls: Option<Arc<TlsPort
             Some(tls) => tls.accept(stream, &cut).await,
         }
     };
-    // A connection in its handshake counts as idle, so it may be closed for a new one.
+    // A connection in its TLS handshake counts as idle, so it may be closed for a new one.
     let accepted = Box::pin(slot.closed.run_until_cancelled(accepted)).await;
     let Some(Some((stream, client))) = accepted else { return };
     if let Some(client) = &client {
@@ -131,7 +131,7 @@ async fn answer((stream, from): (TcpStream, SocketAddr), tls: Option<Arc<TlsPort
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
     let stream = TokioIo::new(WriteWithin::new(stream, WRITE_WITHIN));
     tokio::select! {
-        // Errors of the peer need no handling.
+        // Connection errors that the peer causes need no handling.
         _ = http.serve_connection(stream, service) => {}
         () = slot.closed.cancelled() => {}
         () = client.as_ref().map_or(&cut, |client| &client.ended).cancelled() => {}
@@ -147,12 +147,12 @@ async fn root() -> &'static str {
      /metrics  metrics for Prometheus\n"
 }
 
-/// Answers while the process runs.
+/// Liveness: answers as long as the process runs.
 async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Succeeds if the broker can store, claim and settle jobs, and is not stopping.
+/// Readiness: succeeds if the broker can store, claim and settle jobs, and is not stopping.
 async fn readyz(
     State(web): State<Web>,
     stranger: Option<Extension<identity::Stranger>>,
@@ -175,7 +175,7 @@ async fn readyz(
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Metrics for Prometheus. They name all task types, so callers need the scope `read:*`.
+/// Metrics for Prometheus. The metrics contain the names of all task types, so callers need the scope `read:*`.
 async fn metrics(State(web): State<Web>, Extension(slot): Extension<Arc<Slot>>, headers: HeaderMap) -> Response {
     if let Err(error) = may_read(&web, &slot, &headers).await {
         web.stores.main().access.refusals.note_http(&error, "/metrics");
@@ -194,7 +194,7 @@ async fn may_read(web: &Web, slot: &Slot, headers: &HeaderMap) -> Result<(), Err
     access.caller(credential, slot.peer()).await?.check_rule(Rule::Everything(Operation::Read))
 }
 
-/// Builds a job from its options, for fuzzers.
+/// Entry point for fuzzers: builds a job from the options in a query and headers.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn words_of_job(
     query: &str,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{access::Peer, api::local::Client, memory::Account, quota::Address, tls::PeerIdentity};
 
-/// Connections younger than this are not closed, because their first request may be on its way.
+/// Connections younger than this are not closed, because their first request may not have arrived yet.
 const YOUNG: Duration = Duration::from_millis(100);
 
 /// All slots.
@@ -30,24 +30,24 @@ struct Taken {
     next: u64,
 }
 
-/// Slot of a connection, released on drop.
+/// Connection slot, which is released on drop.
 pub(super) struct Slot {
     number: u64,
     slots: Weak<Slots>,
-    /// Closes the connection when cancelled.
+    /// Cancelling this token closes the connection.
     pub(super) closed: CancellationToken,
     activity: Mutex<Activity>,
-    /// Account of the connection in the memory for bodies.
+    /// Account of the connection in the memory budget for request bodies.
     pub(super) account: Arc<Account>,
-    /// Quotas of the client's address, if quotas per address apply.
+    /// Quotas of the client's address. `None` if authentication is off.
     address: Option<Arc<Address>>,
-    /// Identity from the client certificate, once the client has presented one.
+    /// Identity from the client certificate, set once the client has presented it.
     pub(super) identity: OnceLock<PeerIdentity>,
 }
 
 struct Activity {
     last: Instant,
-    /// Number of requests in progress that must not be cut off.
+    /// Number of requests in progress that must not be interrupted.
     kept: usize,
 }
 
@@ -56,7 +56,7 @@ impl Slots {
         Arc::new(Self { taken: Mutex::default(), left: Notify::new(), most })
     }
 
-    /// Takes a slot; may close another connection for it.
+    /// Takes a connection slot. If all are taken, closes an idle connection and waits for its slot.
     pub(super) async fn take(self: &Arc<Self>, address: Option<Arc<Address>>) -> Arc<Slot> {
         loop {
             let left = self.left.notified();
@@ -64,7 +64,8 @@ impl Slots {
                 return slot;
             }
             self.close_one();
-            // A closed connection will release its slot soon, and a young connection will be old enough later.
+            // A closed connection will release its slot soon. Otherwise a young connection will be old enough to be closed
+            // after this time.
             let _ = tokio::time::timeout(YOUNG, left).await;
         }
     }
@@ -90,7 +91,7 @@ impl Slots {
 
     /// Closes the connection that has been idle for the longest time.
     fn close_one(&self) {
-        // Collected first, because dropping a `Slot` takes this lock: the slots are dropped after the lock is released.
+        // The slots are collected, so that they are dropped after the lock is released: dropping a `Slot` takes the same lock.
         let slots: Vec<Arc<Slot>> = self.taken.lock().slots.values().filter_map(Weak::upgrade).collect();
         let idle = slots.iter().filter(|slot| !slot.closed.is_cancelled()).filter_map(|slot| {
             let activity = slot.activity.lock();
@@ -103,7 +104,7 @@ impl Slots {
 }
 
 impl Slot {
-    /// Origin of the requests on the connection, for authentication.
+    /// Returns the client address and identity of the connection, for authentication.
     pub(super) fn peer(&self) -> Peer<'_> {
         Peer { address: self.address.as_deref(), identity: self.identity.get() }
     }
@@ -113,12 +114,12 @@ impl Slot {
         Client { socket, address: self.address.clone(), identity: self.identity.get().cloned() }
     }
 
-    /// Records that a request has arrived.
+    /// Records that a request has arrived, so the connection is not idle.
     pub(super) fn touch(&self) {
         self.activity.lock().last = Instant::now();
     }
 
-    /// Protects the connection from being closed until the result is dropped.
+    /// Keeps the connection from being closed for a new one, until the guard is dropped.
     pub(super) fn keep(self: &Arc<Self>) -> Kept {
         self.activity.lock().kept += 1;
         Kept(self.clone())
@@ -134,7 +135,7 @@ impl Drop for Slot {
     }
 }
 
-/// A request in progress that must not be cut off.
+/// Guard for a request in progress that must not be interrupted.
 pub(super) struct Kept(Arc<Slot>);
 
 impl Drop for Kept {

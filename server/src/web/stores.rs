@@ -1,4 +1,4 @@
-//! Readiness and metrics of several stores.
+//! Readiness and metrics of a broker with several stores.
 
 use std::{fmt, fmt::Write as _, sync::Arc};
 
@@ -12,8 +12,8 @@ use prometheus_client::registry::Registry;
 
 use crate::stores::{ConfiguredStore, Stores};
 
-/// Returns 200 if at least one store is ready, so that a broker with an unreachable store still serves the others. `store=NAME`
-/// selects one store. The response to callers without permission contains no store names.
+/// Returns 200 if at least one store is ready, so that load balancers keep using a broker of which one store is unreachable.
+/// `store=NAME` selects one store. The response contains store names only if the caller has the right to read all task types.
 pub(super) async fn readyz(stores: &Stores, query: Option<&str>, is_stranger: bool) -> Response {
     let asked = parse(query.unwrap_or_default().as_bytes()).find(|(key, _)| key == "store").map(|(_, name)| name);
     let stores: Vec<&ConfiguredStore> = match &asked {
@@ -33,7 +33,7 @@ pub(super) async fn readyz(stores: &Stores, query: Option<&str>, is_stranger: bo
     let mut text = String::new();
     for (store, state) in stores.iter().zip(&states) {
         let state = state.as_ref().err().map_or("ready", String::as_str);
-        // Writing to a text never fails.
+        // Writing to a `String` never fails.
         let _ = writeln!(text, "store {}: {state}", store.name());
     }
     (status, text).into_response()
@@ -46,7 +46,7 @@ async fn readiness(store: &ConfiguredStore) -> Result<(), String> {
     }
 }
 
-/// Returns a metrics registry per store. With several stores, the metrics have the store's name as a label.
+/// Returns a metrics registry per store. If there are several stores, their metrics have the name of the store as a label.
 pub(super) fn registries(stores: &Stores) -> Arc<[Registry]> {
     if stores.only().is_some() {
         return [stores.main().metrics().registry()].into();

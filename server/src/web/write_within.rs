@@ -1,4 +1,4 @@
-//! A connection that is closed if the peer does not read for some time.
+//! A connection that is closed if the peer does not read for some time while data is pending.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// Time limit for a peer to read data.
+/// Maximum time for which a write may be blocked because the peer does not read.
 pub(crate) const WRITE_WITHIN: Duration = Duration::from_secs(30);
 
 /// A connection with a write deadline.
@@ -20,7 +20,7 @@ pub(crate) const WRITE_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct WriteWithin<S> {
     stream: S,
     within: Duration,
-    /// Runs while a write is pending.
+    /// Deadline of the pending write. `None` if no write is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -29,7 +29,7 @@ impl<S> WriteWithin<S> {
         Self { stream, within, deadline: None }
     }
 
-    /// Checks the deadline while the write is pending.
+    /// Starts the deadline when a write is pending, and fails if the deadline has passed.
     fn check<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.deadline = None;
@@ -91,7 +91,7 @@ mod tests {
     async fn what_nobody_reads_ends_and_what_is_read_slowly_does_not() {
         let (ours, mut theirs) = duplex(10);
         let mut stream = WriteWithin::new(ours, Duration::from_hours(1));
-        // Each read byte restarts the time limit.
+        // Each byte that the peer reads restarts the time limit.
         stream.write_all(&[7; 10]).await.unwrap();
         for _ in 0..3 {
             assert!(stream.write(&[7]).now_or_never().is_none() && stream.deadline.is_some());

@@ -1,4 +1,4 @@
-//! The expected behaviour: the complete semantics of coordinated jobs in memory, without a database.
+//! A model of the expected behaviour: the complete semantics of coordinated jobs in memory, without a database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use howdah_server::{
 };
 
 pub const MAX_ATTEMPTS: i16 = 3;
-/// The type to which jobs are enqueued, and the type of their second stage.
+/// Ids of the task type to which jobs are enqueued, and of the task type of their second stage.
 pub const TYPES: [i32; 2] = [1, 2];
 pub const DEAD: i16 = 5;
 pub const SUCCEEDED: i16 = 6;
@@ -20,19 +20,19 @@ pub enum State {
     Ready,
     Leased(usize),
     Scheduled,
-    /// Waits for other jobs.
+    /// The job waits for other jobs.
     Behind,
     AtLimit,
     Dead,
     Ended(i16),
 }
 
-/// The options of an enqueue. Jobs are identified by the order of their creation.
+/// Options with which a job is enqueued. `after` has indexes of jobs in the order of their creation.
 #[derive(Clone, Debug)]
 pub struct EnqueueOptions {
     pub key: Option<u8>,
     pub policy: KeyPolicy,
-    /// Whether the job waits until a running holder of its key has used up its retries.
+    /// Whether the job waits until the running holder of its key has used up its retries.
     pub waits_for_retries: bool,
     pub limit_key: Option<u8>,
     pub after: BTreeSet<usize>,
@@ -48,7 +48,7 @@ pub struct Job {
     pub attempt: i16,
     pub type_id: i32,
     pub options: EnqueueOptions,
-    /// The unfinished jobs on which this one depends.
+    /// The unfinished jobs on which this job depends.
     pub after: BTreeSet<usize>,
     /// Whether the job waits for the running holder of its key.
     pub is_next: bool,
@@ -57,7 +57,7 @@ pub struct Job {
     pub revivable: bool, // cancelled because a job died; a retry of that job revives it
 }
 
-/// Holder of a key, and the job that waits for the end of the holder.
+/// The job that holds a key, and the job that waits for the end of that holder.
 pub type Key = (usize, Option<usize>);
 
 #[derive(Clone, Debug, Default)]
@@ -66,12 +66,12 @@ pub struct Model {
     pub keys: BTreeMap<u8, Key>,
     pub limit: Option<usize>,
     pub strict: bool,
-    /// Concurrency limit of each type.
+    /// Concurrency limit of each task type.
     pub max_running: Option<usize>,
 }
 
 impl Model {
-    /// Returns the job that the enqueue created or found, with the outcome; `None` if it was refused.
+    /// Enqueues a job. Returns the job that was created or found, with the outcome; `None` if the enqueue was refused.
     pub fn enqueue(&mut self, options: EnqueueOptions) -> Option<(usize, EnqueueOutcome)> {
         let new = self.jobs.len();
         let mut is_next = false;
@@ -114,7 +114,7 @@ impl Model {
         Some((new, if is_next { EnqueueOutcome::Next } else { EnqueueOutcome::New }))
     }
 
-    /// Sets the state of a new job, and applies the ends of its dependencies that ended before.
+    /// Sets the state of a new job, and handles dependencies that ended before the job was created.
     fn place_after(&mut self, new: usize) {
         self.jobs[new].state = self.state_of(new);
         let mut ended = Vec::new();
@@ -134,7 +134,7 @@ impl Model {
         job.coordinated |= options.limit_key.is_some() || options.staged;
         job.attempt = 0;
         job.type_id = TYPES[0];
-        // The key and the relation to other jobs do not change.
+        // Replacing a job keeps its key and its relations to other jobs.
         job.options = EnqueueOptions { key: job.options.key, on_failure: job.options.on_failure, ..options };
         self.jobs[target].state = self.state_of(target);
     }
@@ -167,7 +167,7 @@ impl Model {
         self.hold_back(&[i]);
     }
 
-    /// If jobs of `those` are ready again and exceed the limit of their key, they wait at the limit.
+    /// Makes ready jobs of `those` wait if they exceed the limit of their limit key.
     fn hold_back(&mut self, those: &[usize]) {
         let is_over = |job: &Job| {
             let holders = job.options.limit_key.map(|key| self.holders(job.type_id, key));
@@ -197,7 +197,7 @@ impl Model {
         }
     }
 
-    /// Whether a newer job waits for the key of this job, which is then not retried.
+    /// Whether a newer job waits for the key of this job and replaces it, so that this job is not retried.
     fn is_superseded(&self, i: usize) -> bool {
         let key = self.jobs[i].options.key.and_then(|key| self.keys.get(&key));
         matches!(key, Some(&(holder, Some(next))) if holder == i && !self.jobs[next].options.waits_for_retries)
@@ -209,7 +209,7 @@ impl Model {
         }
     }
 
-    /// Expires all jobs that wait for their first attempt and have an expiry.
+    /// Expires all jobs that have an expiry and still wait for their first attempt.
     pub fn expire(&mut self) {
         let late = |job: &Job| {
             let waits = matches!(job.state, State::Ready | State::Scheduled | State::Behind | State::AtLimit);
@@ -235,7 +235,7 @@ impl Model {
         self.revive(i);
     }
 
-    /// Revives the cancelled jobs whose dependencies are all live again.
+    /// Makes cancelled jobs below `parent` wait again, if all their dependencies are live again.
     fn revive(&mut self, parent: usize) {
         let below = self.below(parent);
         let is_live = |job: &Job| !matches!(job.state, State::Dead | State::Ended(_));
@@ -257,7 +257,7 @@ impl Model {
         }
     }
 
-    /// Jobs that depend on this one directly or indirectly, oldest first.
+    /// Returns the jobs that depend on this job directly or indirectly, oldest first.
     fn below(&self, job: usize) -> BTreeSet<usize> {
         let mut below = BTreeSet::new();
         let mut next = vec![job];
@@ -295,7 +295,7 @@ impl Model {
         self.hold_back(&Vec::from_iter(0..self.jobs.len()));
     }
 
-    /// Number of jobs of a type that a claim may take.
+    /// Number of ready jobs of a type that a claim may lease under the type's concurrency limit.
     pub fn may_begin(&self, type_id: i32) -> usize {
         let count =
             |has: fn(State) -> bool| self.jobs.iter().filter(|job| job.type_id == type_id && has(job.state)).count();
@@ -319,7 +319,7 @@ impl Model {
         self.at(type_id, limit_key).filter(|(_, job)| holds(job)).count()
     }
 
-    /// Jobs that wait at a limit key, and how many of them have a free slot.
+    /// Returns the jobs that wait at a limit key, and the number of them for which a slot is free.
     pub fn waiting(&self, type_id: i32, limit_key: u8) -> (Vec<usize>, usize) {
         let waiting: Vec<usize> =
             self.at(type_id, limit_key).filter(|(_, job)| job.state == State::AtLimit).map(|(i, _)| i).collect();
@@ -333,8 +333,8 @@ impl Model {
         self.follow(those.into_iter().map(|i| (i, state)).collect(), None);
     }
 
-    /// Frees the keys of ended jobs or gives them to the next job, and runs or cancels the dependents. With `new`, the jobs
-    /// have ended before, and only this new dependent is affected.
+    /// Handles the end of jobs: frees their keys or gives the keys to the next jobs, and releases or cancels their dependents.
+    /// With `new`, the jobs have ended before, and only the new dependent is affected.
     fn follow(&mut self, ended: Vec<(usize, i16)>, new: Option<usize>) {
         let mut ended: Vec<_> = ended.into_iter().map(|(i, state)| (i, state, state == DEAD)).collect();
         let mut released = BTreeSet::new();
@@ -352,7 +352,8 @@ impl Model {
                 }
                 let policy = job.options.on_failure;
                 if job.state != State::Behind {
-                    // The child does not wait for its dependencies any more: the death of another job has cancelled it.
+                    // The child does not wait for its dependencies any more, because the death of another job has
+                    // cancelled it.
                     let of_call = new.is_none_or(|new| new == child);
                     match state {
                         SUCCEEDED if of_call => drop(self.jobs[child].after.remove(&i)),

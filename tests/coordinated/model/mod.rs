@@ -1,5 +1,5 @@
-//! Random sequences of operations on coordinated jobs, at two brokers, compared with a model in memory: no job is lost or
-//! duplicated, no slot of a limit key is lost or counted twice, keys and dependencies are correct.
+//! Runs random sequences of operations on coordinated jobs, at two brokers, and compares the result with a model in memory. No
+//! job is lost or duplicated, no slot of a limit key is lost or counted twice, and keys and dependencies are correct.
 
 mod memory;
 mod stored;
@@ -17,10 +17,10 @@ use tokio::runtime::Runtime;
 
 use crate::support::sized;
 
-/// Number of limit keys and of keys.
+/// Number of keys, and of limit keys, that the jobs use.
 const KEYS: u8 = 2;
 
-/// An operation. A number selects a job modulo the number of candidates.
+/// A random operation. A job is given as a number, modulo the number of jobs in a suitable state.
 #[derive(Clone, Debug)]
 enum Step {
     Enqueue {
@@ -118,14 +118,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The model and the database.
+/// The model in memory and the database, which must agree.
 struct Case {
     model: Model,
     stored: Stored,
 }
 
 impl Case {
-    /// Number `n`, modulo their count, of the jobs whose state satisfies `has`; None if no job does.
+    /// Returns the `n`-th job whose state satisfies `has`, modulo the number of such jobs; `None` if no job does.
     fn one(&self, n: usize, has: impl Fn(State) -> bool) -> Option<usize> {
         let those: Vec<usize> = (0..self.model.jobs.len()).filter(|&i| has(self.model.jobs[i].state)).collect();
         (!those.is_empty()).then(|| those[n % those.len()])
@@ -182,7 +182,7 @@ impl Case {
         }
     }
 
-    /// Which jobs are claimed is up to Postgres; the model says how many.
+    /// Postgres decides which jobs are claimed; the model predicts only their number.
     async fn claim(&mut self, broker: usize, at_most: usize) {
         for type_id in TYPES {
             let there = self.model.may_begin(type_id);
@@ -201,7 +201,7 @@ impl Case {
         }
     }
 
-    /// Admits, for each limit key, as many of its first waiting jobs as there are free slots.
+    /// Makes waiting jobs of each limit key ready, in order, as far as slots are free.
     async fn admit(&mut self) {
         let order = self.stored.waiting_in_order().await;
         self.stored.admit().await;
@@ -213,7 +213,8 @@ impl Case {
         }
     }
 
-    /// Asserts that the model equals the database, and that a check is due for each limit with free slots and waiting jobs.
+    /// Asserts that the model equals the database. Also asserts that a check is due for each limit with free slots and waiting
+    /// jobs.
     async fn check(&self) {
         assert_eq!(
             self.stored.jobs().await,

@@ -1,4 +1,4 @@
-//! The actual behaviour: the stores of two brokers.
+//! The actual behaviour, as the stores of two brokers in a database show it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,7 +21,7 @@ use crate::support::{TestDatabase, database};
 const HOUR: Duration = Duration::from_secs(3600);
 
 pub struct Stored {
-    // Kept for the database's name in failure messages.
+    // Failure messages show the name of this test database.
     _database: TestDatabase,
     client: Client,
     store: Store,
@@ -101,7 +101,7 @@ impl Stored {
         claimed.iter().map(|job| self.state(job.lease.id)).collect()
     }
 
-    /// Acks a job with the two statements of a broker: the first one skips coordinated jobs, the second one acks them.
+    /// Acks a job as a broker does: the first statement skips coordinated jobs, and the second statement acks them.
     pub async fn ack(&mut self, i: usize) {
         let lease = self.lease(i);
         let acked = self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default(), None).await.expect("ack");
@@ -128,7 +128,7 @@ impl Stored {
         self.store.retry_jobs(&vec![self.ids[i]].into(), &retry, &Actor::of_session("test")).await.expect("retry");
     }
 
-    /// Expires all jobs that wait for their first attempt.
+    /// Expires all jobs that have an expiry and still wait for their first attempt.
     pub async fn expire(&mut self) {
         for table in ["ready", "scheduled", "waiting"] {
             self.sql(&format!(
@@ -192,7 +192,7 @@ impl Stored {
         self.client.query(sql, &[]).await.expect(sql).iter().map(|row| self.state(row.get(0))).collect()
     }
 
-    /// State, attempt and type of each job.
+    /// Returns state, attempt and type of each job.
     pub async fn jobs(&self) -> Vec<(State, i16, i32)> {
         let sql = "SELECT id, 1::smallint AS state, attempt, type_id, NULL::integer AS broker_id FROM howdah.ready
             UNION ALL SELECT id, 2::smallint, attempt, type_id, broker_id FROM howdah.leased
@@ -224,7 +224,7 @@ impl Stored {
             .collect()
     }
 
-    /// Pairs of a dependent job and its dependency.
+    /// Returns pairs of a dependent job and its dependency.
     pub async fn dependencies(&self) -> Vec<(usize, usize)> {
         let sql = "SELECT job_id, after_id FROM howdah.dependency ORDER BY 1, 2";
         let rows = self.client.query(sql, &[]).await.expect(sql);

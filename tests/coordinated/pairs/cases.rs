@@ -1,4 +1,4 @@
-//! The table of options, and the expected result of each pair.
+//! The table of job options, and the expected result of each pair of options.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::*;
 pub const NEXT: &str = "pair.next";
 pub const FALLBACK: &str = "pair.fallback";
 pub const PARENT: &str = "pair.parent";
-/// Headers with the number of the case and the job's role in it.
+/// Header with the number of the job's case, and header with the job's role in the case.
 pub const CASE: &str = "case";
 pub const ROLE: &str = "role";
 
@@ -26,13 +26,13 @@ macro_rules! job_options {
 }
 
 job_options! {
-    // Options of time and order, and the results of attempts.
+    // Options of time and order, and options that make attempts fail.
     Priority, Delay, ExpiresLater, Expired, Timeout, FailsOnce, Fatal, Vanishes, Fallback, Large, FairKey, RequestKey,
-    // Key options; another job is enqueued with the same key.
+    // Key options. For each key option, the test enqueues another job with the same key.
     Keep, Replace, Newer, Reject, Debounce, Hold, DebounceLimit,
     // Options that involve other types and other jobs.
     Stages, SamePayload, After, AfterLocal, AfterDead, RunAnyway,
-    // Limit options; two companion jobs run beside the job.
+    // Limit options. Two companion jobs run under the same limit.
     LimitKey, OneAtATime, Strict, Gap, KeyRate, MaxRunning, TypeRate,
     HistoryNone, HistoryFailures, HistoryWithoutEmpty, Paused,
 }
@@ -42,25 +42,25 @@ const POLICIES: [JobOption; 5] =
 const HISTORIES: [JobOption; 3] = [JobOption::HistoryNone, JobOption::HistoryFailures, JobOption::HistoryWithoutEmpty];
 const PARENTS: [JobOption; 3] = [JobOption::After, JobOption::AfterLocal, JobOption::AfterDead];
 
-/// A pair of options. Its job has a separate task type.
+/// A pair of job options. The job with both options has a separate task type.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub number: usize,
     options: [JobOption; 2],
 }
 
-/// The action of a worker.
+/// Action of a worker for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerAction {
     Ack(&'static str),
     Retry,
     Fail,
-    /// Does nothing until the attempt times out.
+    /// The worker does nothing until the attempt times out.
     Ignore,
     Vanish,
 }
 
-/// The expected final state of a job; `None` if history does not keep it.
+/// The expected final state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     pub state: &'static str,
@@ -70,7 +70,7 @@ pub struct Ending {
     pub failed: bool,
 }
 
-/// All pairs that are possible.
+/// All possible pairs of options.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (i, &one) in ALL.iter().enumerate() {
@@ -102,8 +102,8 @@ impl Case {
         format!("pair.{}", self.number)
     }
 
-    /// The field that the broker refuses because the options contradict each other or one lacks an option that it needs; None
-    /// if the pair is valid.
+    /// Returns the field that the broker refuses, because the two options contradict each other or an option lacks another one
+    /// that it needs. Returns `None` if the pair is valid.
     pub fn refused(&self) -> Option<&'static str> {
         let wrong = [
             ("key_hold", self.has(JobOption::Hold) && !self.has_one(&POLICIES)),
@@ -120,7 +120,7 @@ impl Case {
         })
     }
 
-    /// The job of the case, without its dependencies.
+    /// Returns the job with both options, without its dependencies.
     pub fn job(&self) -> NewJob {
         let retry_policy = RetryPolicy {
             kind: RetryPolicyKind::Fixed as i32,
@@ -141,8 +141,8 @@ impl Case {
         if self.has(JobOption::Large) { vec![b'x'; 3_000] } else { b"first".into() }
     }
 
-    /// A second job with the same key, which is enqueued before workers start, and its expected outcome. None if the case has
-    /// no such job.
+    /// Returns a second job with the same key, which is enqueued before workers start, and its expected outcome; `None` if the
+    /// case has no such job.
     pub fn second(&self) -> Option<(NewJob, EnqueueOutcome)> {
         if self.has(JobOption::Expired) || self.refused().is_some() {
             return None;
@@ -163,7 +163,7 @@ impl Case {
         if self.has(JobOption::Large) { vec![b'y'; 3_000] } else { b"second".into() }
     }
 
-    /// Two more jobs under the same limit, if the case has a limit.
+    /// Returns two more jobs under the same limit; none if the case has no limit.
     pub fn companions(&self) -> Vec<NewJob> {
         let keyed = self.has_one(&[
             JobOption::LimitKey,
@@ -175,14 +175,14 @@ impl Case {
         if !keyed && !self.has_one(&[JobOption::MaxRunning, JobOption::TypeRate]) {
             return Vec::new();
         }
-        // Workers that vanish use up attempts of the companions too, so they get many.
+        // Workers that vanish also use up attempts of the companions, so the companions have many attempts.
         let base = new_job(&self.task_type(), "").max_attempts(50);
         let mut job = NewJob { limit_key: if keyed { "k".into() } else { String::new() }, ..base };
         job.headers.insert(ROLE.into(), "companion".into());
         vec![job.clone(), job]
     }
 
-    /// Settings of its task type.
+    /// Settings of the case's task type; `None` for the defaults.
     pub fn settings(&self) -> Option<TaskTypeSettings> {
         let mut settings = TaskTypeSettings::default();
         let rate = |per_second| Some(Rate { per_second, burst: 1 });
@@ -204,7 +204,7 @@ impl Case {
         (settings != TaskTypeSettings::default()).then_some(settings)
     }
 
-    /// The action of a worker for the n-th attempt in a type.
+    /// Returns what the worker does in the given attempt of the case's job in this task type.
     pub fn action(&self, task_type: &str, attempt: u32) -> WorkerAction {
         if task_type == NEXT {
             return WorkerAction::Ack("done");
@@ -227,7 +227,7 @@ impl Case {
         }
     }
 
-    /// The expected final state of the job of the case; None if history does not keep the job.
+    /// Returns the expected final state of the case's job; `None` if history does not keep the job.
     pub fn ending(&self) -> Option<Ending> {
         let fails_first = self.has_one(&[JobOption::FailsOnce, JobOption::Timeout, JobOption::Vanishes]);
         let replaced = self.second().is_some() && self.has_one(&[JobOption::Replace, JobOption::Debounce]);

@@ -1,5 +1,5 @@
-//! Every pair of options, each on a separate task type, all concurrently, on two brokers, with workers that fail, are too slow, and
-//! vanish. Each job ends once, as expected, and leaves nothing behind.
+//! Tests every pair of job options, each on a separate task type, all concurrently, on two brokers. Workers fail, are too slow,
+//! and vanish. Each job must end once, as expected, and leave no rows behind.
 
 mod cases;
 mod workers;
@@ -98,7 +98,7 @@ fn parent(role: &str, name: &str) -> NewJob {
     new_job(PARENT, "").local_name(name).header(ROLE, role)
 }
 
-/// Stores the job of each case; returns the ids by case number.
+/// Enqueues the job of each case, and returns the ids by case number.
 async fn store(broker: &TestBroker, cases: &[Case]) -> HashMap<usize, i64> {
     let parents = broker.enqueue_all([parent("parent", ""), parent("dying", "")]).await;
     let mut stored = HashMap::new();
@@ -137,7 +137,7 @@ fn record_ids(stored: &mut HashMap<usize, i64>, numbers: &[Option<usize>], ids: 
     stored.extend(numbers.iter().zip(ids).filter_map(|(number, id)| Some(((*number)?, *id))));
 }
 
-/// Sends a request with a request key, and repeats it.
+/// Sends a request with a request key twice. Both must return the same ids.
 async fn twice(broker: &TestBroker, jobs: Vec<NewJob>, number: usize) -> i64 {
     let key = format!("request {number}");
     let first = broker.enqueue_all(jobs.clone()).request_key(&key).outcomes().await;
@@ -148,7 +148,7 @@ async fn twice(broker: &TestBroker, jobs: Vec<NewJob>, number: usize) -> i64 {
     first[0].id
 }
 
-/// Enqueues another job with each key at the other broker.
+/// Enqueues the second job of each case, which has the same key, at the other broker.
 async fn store_seconds(broker: &TestBroker, cases: &[Case], stored: &HashMap<usize, i64>) {
     let (mut jobs, mut expected) = (Vec::new(), Vec::new());
     for case in runnable(cases) {
@@ -170,7 +170,7 @@ async fn store_seconds(broker: &TestBroker, cases: &[Case], stored: &HashMap<usi
     }
 }
 
-/// Waits until all jobs of these types have ended, and checks that no limit is exceeded meanwhile.
+/// Waits until all jobs of these types have ended, and checks that no limit was exceeded until then.
 async fn ended(database: &TestDatabase, types: &str) {
     let live = "(SELECT id, type_id FROM howdah.ready UNION ALL SELECT id, type_id FROM howdah.leased
         UNION ALL SELECT id, type_id FROM howdah.scheduled UNION ALL SELECT id, type_id FROM howdah.waiting) j";
@@ -215,7 +215,7 @@ async fn check_endings(database: &TestDatabase, cases: &[Case], stored: &HashMap
         }
     }
     assert!(wrong.is_empty(), "{} pairs:\n{}", wrong.len(), wrong.join("\n"));
-    // `found` still has the jobs that are not the job of their case: dependencies and companions.
+    // `found` still has the jobs that are not the job of a case: dependencies and companions.
     let others = found.values().flatten();
     let (dead, fine): (Vec<_>, Vec<_>) = others.partition(|ending| ending.state == "dead");
     assert_eq!(dead.len(), 1, "{dead:?}");
@@ -224,7 +224,7 @@ async fn check_endings(database: &TestDatabase, cases: &[Case], stored: &HashMap
 
 async fn nothing_is_left(database: &TestDatabase, cases: &[Case]) {
     let before = database.count("SELECT count(*) FROM howdah.job").await;
-    // Makes all expiry times pass. The jobs have ended, so the checks only delete the rows.
+    // Makes all expiry times pass. The jobs have ended, so brokers only delete the rows of the expiry times.
     until(
         database,
         "the changed expiry times",
@@ -240,7 +240,7 @@ async fn nothing_is_left(database: &TestDatabase, cases: &[Case]) {
     let short = short.count() as i64;
     for (name, sql, count) in [
         ("jobs", "SELECT count(*) FROM howdah.job", before),
-        // Ignores dependencies of cancelled jobs that a retry would revive: they are kept.
+        // Ignores dependencies of cancelled jobs that a retry would revive, because these dependencies are kept.
         (
             "dependencies",
             "SELECT count(*) FROM howdah.dependency d

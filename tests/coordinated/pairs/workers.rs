@@ -13,7 +13,7 @@ use crate::support::*;
 /// Number of acks with status OK of each job, by job id and task type.
 pub type Acked = Arc<Mutex<HashMap<(i64, String), usize>>>;
 
-/// Works until it is aborted, and reconnects after it vanished.
+/// Runs a worker until it is aborted. The worker reconnects after it vanished.
 pub async fn work(grpc: String, types: Vec<String>, cases: Arc<Vec<Case>>, acked: Acked) {
     loop {
         session(&grpc, &types, &cases, &acked).await;
@@ -24,7 +24,7 @@ async fn session(grpc: &str, types: &[String], cases: &[Case], acked: &Acked) {
     let window = |task_type: &String| Window { task_type: task_type.clone(), jobs: 4, bytes: 0 };
     let subscribe = Subscribe { windows: types.iter().map(window).collect(), ..Subscribe::default() };
     let mut worker = Worker::subscribe(grpc, subscribe).await;
-    // Task types of acked jobs whose results have not arrived, by lease.
+    // Maps the leases of acked jobs, whose results have not arrived, to their task types.
     let mut acks: HashMap<(i64, i64), String> = HashMap::new();
     while let Some(message) = worker.message().await.expect("an open stream") {
         match message {
@@ -53,7 +53,7 @@ async fn session(grpc: &str, types: &[String], cases: &[Case], acked: &Acked) {
                     *acked.lock().unwrap().entry(task_type).or_default() += 1;
                 }
             }
-            // The broker cancels a job whose attempt timed out: the worker ignored the job on purpose.
+            // The broker cancels jobs whose attempt timed out, which the worker ignored on purpose.
             work_response::Message::Cancel(_) => {}
             other => panic!("unexpected: {other:?}"),
         }

@@ -1,4 +1,4 @@
-//! Reads the job tables at the end of a run.
+//! Reads the job tables at the end of an endurance test.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::super::load::Load;
 use crate::support::TestDatabase;
 
-/// A job in the tables at the end of a run.
+/// Row of a job at the end of an endurance test.
 pub(super) struct Stored {
     pub(super) task_type: String,
     pub(super) state: String,
@@ -40,7 +40,7 @@ pub(super) async fn drain(database: &TestDatabase) -> Result<(), String> {
     }
 }
 
-/// Checks that the schedule fired once for each second of its life.
+/// Checks that the schedule `tick` fired once for each second between its first and last planned time. Returns the violation.
 pub(super) async fn ticks(load: &Load) -> Option<String> {
     let sql =
         "SELECT count(*) = count(DISTINCT planned) AND count(*) = extract(epoch FROM max(planned) - min(planned)) + 1,
@@ -54,7 +54,7 @@ pub(super) async fn ticks(load: &Load) -> Option<String> {
     (row.get::<_, Option<bool>>(0) != Some(true)).then_some(wrong)
 }
 
-/// All jobs of all stores.
+/// Returns the jobs of all stores, by id.
 pub(super) async fn stored(load: &Load) -> HashMap<i64, Stored> {
     let sql = "SELECT id, task_type, state, attempt::integer, max_attempts::integer, payload FROM howdah.job";
     let mut rows = Vec::new();
@@ -72,7 +72,7 @@ pub(super) async fn stored(load: &Load) -> HashMap<i64, Stored> {
     jobs
 }
 
-/// The new id of each job that moved to another store, by its old id.
+/// Returns the new id of each job that moved to another store, by its old id.
 pub(super) async fn moved(load: &Load) -> HashMap<i64, i64> {
     let sql = "SELECT old_id, new_id FROM howdah.moved";
     let mut moved = HashMap::new();

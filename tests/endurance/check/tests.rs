@@ -1,4 +1,4 @@
-//! Tests of the checks: each must find the violation that it exists for.
+//! Tests the checks of the endurance tests: each check must find its violation.
 
 use super::*;
 
@@ -30,12 +30,12 @@ fn enqueued() -> Vec<Line> {
     ]
 }
 
-/// The violations found in these jobs and records, in one line.
+/// Returns the violations found in these jobs and records, in one line.
 fn wrong(jobs: Vec<(i64, Stored)>, more: Vec<Line>) -> String {
     wrong_of(jobs, vec![], more)
 }
 
-/// The violations found when some jobs have moved: pairs of old and new id.
+/// Returns the violations found when some jobs have moved to another store. `moved` has pairs of old and new id.
 fn wrong_of(jobs: Vec<(i64, Stored)>, moved: Vec<(i64, i64)>, more: Vec<Line>) -> String {
     let stored = (jobs.into_iter().collect(), moved.into_iter().collect());
     let mut findings = Findings::read(stored, [enqueued(), more].concat());

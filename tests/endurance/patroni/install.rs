@@ -1,4 +1,4 @@
-//! Installs Patroni's requirements: Python with packages, etcd, and a user other than root.
+//! Installs what Patroni needs: Python with packages, etcd, and a user other than root.
 
 use std::{
     fs,
@@ -7,10 +7,11 @@ use std::{
     process::Command,
 };
 
-/// `psycopg2-binary` needs no compiler. PyPI has `ydiff` and `python-etcd` as source packages only, in pure Python.
+/// Python packages to install. `psycopg2-binary` needs no compiler; PyPI has `ydiff` and `python-etcd` only as source
+/// packages, in pure Python.
 const PACKAGES: [&str; 2] = ["patroni[etcd3]==4.1.5", "psycopg2-binary==2.9.13"];
 
-/// A Python with Patroni, in a virtual environment below `target/` that is created once.
+/// Returns a Python with Patroni, in a virtual environment below `target/` that is created once.
 pub(super) fn python() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("patroni");
     let (program, installed) = (directory.join("bin/python"), directory.join("installed"));
@@ -19,7 +20,8 @@ pub(super) fn python() -> PathBuf {
         return program;
     }
     let _ = fs::remove_dir_all(&directory);
-    // Patroni runs as another user, who may have no access to a Python in a home directory.
+    // Prefers the system's Python: Patroni runs as another user, who may not be able to read a Python in a home
+    // directory.
     let system = Path::new("/usr/bin/python3");
     let maker = if system.exists() { system } else { Path::new("python3") };
     run(Command::new(maker).args(["-m", "venv"]).arg(&directory));
@@ -29,7 +31,7 @@ pub(super) fn python() -> PathBuf {
     program
 }
 
-/// etcd, which stores the current primary. As root on Debian, this installs it.
+/// Returns the path of etcd, in which Patroni stores the current primary. As root on Debian, installs etcd.
 pub(super) fn etcd() -> PathBuf {
     let found = || {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -45,7 +47,7 @@ pub(super) fn etcd() -> PathBuf {
     found().unwrap_or_else(install)
 }
 
-/// User and group of the servers, because Postgres refuses to run as root.
+/// Returns user and group of the servers, because Postgres refuses to run as root; `None` if this process is not root.
 pub(super) fn user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;

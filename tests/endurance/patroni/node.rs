@@ -1,4 +1,4 @@
-//! A node: one Patroni and the Postgres that it manages.
+//! A node of the cluster: one Patroni and the Postgres that it manages.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use tokio_postgres::{Client, NoTls};
 use super::super::{brokers::send_signal, record::diary};
 use crate::support::signal_postgres;
 
-/// Paths of all programs and files of the cluster.
+/// Paths of the programs and files that all nodes of the cluster share.
 pub(super) struct Setup {
     pub(super) python: PathBuf,
     pub(super) etcd: SocketAddr,
@@ -95,14 +95,14 @@ impl Node {
         self.patroni = Some(command.spawn().expect("start patroni"));
     }
 
-    /// Whether the node responds as a primary now.
+    /// Whether the node currently responds as a primary.
     pub(in super::super) async fn is_primary(&self) -> bool {
         self.ask("SELECT current_setting('transaction_read_only') = 'off' AND NOT pg_is_in_recovery()")
             .await
             .unwrap_or(false)
     }
 
-    /// Result of a query at this node, whatever its role; `None` if it does not respond.
+    /// Runs a query at this node, whatever its role, and returns the result; `None` if the node does not respond.
     pub(in super::super) async fn ask(&self, sql: &str) -> Option<bool> {
         let asking = async { self.connect("postgres").await?.query_one(sql, &[]).await };
         Some(timeout(Duration::from_secs(1), asking).await.ok()?.ok()?.get(0))
@@ -118,18 +118,18 @@ impl Node {
         Ok(client)
     }
 
-    /// Sends a signal to its Patroni.
+    /// Sends a signal to the node's Patroni.
     pub(super) fn signal_patroni(&self, signal: Signal) {
         send_signal(self.patroni.as_ref().expect("Patroni runs"), signal);
     }
 
-    /// Kills Patroni but not Postgres with SIGKILL.
+    /// Kills the node's Patroni with SIGKILL, but not its Postgres.
     pub(super) async fn kill_patroni(&mut self) {
         let mut patroni = self.patroni.take().expect("Patroni runs");
         patroni.kill().await.expect("kill");
     }
 
-    /// Sends a signal to all processes of its Postgres.
+    /// Sends a signal to all processes of the node's Postgres.
     pub(super) fn signal_postgres(&self, signal: Signal) {
         signal_postgres(&self.data, signal);
     }
@@ -137,13 +137,14 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Stops Patroni first, because it would restart Postgres.
+        // Kill Patroni first, because it would restart Postgres.
         drop(self.patroni.take());
         self.signal_postgres(Signal::KILL);
     }
 }
 
-/// A command that runs as this user. It gets SIGTERM when this process ends, and is killed when dropped.
+/// Returns a command that runs a program as this user. The program gets SIGTERM when this process ends, and is killed
+/// when dropped.
 pub(super) fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM"]);

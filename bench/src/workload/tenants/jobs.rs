@@ -1,5 +1,5 @@
-//! Howdah's design: one fair key per tenant. Jobs arrive one at a time by gRPC (a call each, or all on one stream) or by SQL. The
-//! workers of the plan ack them.
+//! Measures Howdah's design for many tenants: one fair key per tenant. Jobs are enqueued one at a time, by gRPC (one call per
+//! job, or all on one stream) or by SQL, and are acked by workers.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// Inserts ready jobs of the tenants. $1 type id, $2 number of jobs, $3 payload size in bytes, $4 number of tenants.
 const FILL: &str = include_str!("../../../sql/tenants_fill.sql");
-/// Selects the ready jobs of a type. $1 name of the type.
+/// Part of a query that selects the ready jobs of a type. $1 name of the type.
 const OF_TYPE: &str = "FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
 const CALLS: Demand = Demand::Single { producers: CALLERS };
 const STREAM: Demand = Demand::Shared { producers: CALLERS };
@@ -74,7 +74,7 @@ impl Jobs {
         self.environment.brokers.len()
     }
 
-    /// Measures a slice. All jobs are done when it returns.
+    /// Measures one time slice. All jobs are settled when it returns.
     pub(super) async fn measure(&mut self, direction: Direction, design: Design, message: &str) -> Result<Span> {
         self.environment.settle_down().await;
         let bar = Bar::new(message.to_owned(), self.extent.time.as_secs_f64());
@@ -88,7 +88,7 @@ impl Jobs {
         Ok(span)
     }
 
-    /// Measures enqueues by gRPC without workers. Answered enqueues count.
+    /// Measures enqueue calls by gRPC without workers. The rate counts answered calls.
     async fn in_by_grpc(&self, demand: Demand) -> Result<(Span, Faults)> {
         let mut trial = Trial::new(&self.environment, self.plan.clone())?;
         trial.produce(demand, None).await?;
@@ -104,7 +104,7 @@ impl Jobs {
         Ok((span, trial.faults(0)))
     }
 
-    /// Measures enqueues by SQL without workers. Jobs whose transaction began in the measured time count.
+    /// Measures enqueues by SQL without workers. Jobs whose transaction began in the measured time are counted.
     async fn in_by_sql(&mut self, bar: &Bar) -> Result<(Span, Faults)> {
         self.by_sql.go()?;
         sleep(self.extent.warm_up).await;
@@ -124,7 +124,7 @@ impl Jobs {
         Ok((span(jobs as u64, Duration::from_micros((until - from) as u64), [before, after]), faults))
     }
 
-    /// Lets workers finish the jobs that were enqueued by SQL. Only these sessions stored jobs meanwhile, so the ids are
+    /// Lets workers finish the jobs that were enqueued by SQL. No other session stores jobs at that time, so the ids are
     /// consecutive.
     async fn work_off_sql(&self, bar: &Bar) -> Result<Faults> {
         let database = self.environment.database()?;
@@ -148,7 +148,7 @@ impl Jobs {
         Ok(trial.faults(0))
     }
 
-    /// Measures how fast workers take waiting jobs.
+    /// Measures how fast workers settle a backlog.
     async fn out(&self, bar: &Bar) -> Result<(Span, Faults)> {
         let Extent { waiting, payload, tenants, .. } = self.extent;
         let database = self.environment.database()?;
@@ -165,7 +165,7 @@ impl Jobs {
         Ok((span, trial.faults(0)))
     }
 
-    /// Measures how long workers take for waiting jobs: from before the workers connect to the last ack.
+    /// Measures how long workers take to settle a backlog, from before the workers connect to the last ack.
     async fn work_off(&self, trial: &mut Trial<'_>, jobs: u64, bar: &Bar) -> Result<Span> {
         let began = trial.begin();
         trial.connect_workers().await?;
@@ -174,7 +174,7 @@ impl Jobs {
         Ok(span)
     }
 
-    /// Measures enqueues and workers at the same time.
+    /// Measures enqueueing and settling at the same time.
     async fn both(&self, bar: &Bar) -> Result<(Span, Faults)> {
         let mut trial = Trial::new(&self.environment, self.plan.clone())?;
         trial.connect_workers().await?;

@@ -17,17 +17,17 @@ use crate::{
 
 /// Seconds per case, over all rounds.
 const SECONDS: u64 = 20;
-/// Warm-up at the start of each slice in which jobs come in.
+/// Warm-up at the start of each time slice that enqueues jobs.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Number of connections that enqueue jobs.
 const CALLERS: usize = 64;
 const MOVERS: usize = 32;
 /// `max_connections` of Postgres: two per caller, one per mover, and the brokers' connections.
 pub(super) const MAX_CONNECTIONS: u32 = 300;
-/// Jobs that wait at the start of an `Out` slice.
+/// Jobs in the backlog at the start of an `Out` slice.
 const WAITING: u64 = 500_000;
 
-/// Direction of the work that a case measures.
+/// Work that a case measures: enqueueing (`In`), settling (`Out`), or both at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     In,
@@ -69,14 +69,14 @@ fn name((direction, design): (Direction, Design)) -> &'static str {
     }
 }
 
-/// Sizes and times of the slices.
+/// Sizes and durations of the time slices.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     tenants: u32,
     payload: usize,
-    /// Duration of a slice.
+    /// Duration of a slice without its warm-up.
     time: Duration,
-    /// At most as long as the slice.
+    /// Duration of the warm-up, at most the duration of the slice.
     warm_up: Duration,
     waiting: u64,
 }
@@ -87,7 +87,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let extent = Extent { tenants, payload, time, warm_up: WARM_UP.min(time), waiting: bench.args.jobs(WAITING) };
     let tables = Tables::start(bench, extent).await?;
     let jobs = Jobs::start(bench, extent).await?;
-    // The future contains both environments, which is too large to be part of another future.
+    // Boxes the future, because it contains both environments and is too large to be part of another future.
     Box::pin(compare(tables, jobs, extent, bench)).await
 }
 
@@ -98,7 +98,7 @@ async fn compare(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Ben
         for direction in [Direction::In, Direction::Out, Direction::Both] {
             let cases: Vec<usize> = (0..CASES.len()).filter(|&case| CASES[case].0 == direction).collect();
             for step in 0..cases.len() {
-                // The order rotates, so that no case is always first.
+                // Rotate the order of the cases in each round, so that no case is always first.
                 let case = cases[(round + step) % cases.len()];
                 let message = format!("tenants: {}, round {} of {rounds}", name(CASES[case]), round + 1);
                 let span = match CASES[case] {

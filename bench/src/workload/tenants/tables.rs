@@ -30,7 +30,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Creates the tables and the connections.
+    /// Creates the tables and opens the pgbench connections.
     pub(super) async fn start(bench: &mut Bench, extent: Extent) -> Result<Self> {
         let _bar = Bar::spinner("tenants: a table for each");
         let environment = bench.setting.environment(0).await?;
@@ -70,7 +70,7 @@ impl Tables {
         self.faults
     }
 
-    /// Measures a slice. All tasks are in the history table when it returns.
+    /// Measures one time slice. All tasks are in the history table when it returns.
     pub(super) async fn measure(&mut self, direction: Direction, message: &str) -> Result<Span> {
         if direction == Direction::Out {
             let _bar = Bar::spinner(format!("{message}: filling"));
@@ -90,8 +90,8 @@ impl Tables {
         Ok(span)
     }
 
-    /// Measures tasks coming in, while other connections move them out (`Both`) or not (`In`). Tasks that are inserted (`In`)
-    /// or moved (`Both`) in the measured time count.
+    /// Measures inserts of tasks, while other connections move tasks out (`Both`) or not (`In`). Only tasks inserted (`In`) or
+    /// moved (`Both`) in the measured time count.
     async fn for_a_while(&mut self, direction: Direction, bar: &Bar) -> Result<Span> {
         self.into.go()?;
         if direction == Direction::Both {
@@ -116,7 +116,7 @@ impl Tables {
         Ok(span(jobs, until - from, [before, after]))
     }
 
-    /// Measures how fast waiting tasks are moved out, from the start until the last is in history.
+    /// Measures how fast a backlog of tasks is moved to history, from the start until the last task.
     async fn take_out(&mut self) -> Result<Span> {
         let moved = self.moved().await?;
         let (before, from) = (Mark::take(&self.environment).await, now(self.database()?).await?);
@@ -134,16 +134,15 @@ impl Tables {
         let (mut before, mut changed) = (-1, Instant::now());
         loop {
             let done = self.moved().await?;
-            // Sessions report their counters late, so check `known` and not only that no task is left.
+            // Sessions report their counters late, so an empty task table does not suffice: `done` must also reach
+            // `known`.
             if known.is_none_or(|known| done >= known) && self.database()?.number(ANY_LEFT, &[]).await? == 0 {
                 break;
             }
             if done != before {
                 (before, changed) = (done, Instant::now());
             } else if changed.elapsed() > STALLED {
-                return Err(Error::Process(
-                    "no task was moved out of the tables of the tenants for {STALLED:?}".into(),
-                ));
+                return Err(Error::Process("no task was moved out of the tables of the tenants for a minute".into()));
             }
             sleep(POLL).await;
         }
@@ -165,7 +164,7 @@ impl Tables {
 /// Query that returns 1 if a task is left, else 0.
 const ANY_LEFT: &str = "SELECT count(*) FROM (SELECT FROM howdah_tenants.task LIMIT 1) t";
 
-/// Clock of Postgres, in microseconds.
+/// Returns the time on the clock of Postgres, in microseconds.
 async fn now(database: &Database) -> Result<i64> {
     database.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", &[]).await
 }

@@ -55,7 +55,7 @@ pub(in crate::commands) struct Args {
     at: Where,
 }
 
-/// The jobs to forget, and their stores.
+/// Selects the jobs to forget, in the database and in the archive.
 struct Work {
     store: Store,
     archiver: Archiver,
@@ -80,7 +80,7 @@ impl Work {
         Ok(Self { store, archiver, query, live })
     }
 
-    /// Deletes the matching jobs of the database on behalf of `by`. If `by` is `None`, only counts them.
+    /// Deletes the matching finished jobs in the database on behalf of `by`. If `by` is `None`, only counts them.
     async fn in_database(&self, by: Option<&Actor>) -> Result<i64, Failure> {
         let (Some(choice), mut jobs) = (&self.live, 0) else { return Ok(0) };
         for part in self.store.history_parts(choice.before).await? {
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let (settings, store) = args.at.open(global, None)?;
         let database = store.database_id().await?;
         let who = format!("howdah archive forget, process {}", std::process::id());
-        // No archive URL: the database records the URL of each archived day, and the archiver uses that one.
+        // The archiver needs no archive URL: the database records the URL of each archived day.
         let archiver = Archiver::new(store.clone(), "", settings.broker.archive_payloads, &who, &database)
             .on_forget(now_and_then());
         let work = Work::new(args, store, archiver).await?;
@@ -146,7 +146,7 @@ async fn preview(work: &Work) -> Result<(), Failure> {
     }
     let live = work.in_database(None).await?;
     note(format_args!(
-        "archive: {} in {} files of {days} days, which will be rewritten; database: {}, possibly the same jobs",
+        "archive: {} in {} files of {days} days, which will be rewritten; database: {}, some of which may be the same jobs",
         text::jobs(all.jobs),
         all.files,
         text::jobs(live)

@@ -117,12 +117,13 @@ async fn preview(args: &Args, reader: &Reader) -> Result<(), Failure> {
     }
     let more = if count.jobs > args.limit { "more than " } else { "" };
     let jobs = text::jobs(count.jobs.min(args.limit).try_into().unwrap_or(i64::MAX));
-    let bound = if more.is_empty() { String::new() } else { format!("; --limit {} restores only these", args.limit) };
+    let bound =
+        if more.is_empty() { String::new() } else { format!("; --limit restores only the first {}", args.limit) };
     note(format_args!("{more}{jobs} in the archive{bound}"));
     Ok(())
 }
 
-/// Counts jobs, up to one more than the limit.
+/// Counts the matching archived jobs. Stops at one job above the limit, which shows that there are more.
 struct Count {
     jobs: u64,
     most: u64,
@@ -141,7 +142,7 @@ impl Take for Count {
 struct Report {
     json: bool,
     output: Output,
-    /// First error of writing to stdout.
+    /// First error from a write to stdout.
     problem: Result<(), Failure>,
     restored: u64,
     earlier: u64,

@@ -53,7 +53,7 @@ impl FieldArgs {
 
 /// Formats the fields as `, max attempts 5, start 2027-01-01T03:00:00Z`.
 pub(super) fn shown(fields: &BulkFields) -> String {
-    // Start with an empty part, so that each part begins with a comma.
+    // The empty first element makes the joined text begin with a comma.
     let mut words = vec![String::new()];
     words.extend(fields.max_attempts.map(|attempts| format!("max attempts {attempts}")));
     words.extend(text::duration(fields.timeout.as_ref()).map(|span| format!("timeout {}", text::short(span))));

@@ -33,7 +33,7 @@ pub(in crate::commands) struct Args {
     /// Id of the bulk operation
     #[arg(value_name = "ID", value_parser = values::id)]
     id: i64,
-    /// Wait until it ends, and show its progress on stderr
+    /// Wait until the bulk operation ends, and show its progress on stderr
     #[arg(long)]
     wait: bool,
     /// Print one JSON object: the message Bulk
@@ -103,7 +103,7 @@ pub(super) fn succeeded(bulk: &Bulk) -> Result<(), Failure> {
     match (bulk.state(), bulk.failed_count) {
         (BulkState::Completed, 0) => Ok(()),
         (BulkState::Completed, failed) => {
-            Err(Failure::failed(format!("{failed} jobs could not be changed; the last: {}", bulk.problem)))
+            Err(Failure::failed(format!("{failed} jobs could not be changed; the last error: {}", bulk.problem)))
         }
         _ => Err(Failure::failed(format!("bulk operation {} was cancelled", bulk.id))),
     }

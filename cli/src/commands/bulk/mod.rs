@@ -106,9 +106,9 @@ impl Spec {
         if (self.operation == Operation::Set) != fields.is_some() {
             let flags = "--max-attempts, --timeout, --delay, --run-at, --add-tag or --remove-tag";
             let which = if fields.is_some() {
-                format!("{flags} requires the operation set")
+                format!("{flags} requires the operation `set`")
             } else {
-                format!("the operation set requires {flags}")
+                format!("the operation `set` requires {flags}")
             };
             return Err(Failure::usage(which));
         }

@@ -1,4 +1,4 @@
-//! Bulk operations as text.
+//! Formats bulk operations as text.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub(super) fn operation(spec: &BulkSpec) -> String {
 /// Name of the state: `running`, `paused`, …
 pub(super) fn state(bulk: &Bulk) -> String {
     match bulk.state() {
-        // The broker is of a later release and has a state that this program does not know.
+        // A broker of a later release may send a state that this program does not know.
         BulkState::Unspecified => "?".into(),
         state => word(state.as_str_name(), "BULK_STATE_"),
     }
@@ -59,14 +59,14 @@ pub(super) fn what(spec: &BulkSpec) -> String {
     words
 }
 
-/// `12 jobs`, or `more than 10000 jobs`.
+/// Formats a number of jobs, such as `12 jobs` or `more than 10000 jobs`.
 pub(super) fn count(jobs: i64, has_more: bool) -> String {
     let more = if has_more { "more than " } else { "" };
     let s = if jobs == 1 && !has_more { "" } else { "s" };
     format!("{more}{jobs} job{s}")
 }
 
-/// Describes the effect of a bulk operation, in lines.
+/// Returns the lines of text that describe the expected effect of a bulk operation.
 pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<String> {
     let mut selected = count(preview.selected_count, preview.has_more);
     if let Some(jobs) = preview.states_count.filter(|_| preview.has_more) {
@@ -90,20 +90,19 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
     }
     if spec.operation() == BulkOperation::Undo {
         lines.push(
-            "Skipped: jobs whose key another job holds, whose time to start has passed, or with a dependency that"
-                .into(),
+            "Skipped: jobs whose key another job holds, whose expiry time has passed, or with a dependency that".into(),
         );
         lines.push("has not succeeded. Other jobs that changed because these jobs ended are not undone.".into());
     }
     if spec.operation() == BulkOperation::Move {
         lines.push(
-            "Skipped: jobs whose key a job of the new type holds, and jobs that share a key in the old type. Not undoable."
+            "Skipped: jobs whose key a job of the new type holds, and jobs that share a key in the old type. No undo."
                 .into(),
         );
     }
     lines.extend(text::duration(preview.expected_duration.as_ref()).map(|time| match time.as_secs() {
-        0 => "It takes less than a second.".into(),
-        _ => format!("It takes about {}.", text::short(time)),
+        0 => "Expected duration: less than a second.".into(),
+        _ => format!("Expected duration: about {}.", text::short(time)),
     }));
     lines
 }
@@ -119,7 +118,7 @@ fn example(job: &Job) -> String {
     line
 }
 
-/// State and progress in one line, such as `bulk operation 7 is running: 3 of 5 jobs done`.
+/// Formats the state and progress of a bulk operation as one line, such as `bulk operation 7 is running: 3 of 5 jobs done`.
 pub(super) fn progress(bulk: &Bulk) -> String {
     let mut line = format!(
         "bulk operation {} is {}: {} of {} done",

@@ -41,7 +41,7 @@ pub(in crate::commands) struct Args {
     /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// Wait until it ends, and show its progress on stderr
+    /// Wait until the bulk operation ends, and show its progress on stderr
     #[arg(long)]
     wait: bool,
     /// Print one JSON object: the message Bulk
@@ -76,7 +76,7 @@ fn print(bulk: &Bulk, json: bool) -> Result<(), Failure> {
     output.flush()
 }
 
-/// Shows a preview and asks for confirmation.
+/// Shows a preview of the bulk operation and asks for confirmation.
 async fn confirmed(client: &Client, spec: &BulkSpec) -> Result<bool, Failure> {
     confirm::needs_terminal("check with howdah bulk preview, then use --yes")?;
     let preview = client.preview_bulk(spec.clone()).await?;

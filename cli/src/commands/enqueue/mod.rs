@@ -75,7 +75,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     if args.request.is_some() && !args.options.is_empty() {
-        return Err(Failure::usage("--request conflicts with options of a job: set them in the file"));
+        return Err(Failure::usage("--request cannot be combined with job options: set the options in the file"));
     }
     let template = args.options.job(args.task_type.as_deref().unwrap_or_default())?;
     global.with_client(async |client| {
@@ -109,7 +109,7 @@ struct Printer {
     json: bool,
 }
 
-/// Line that the broker refused.
+/// JSON line that reports an input line which the broker refused.
 #[derive(Serialize)]
 struct RefusedJson {
     line: u64,

@@ -11,7 +11,7 @@ use crate::commands::text;
 const COLUMNS: &str = "id,task_type,created,leased_at,finished,outcome,attempt,max_attempts,priority,key,limit_key,fair_key,\
                        headers,options,failures,payload_bytes";
 
-/// Column names.
+/// Returns the heading line with the column names.
 pub(super) fn heading(payload: bool) -> String {
     let more = if payload { ",payload,payload_text,payload_sha256,result,result_text" } else { "" };
     format!("{COLUMNS}{more}")

@@ -91,10 +91,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut listing = Listing::new(args, most)?;
         let read = Reader::new(store).history(&args.query(), &mut listing).await;
         let listed = listing.finish(read)?;
-        // Do not check whether there are more jobs: that may mean reading files in vain.
+        // Does not check whether more jobs exist, because the check may read archive files for nothing.
         if listed == most {
             let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
-            note(format_args!("only {what}: use --limit or --all to list more"));
+            note(format_args!("listed only {what}: use --limit or --all to list more"));
         }
         if listed == 0 && !args.json && !args.csv {
             note("no such jobs");

@@ -17,7 +17,7 @@ use crate::commands::{
     text,
 };
 
-/// Number of rows printed as one aligned table. Further rows are aligned anew, so that memory stays bounded.
+/// Rows that are printed as one aligned table. Each further group of rows is aligned separately, so that memory stays bounded.
 const ROWS: usize = 100;
 
 /// Output format.
@@ -53,8 +53,8 @@ impl Listing {
         Ok(Self { form, output, payload: args.payload, now: Timestamp::now(), listed: 0, most })
     }
 
-    /// Prints the remaining rows, and returns the number of jobs listed. After an error, jobs read before it are still printed, but
-    /// no Parquet file is created.
+    /// Prints the remaining rows, and returns the number of jobs listed. After a read error, still prints the jobs read so far,
+    /// but creates no Parquet file.
     pub(super) fn finish(mut self, read: Result<(), Failure>) -> Result<u64, Failure> {
         self.print_rows()?;
         self.output.flush()?;

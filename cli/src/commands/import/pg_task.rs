@@ -132,7 +132,7 @@ impl Reporter {
             let Some(output) = &mut self.output else { return };
             let printed = match moved {
                 _ if json => output.json(&object),
-                Moved::Not(reason) => output.line(format_args!("task {task} stays: {reason}")),
+                Moved::Not(reason) => output.line(format_args!("task {task} is not moved: {reason}")),
                 _ => Ok(()),
             };
             if printed.is_err() {
@@ -159,7 +159,7 @@ impl Reporter {
                 let others: Vec<String> = others.iter().map(|(state, count)| format!("{count} {state}")).collect();
                 let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
                 output.line(format_args!(
-                    "{jobs} tasks {verb} moved as jobs, {schedules} as schedules; {kept} stay; not planned: {others}"
+                    "{jobs} tasks {verb} moved as jobs, {schedules} as schedules; {kept} not moved; not in state PLAN: {others}"
                 ))?;
             }
             output.flush()?;

@@ -1,4 +1,4 @@
-//! Tables of the commands.
+//! Generates the tables of commands in `docs/reference`.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 

@@ -1,4 +1,4 @@
-//! Tables of the metrics of a broker, from its registry.
+//! Generates the tables of a broker's metrics, from its registry.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use super::{code, markdown};
 
-/// Returns a table of the metrics of a group.
+/// Returns a table of the metrics of a group, `broker` or `storage`.
 pub(super) fn table(words: &[&str]) -> String {
     let metrics = with_samples();
     let mut storage = Registry::with_prefix("howdah");
@@ -21,7 +21,7 @@ pub(super) fn table(words: &[&str]) -> String {
     markdown(["metric", "kind", "labels", "meaning"], rows)
 }
 
-/// Returns the names of all groups.
+/// Returns the names of all metric groups.
 pub(super) fn all() -> BTreeSet<String> {
     ["broker", "storage"].map(str::to_owned).into()
 }

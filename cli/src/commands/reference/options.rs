@@ -1,4 +1,4 @@
-//! Tables of the options of a job: their meaning, and their names in each interface.
+//! Generates the tables of the options of a job: their meaning, and their names in each interface.
 
 use howdah_server::job::options::{JobOption, OPTIONS, OptionGroup, OptionKind};
 
@@ -6,7 +6,7 @@ use super::{code, markdown};
 use crate::commands::job_flags::flag_name;
 use howdah_server::numbers::grouped_in;
 
-/// Returns a heading and a table for each group.
+/// Returns a heading and a table for each group of job options.
 pub(super) fn table(_: &[&str]) -> String {
     let mut groups: Vec<OptionGroup> = Vec::new();
     for option in OPTIONS {
@@ -33,7 +33,7 @@ fn bounds(option: &JobOption) -> String {
         OptionKind::Integer(i64::MIN, i64::MAX) => "any whole number".into(),
         OptionKind::Integer(0, i64::MAX) => "an id".into(),
         OptionKind::Word(words) => words.iter().map(code).collect::<Vec<_>>().join(", "),
-        // Omits the example.
+        // Omits the example after `, such as`.
         OptionKind::Time => grouped_in(option.kind.to_string().split(", such as").next().unwrap_or_default()),
         kind => grouped_in(&kind.to_string()),
     }

@@ -1,4 +1,4 @@
-//! Tables of the settings of a broker.
+//! Generates the tables of the settings of a broker.
 
 use howdah_server::config::{SETTINGS, Setting};
 
@@ -30,7 +30,7 @@ fn row(setting: &Setting) -> [String; 6] {
 /// Returns the flag of `howdah serve` for the setting; empty if it has no flag.
 fn flag(setting: &Setting) -> String {
     let mut command = crate::commands::command();
-    // `build` propagates the global flags to the commands.
+    // `build` propagates the global flags to the subcommands.
     command.build();
     let serve = command.find_subcommand("serve").expect("howdah serve");
     let name = setting.key.replace('_', "-");

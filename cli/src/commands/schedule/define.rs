@@ -116,7 +116,7 @@ struct When {
     jitter: Option<Duration>,
 }
 
-/// A time, or `none`.
+/// Value of `--start-time` and `--end-time`: a time, or the word `none`.
 #[derive(Clone, Copy, Debug)]
 struct TimeOrNone(Option<Timestamp>);
 
@@ -142,9 +142,9 @@ pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
 }
 
 pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
-    // Without this check, the options of the job would be ignored silently.
+    // Job options without TYPE are an error, because they would have no effect.
     if args.task_type.is_none() && !args.options.is_empty() {
-        return Err(Failure::usage("job options replace the whole job: also give TYPE and PAYLOAD"));
+        return Err(Failure::usage("job options replace the whole job of the schedule: give TYPE and PAYLOAD, too"));
     }
     let job = args.task_type.as_ref().map(|task_type| args.options.job(task_type)).transpose()?;
     global.with_client(async |client| {

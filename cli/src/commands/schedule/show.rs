@@ -87,12 +87,12 @@ pub(super) fn plan_words(schedule: &Schedule) -> String {
         words.push_str(" from the end of the last job");
     }
     if let Some(jitter) = &schedule.jitter {
-        words = format!("{words}, up to {} late", length(jitter));
+        words = format!("{words}, delayed at random by up to {}", length(jitter));
     }
     words
 }
 
-/// Flag value of a protocol value; `None` for a newer value that this program does not know.
+/// Returns the flag value for an enum value of the protocol; `None` for a newer value that this program does not know.
 fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> Option<&'static str> {
     words.iter().find(|(_, known)| *known == value).map(|(word, _)| *word)
 }
@@ -102,7 +102,7 @@ fn missed_words(schedule: &Schedule) -> String {
     if schedule.missed_limit == 0 { policy.into() } else { format!("{policy}, {} at most", schedule.missed_limit) }
 }
 
-/// Time zone of a cron plan, in which times are shown.
+/// Returns the time zone of a cron plan, in which the times of the schedule are shown.
 fn zone(schedule: &Schedule) -> Option<TimeZone> {
     match &schedule.plan {
         Some(Plan::Cron(cron)) => TimeZone::get(&cron.time_zone).ok(),
@@ -134,7 +134,7 @@ mod tests {
         let expected = "\
 schedule nightly
   job       report x
-  plan      30 2 * * *  Europe/Berlin, up to 1m late
+  plan      30 2 * * *  Europe/Berlin, delayed at random by up to 1m
   overlap   skip
   missed    all, 5 at most
   jobs      7 enqueued, 0 planned times skipped

@@ -18,7 +18,7 @@ pub(super) struct Field {
     pub(super) kind: Kind,
 }
 
-/// Format of a value, with a function that returns its field.
+/// Format of a setting's value, with an accessor of the setting's field in `ClusterSettings`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// Number of bytes, with or without a unit.
@@ -67,7 +67,6 @@ enum Number {
 }
 
 impl Assignment {
-    /// Sets the value in `settings`.
     pub(super) fn apply(&self, settings: &mut ClusterSettings) {
         match (self.field.kind, self.value) {
             (Kind::Size(at), Number::Size(value)) => *at(settings) = value,
@@ -78,7 +77,8 @@ impl Assignment {
     }
 }
 
-/// Parses `SETTING=VALUE`. The broker checks bounds. Rejects 0, which would mean "unchanged" to the broker.
+/// Parses `SETTING=VALUE`. Leaves the check of bounds to the broker. Rejects 0, which the broker would interpret as
+/// "unchanged".
 pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
     static FIELDS: [Field; ALL.len()] = ALL;
     let (name, value) = crate::commands::broker_args::key_value(text)?;

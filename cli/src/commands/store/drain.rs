@@ -14,7 +14,7 @@ use crate::commands::{
     output::{Output, note},
 };
 
-/// Polling interval for unfinished jobs. Brokers count jobs at most this often.
+/// Interval at which the command polls the broker for unfinished jobs. Brokers do not count jobs more often.
 const PACE: Duration = Duration::from_secs(1);
 
 /// Close a store to new jobs, and wait until its jobs have ended
@@ -46,7 +46,7 @@ pub(in crate::commands) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let mut store = client.drain_store(&args.name).await?;
-        note(format!("store {} is closed to new jobs; howdah store open {} opens it", args.name, args.name));
+        note(format!("store {} is closed to new jobs; `howdah store open {}` opens it", args.name, args.name));
         if client.list_stores("").await?.len() == 1 {
             note("the broker has no other store: no job can be enqueued until this store is open again");
         }
@@ -71,9 +71,14 @@ async fn until_empty(client: &Client, mut store: Store) -> Result<Store, Failure
                 note("all jobs of the store have ended");
                 return Ok(store);
             }
-            StoreState::Closed => format!("left: {}", shown::rest(store.counts.unwrap_or_default())),
+            StoreState::Closed => format!("jobs left: {}", shown::rest(store.counts.unwrap_or_default())),
             StoreState::Unreachable => "the database of the store cannot be reached; waiting for it".to_owned(),
-            _ => return Err(Failure::failed(format!("store {} was opened meanwhile", store.name))),
+            _ => {
+                return Err(Failure::failed(format!(
+                    "store {} was opened again before all its jobs had ended",
+                    store.name
+                )));
+            }
         };
         if text != printed {
             note(&text);

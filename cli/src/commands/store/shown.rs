@@ -1,4 +1,4 @@
-//! Stores as text.
+//! Formats stores as text.
 
 use howdah_client::proto::{ReadReplica, Store, StoreState, TaskTypeCounts};
 use howdah_server::logging::escaped;

@@ -1,4 +1,4 @@
-//! The calls that change something, each after a confirmation.
+//! Calls of `howdah top` that change task types or jobs, each after a confirmation.
 
 use howdah_client::{
     Client, Error,
@@ -11,7 +11,7 @@ use super::super::{jobs, text};
 /// Number of dead jobs shown in a confirmation.
 const EXAMPLES: i32 = 3;
 
-/// A change to make.
+/// Change that the user has requested with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Pauses or resumes a task type.
@@ -25,7 +25,7 @@ pub enum Change {
     AskRetry {
         /// Name of the task type.
         task_type: String,
-        /// Number of its dead jobs, as last counted.
+        /// Number of dead jobs of the type, from the broker's last count.
         count: i64,
     },
     /// Retries all dead jobs of a task type.
@@ -47,12 +47,11 @@ pub struct Question {
     pub lines: Vec<String>,
     /// The change to make after y.
     pub then: Change,
-    /// Whether another key was pressed, so that the hint about keys is shown.
+    /// True after the user has pressed a key that is no answer. The hint then lists the valid keys.
     pub is_unanswered: bool,
 }
 
 impl Question {
-    /// Creates a confirmation.
     pub fn new(lines: Vec<String>, then: Change) -> Self {
         Self { lines, then, is_unanswered: false }
     }
@@ -67,7 +66,7 @@ pub enum Done {
     Confirm(Question),
 }
 
-/// Makes a change.
+/// Makes a change by calls to the broker.
 pub async fn perform(client: &Client, change: Change) -> Result<Done, Error> {
     match change {
         Change::Pause { task_type, paused } => pause(client, &task_type, paused).await.map(Done::Message),
@@ -78,7 +77,8 @@ pub async fn perform(client: &Client, change: Change) -> Result<Done, Error> {
 }
 
 async fn pause(client: &Client, task_type: &str, paused: bool) -> Result<String, Error> {
-    // The call replaces all settings, so the others are read first. `last_count` only makes the job counts older, not the settings.
+    // `update_task_type` replaces all settings, so the current ones are read first. `last_count` saves a count of the jobs and
+    // does not affect the settings.
     let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
     let found = client.task_type_page(request).await?.task_types.pop();
     let mut settings = found.and_then(|found| found.settings).unwrap_or_default();
@@ -99,13 +99,13 @@ async fn ask_retry(client: &Client, task_type: String, count: i64) -> Result<Don
     if found == 0 {
         return Ok(Done::Message(format!("{name} has no dead jobs")));
     }
-    // The examples are current, but `count` is of the broker's last count, so it may be lower than the number of examples.
+    // The examples are current, but `count` is from the broker's last count, so it may be lower than the number of examples.
     let how_many = match (page.next_page_token.is_empty(), count) {
         (true, _) => text::jobs(found as i64),
         (false, count) => format!("about {}", text::jobs(count.max(found as i64))),
     };
-    let mut lines = vec![format!("Retry the dead jobs of {name}, {how_many}?")];
-    lines.push("Each gets all of its attempts again. The first ones:".into());
+    let mut lines = vec![format!("Retry the dead jobs of {name} ({how_many})?")];
+    lines.push("Each job gets all of its attempts again. The first jobs:".into());
     lines.extend(page.jobs.iter().map(|job| format!("{}  {}", job.id, jobs::remark(job))));
     Ok(Done::Confirm(Question::new(lines, Change::RetryType { task_type })))
 }
@@ -118,7 +118,7 @@ async fn retry_type(client: &Client, task_type: &str) -> Result<String, Error> {
         let answer = client.retry_jobs(request.clone()).await?;
         retried += answer.retried_ids.len() as i64;
         held += answer.key_held_ids.len() as i64;
-        // Stop if a broker repeats a page token, which would loop forever.
+        // Stops if a broker repeats a page token, because the loop would otherwise be endless.
         if answer.next_page_token.is_empty() || answer.next_page_token == request.page_token {
             break;
         }

@@ -1,4 +1,4 @@
-//! The selected row of a list. The selection follows its key when rows come, go and move.
+//! Selected row of a list. A refresh of the list keeps the row with the same key selected, even if it has moved.
 
 /// Selection in a list.
 #[derive(Clone, Debug, Default)]
@@ -11,7 +11,7 @@ impl Cursor {
     /// Index of the selected row; `None` if the list is empty.
     pub(super) fn among(&self, keys: &[String]) -> Option<usize> {
         let with_key = self.key.as_ref().and_then(|key| keys.iter().position(|other| other == key));
-        // The selected row is gone: select the row at its index.
+        // If the selected row is gone, the row that is now at its index is selected.
         with_key.or_else(|| keys.len().checked_sub(1).map(|last| self.index.min(last)))
     }
 
@@ -27,7 +27,8 @@ impl Cursor {
         self.key = Some(keys[self.index].clone());
     }
 
-    /// Updates the index after a refresh, so that a later removal of the row keeps the position.
+    /// Stores the index of the selected row after a refresh. If a later refresh removes the row, the selection stays at this
+    /// index.
     pub(super) fn settle(&mut self, keys: &[String]) {
         self.move_by(0, keys);
     }

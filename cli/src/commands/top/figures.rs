@@ -6,14 +6,14 @@ use howdah_client::proto::{DurationStats, JobState, Stats, TaskType, Worker};
 
 use super::super::text;
 
-/// Result of one read.
+/// Figures of a view, as one read returns them.
 #[derive(Clone, Debug)]
 pub enum Figures {
-    /// Task types.
+    /// Figures of the view of task types.
     Types(Types),
-    /// Workers, and whether there are more.
+    /// Workers, and whether the list is incomplete.
     Workers(Vec<Worker>, bool),
-    /// Jobs of a type.
+    /// Figures of the view of one task type and its jobs.
     Jobs(Box<Jobs>),
     /// Description of a job; `None` if it does not exist, or its history was dropped.
     Job(i64, Option<Vec<String>>),
@@ -23,7 +23,7 @@ pub enum Figures {
 #[derive(Clone, Debug, Default)]
 pub struct Types {
     pub(super) rows: Vec<TypeRow>,
-    /// Whether there are more types.
+    /// Whether the broker has more task types than were read.
     pub(super) has_more: bool,
     /// Time of the broker's last count.
     pub(super) counted: Option<Instant>,
@@ -42,7 +42,7 @@ pub(super) struct TypeRow {
     pub(super) dead: i64,
     pub(super) oldest: Option<Duration>,
     pub(super) is_paused: bool,
-    /// `None` if the rates are unknown.
+    /// Throughput and percentiles of the type; `None` if unknown.
     pub(super) flow: Option<Flow>,
 }
 
@@ -63,7 +63,7 @@ impl TypeRow {
     }
 }
 
-/// Throughput and times of a type in the last minutes.
+/// Throughput, wait time and run time of a task type in the last minutes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
     /// Jobs enqueued per second.
@@ -87,7 +87,7 @@ impl Flow {
     }
 }
 
-/// Percentiles of a time; `None` without data.
+/// Percentiles of the wait time or run time; `None` without data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Percentiles {
     pub(super) p50: Option<Duration>,
@@ -103,10 +103,10 @@ impl Percentiles {
     }
 }
 
-/// Jobs of a type.
+/// Figures of the view of one task type and its jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Jobs {
-    /// The type, as last counted.
+    /// Row of the task type, with the counts of the broker's last count.
     pub(super) row: TypeRow,
     /// State that the jobs are filtered by.
     pub(super) state: JobState,
@@ -114,7 +114,7 @@ pub struct Jobs {
     pub(super) settings: String,
     pub(super) rows: Vec<JobRow>,
     pub(super) has_more: bool,
-    /// Successes in each of the last 60 minutes, oldest first.
+    /// Jobs that succeeded in each of the last 60 minutes, oldest minute first.
     pub(super) minutes: Vec<u64>,
 }
 
@@ -126,6 +126,6 @@ pub(super) struct JobRow {
     pub(super) attempts: String,
     pub(super) created: String,
     pub(super) next: String,
-    /// Key and last error of the job, as text.
+    /// Key and last error of the job.
     pub(super) remark: String,
 }

@@ -1,4 +1,4 @@
-//! Actions of the keys.
+//! Effects of key presses in `howdah top`.
 
 use howdah_client::proto::JobState;
 use howdah_server::{job, logging::escaped};
@@ -79,8 +79,8 @@ impl Top {
         if view == self.view {
             return Effect::Nothing;
         }
-        // Drops the figures of another type or job, which would be wrong here. The lists of types and workers stay until the next
-        // read.
+        // Drops the figures of the previously shown type or job, which would be wrong in the new view. The lists of types and
+        // workers stay until the next read.
         match &view {
             View::Jobs { .. } => (self.jobs, self.job_cursor) = (Jobs::default(), super::cursor::Cursor::default()),
             View::Job { .. } => (self.job, self.scroll) = (None, 0),
@@ -126,7 +126,7 @@ impl Top {
         }
     }
 
-    /// Changes to the next sort order of types, or the next state of jobs.
+    /// Switches to the next sort order of task types, or to the next state in the list of jobs.
     fn next_order(&mut self) -> Effect {
         match &mut self.view {
             View::Types => {
@@ -150,10 +150,10 @@ impl Top {
         let Some(row) = self.chosen_type() else { return };
         let (task_type, paused, name) = (row.name.clone(), !row.is_paused, escaped(&row.name));
         let (question, follows) = if paused {
-            let follows = "Workers get no more of its jobs until it is resumed. Running jobs continue.";
-            (format!("Pause {name}, with {} ready?", text::jobs(row.ready)), follows)
+            let follows = "Workers get no more jobs of the type until it is resumed. Running jobs continue.";
+            (format!("Pause {name} ({} ready)?", text::jobs(row.ready)), follows)
         } else {
-            (format!("Resume {name}, with {} ready?", text::jobs(row.ready)), "Workers get its jobs again.")
+            (format!("Resume {name} ({} ready)?", text::jobs(row.ready)), "Workers get jobs of the type again.")
         };
         let lines = vec![question, follows.into()];
         self.overlay = Overlay::Question(Question::new(lines, Change::Pause { task_type, paused }));
@@ -163,7 +163,7 @@ impl Top {
         if let View::Job { id, .. } = self.view {
             let lines = vec![
                 format!("Retry job {id}?"),
-                "It runs as soon as possible. A dead job gets all of its attempts again.".into(),
+                "The job runs as soon as possible. A dead job gets all of its attempts again.".into(),
             ];
             self.overlay = Overlay::Question(Question::new(lines, Change::RetryJob { id }));
             return Effect::Nothing;
@@ -177,7 +177,7 @@ impl Top {
         match code {
             KeyCode::Char('y' | 'Y') => self.begin(question.then),
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => Effect::Nothing,
-            // Any other key leaves the question open, so that a typing error changes nothing.
+            // Any key that is no answer leaves the question open, so that a typing error changes nothing.
             _ => {
                 self.overlay = Overlay::Question(Question { is_unanswered: true, ..question });
                 Effect::Nothing

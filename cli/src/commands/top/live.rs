@@ -65,7 +65,7 @@ pub(super) async fn live(
                 Some(Ok(figures)) => top.update(figures, Instant::now()),
                 Some(Err((error, next))) => top.failed(&error, Instant::now(), next),
                 // The reader has panicked. The panic hook has printed the message and restored the terminal.
-                None => return Err(Failure::failed("the reader of figures has ended")),
+                None => return Err(Failure::failed("bug: the task that reads from the broker has panicked")),
             },
             Some(result) = changes.recv() => {
                 top.done(result);
@@ -101,7 +101,7 @@ async fn read_repeatedly(
             return;
         }
         sleep(MIN_PAUSE).await;
-        // If the channel is closed, the next send ends the loop.
+        // If the channel for wanted views is closed, the next send of a result ends the loop.
         let _ = timeout(pause.saturating_sub(MIN_PAUSE), wants.changed()).await;
     }
 }

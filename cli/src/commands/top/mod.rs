@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Err(Failure::usage("this is not a terminal: use `howdah types`, `howdah stats` and `howdah workers`"));
     }
-    // Log lines would disturb the display.
+    // Logging is off, because log lines would disturb the display.
     global.start_logging("off")?;
     block_on(async {
         let client = global.connect_with(|builder| builder.request_timeout(CALL)).await?;

@@ -39,7 +39,6 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader.
     pub fn new(client: Client) -> Self {
         Self { client, complete: None, no_flow: None }
     }
@@ -73,7 +72,7 @@ impl Reader {
         })
     }
 
-    /// Throughput of each type in the last minutes; `None` if unknown.
+    /// Throughput of each task type in the last minutes; `None` if the statistics are unavailable.
     async fn flows(&mut self) -> Result<Option<HashMap<String, Flow>>, Error> {
         if self.no_flow.is_some() {
             return Ok(None);
@@ -92,7 +91,8 @@ impl Reader {
         Ok(Some(stats.into_iter().map(|stats| (stats.task_type.clone(), Flow::new(&stats, seconds))).collect()))
     }
 
-    /// Statistics of this minute and the `minutes` before, with their start and end. `None` before the first statistics.
+    /// Returns the statistics of the current minute and the `minutes` before it, with the start and end of this range. `None`
+    /// before the first statistics.
     async fn stats(
         &mut self,
         task_type: String,
@@ -156,7 +156,7 @@ impl Reader {
     }
 }
 
-/// Successes in each minute since `since`.
+/// Returns the number of jobs that succeeded in each of 60 minutes, beginning at `since`.
 fn by_minute(stats: &[Stats], since: Timestamp) -> Vec<u64> {
     let mut minutes = vec![0; PLOT_MINUTES as usize];
     for stats in stats {

@@ -15,21 +15,21 @@ use super::{
     figures::{Figures, Jobs, TypeRow, Types},
 };
 
-/// A view.
+/// View of `howdah top`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
-    /// All task types.
+    /// View of all task types.
     Types,
-    /// Workers of all brokers.
+    /// View of the workers of all brokers.
     Workers,
-    /// Jobs of a type.
+    /// View of the jobs of one task type.
     Jobs {
         /// Name of the task type.
         task_type: String,
         /// State that the jobs are filtered by; unspecified for all.
         state: JobState,
     },
-    /// One job.
+    /// View of one job.
     Job {
         /// Job id.
         id: i64,
@@ -38,12 +38,12 @@ pub enum View {
     },
 }
 
-/// Action to take after a key.
+/// Effect of a key press or terminal event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Only redraw.
     Nothing,
-    /// Read the new view.
+    /// Read the figures of the new view.
     Read,
     /// Make a change.
     Do(Change),
@@ -77,7 +77,7 @@ impl Sort {
 /// State of the connection to the broker.
 #[derive(Clone, Debug)]
 pub(super) enum Link {
-    /// No answer yet.
+    /// The broker has not answered yet.
     Waiting,
     Up,
     /// The broker does not answer: since when, why, and the time of the next attempt.
@@ -106,7 +106,7 @@ pub struct Top {
     pub(super) view: View,
     pub(super) overlay: Overlay,
     pub(super) link: Link,
-    /// Time at which the view was last read; `None` before the first answer.
+    /// Time of the last successful read of the view; `None` before the first answer.
     pub(super) read: Option<Instant>,
     pub(super) types: Types,
     pub(super) workers: Vec<Worker>,
@@ -125,7 +125,7 @@ pub struct Top {
     pub(super) message: Option<String>,
     /// Whether a change is in progress.
     pub(super) is_busy: bool,
-    /// Number of rows that fitted on the screen at the last drawing, for PageUp and PageDown.
+    /// Number of rows that the last drawing had room for; PageUp and PageDown move by it.
     pub(super) height: std::cell::Cell<usize>,
 }
 
@@ -157,7 +157,7 @@ impl Top {
         }
     }
 
-    /// View to read.
+    /// Returns the view whose figures must be read.
     pub fn view(&self) -> &View {
         &self.view
     }
@@ -173,7 +173,7 @@ impl Top {
             (Figures::Job(job, _), View::Job { id, .. }) => job == id,
             _ => false,
         };
-        // Ignores figures of a view that the user has left since.
+        // Figures of a view that the user has left are ignored.
         if !is_current {
             return;
         }
@@ -204,9 +204,10 @@ impl Top {
         self.is_busy = false;
         self.message = Some(match result {
             Ok(Done::Message(text)) => text,
-            // Another overlay was opened since. A key that is meant for that overlay must not answer the question.
+            // If another overlay is open, the confirmation is dropped: a key meant for that overlay must not confirm the
+            // change.
             Ok(Done::Confirm(_)) if !matches!(self.overlay, Overlay::Nothing) => {
-                "not asked: another key was pressed first".into()
+                "not done: another key was pressed before the confirmation appeared".into()
             }
             Ok(Done::Confirm(question)) => {
                 self.overlay = Overlay::Question(question);
@@ -216,7 +217,6 @@ impl Top {
         });
     }
 
-    /// Draws the screen.
     pub fn draw(&self, frame: &mut Frame<'_>, now: Instant) {
         draw::all(self, frame, now);
     }
@@ -259,20 +259,20 @@ impl Top {
         }
     }
 
-    /// The task type that a command key applies to.
+    /// Task type to which a command key, such as the one for pause, applies.
     pub(super) fn chosen_type(&self) -> Option<&TypeRow> {
         match &self.view {
             View::Types => {
                 let name = self.type_cursor.chosen(&self.keys())?;
                 self.types.rows.iter().find(|row| row.name == name)
             }
-            // Unavailable before the first answer, because its setting `paused` is unknown.
+            // Before the first answer the type cannot be changed, because its setting `paused` is unknown.
             View::Jobs { task_type, .. } => Some(&self.jobs.row).filter(|row| row.name == *task_type),
             View::Workers | View::Job { .. } => None,
         }
     }
 
-    /// The job that a command key applies to.
+    /// Job to which a command key, such as the one for retry, applies.
     pub(super) fn chosen_job(&self) -> Option<i64> {
         match &self.view {
             View::Jobs { .. } => self.job_cursor.chosen(&self.keys())?.parse().ok(),

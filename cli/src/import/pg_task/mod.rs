@@ -22,35 +22,35 @@ use self::{
 };
 use howdah_server::store::{Source, describe_error, open_connection};
 
-/// Tasks per transaction; a task may have 4 MiB.
+/// Maximum number of tasks per transaction. All of them are in memory, and the input of a task may have 4 MiB.
 const BATCH: i64 = 200;
-/// Maximum number of concurrent requests.
+/// Maximum number of concurrent requests to the broker.
 const AT_ONCE: usize = 64;
 
 /// A table of `pg_task`.
 pub struct Table {
     database: Database,
-    /// Table name for SQL.
+    /// Name of the table, quoted for use in SQL.
     name: String,
     /// Ids of the server, the database and the table. Part of each request key, and a header of each job.
     identity: String,
 }
 
-/// Result for one task.
+/// Result of the import of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// Became the job with this id; 0 in a dry run.
+    /// The task became the job with this id; 0 in a dry run.
     Job(i64),
-    /// Became the schedule with this name.
+    /// The task became the schedule with this name.
     Schedule(String),
-    /// Stays in the table, for this reason.
+    /// The task stays in the table, for this reason.
     Not(String),
 }
 
 /// Treatment of the rows of moved tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// The state becomes DONE, and the output names the job.
+    /// The row gets the state DONE, and its column `output` names the job or schedule.
     Marked,
     /// The rows are deleted.
     Deleted,
@@ -81,7 +81,7 @@ impl From<tokio_postgres::Error> for ImportError {
 }
 
 impl Table {
-    /// Connects and looks up the table.
+    /// Connects to the database and looks up the table of `pg_task`.
     pub async fn open(dsn: &str, table: &str) -> Result<Self, ImportError> {
         let loaded = Source::new(dsn, None).load().map_err(ImportError::Database)?;
         let mut opened = Err(ImportError::Database("the connection string has no host".into()));

@@ -3,7 +3,7 @@
 -- of pg_task. {table} is replaced by the table name, {lock} by the locking clause, or nothing in a dry run.
 -- $1: select ids greater than this; $2: maximum number of rows
 SELECT t."id"::bigint AS id,
-       -- Bounds memory: brokers accept larger payloads only if configured to.
+       -- Inputs above 4 MiB become null, which bounds memory. Brokers accept larger payloads only if configured to.
        CASE WHEN octet_length(r ->> 'input') <= 4194304 THEN r ->> 'input' END AS input,
        CASE WHEN isfinite((r ->> 'plan')::timestamptz)
             -- Timestamps in the last representable years do not fit into a bigint.

@@ -14,7 +14,7 @@ pub(super) fn refusal(becomes: &Becomes) -> Option<String> {
     checked.err().map(|error| reason(error.field().unwrap_or_default(), &error.to_string()))
 }
 
-/// The broker's error, prefixed with the column that caused it.
+/// Returns the broker's error, prefixed with the column of `pg_task` that caused it.
 pub(super) fn reason(field: &str, message: &str) -> String {
     match column(field) {
         Some(column) => format!("column {column}: {message}"),
@@ -22,7 +22,7 @@ pub(super) fn reason(field: &str, message: &str) -> String {
     }
 }
 
-/// Column that a field such as `jobs[0].run_at` is derived from.
+/// Returns the column of `pg_task` from which a request field such as `jobs[0].run_at` is derived.
 fn column(field: &str) -> Option<&'static str> {
     Some(match field.rsplit('.').next()? {
         "payload" => "input",

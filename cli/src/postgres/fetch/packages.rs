@@ -30,7 +30,7 @@ pub(in crate::postgres) struct Package {
 }
 
 impl Package {
-    /// Bin directory of the package below the directory of packages.
+    /// Bin directory of the package. `kept` is the directory of all downloaded packages.
     pub(super) fn bin_dir(&self, kept: &Path) -> PathBuf {
         self.directory(kept).join(self.root).join("bin")
     }
@@ -51,7 +51,7 @@ pub(in crate::postgres) fn of_this_machine() -> Vec<Package> {
     platform.map(|platform| vec![platform.wheel(), platform.tarball()]).unwrap_or_default()
 }
 
-/// A platform with its archive in each index: platform name in the index, SHA-256, size in MB.
+/// Platform with its archives. The tuple of an archive has the platform name in the index, the SHA-256, and the size in MB.
 struct Platform {
     os: &'static str,
     arch: &'static str,

@@ -38,7 +38,7 @@ impl Drop for Running {
         let pid = self.0.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let Some(pid) = pid else { return }; // it has ended
         let _ = kill_process_group(pid, Signal::KILL);
-        // The directory is removed next, so wait until the process can no longer write to it.
+        // The caller removes the working directory next, so this waits until the process can no longer write to it.
         let deadline = Instant::now() + KILL_PATIENCE;
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));

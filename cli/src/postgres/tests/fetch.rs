@@ -111,7 +111,7 @@ async fn what_is_installed_goes_first() {
     let fetched = machine.choose(None).await.unwrap();
     let installed = machine.install("15.4");
     assert_eq!(machine.choose(None).await.unwrap().bin_dir(), installed);
-    // Data of another version needs that version.
+    // Postgres 18 data needs Postgres 18, although an installed Postgres is normally preferred.
     assert_eq!(machine.choose(Some(18)).await.unwrap(), fetched);
     assert_eq!(machine.choose(Some(15)).await.unwrap().bin_dir(), installed);
 }
@@ -202,7 +202,7 @@ async fn a_fetch_that_is_given_up_ends_its_programs_and_leaves_nothing() {
         pid = started => pid.unwrap().trim().to_owned(),
     };
     assert_eq!(machine.kept_names(), [""; 0]);
-    // The program is killed, but the end of a grandchild is not reported, so poll for it. Init may not have reaped it yet.
+    // The process is a killed grandchild, whose end is not reported, so the test polls for it. A zombie also counts as ended.
     let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let ended = async {
         while !state().is_empty() && !state().contains(") Z ") {

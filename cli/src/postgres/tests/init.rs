@@ -11,7 +11,7 @@ async fn a_failed_initdb_leaves_nothing_and_says_why() {
     script(&bin.join("postgres"), "echo 'postgres (PostgreSQL) 15.1'");
     script(&bin.join("initdb"), "shift $(($# - 1)); echo 15 >\"$1/PG_VERSION\"; echo 'out of luck' >&2; exit 3");
     let data = base.path().join("data");
-    // A persistent cluster, because initdb's last argument is then the directory.
+    // A persistent cluster is used, because the last argument of initdb is then the directory.
     let config = ClusterConfig { binaries: Some(bin), fsync: true, ..persistent(&data) };
     let error = Cluster::start(config).await.unwrap_err();
     assert!(matches!(error, DevError::InitFailed { .. }), "{error}");

@@ -28,7 +28,7 @@ async fn plays_the_parent() {
 struct Parent {
     process: Child,
     data_dir: PathBuf,
-    /// Ends when the server closes the connection.
+    /// Task of the connection; it ends when the server closes the connection.
     connection: JoinHandle<()>,
     _client: tokio_postgres::Client,
 }
@@ -64,7 +64,7 @@ impl Parent {
 async fn kill_9_of_the_parent_ends_a_throw_away_server_and_the_next_start_removes_it() {
     let left = Parent::start("").await.kill().await;
     let _next = Cluster::start(throw_away()).await.unwrap();
-    // The cleanup runs in the background of the start, and may first remove directories of other tests.
+    // A cluster starts its cleanup in the background, which may first remove directories of other tests.
     let removed = async {
         while left.exists() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -60,7 +60,7 @@ const PROGRESS_FD: i32 = 3;
 pub struct StopTokens {
     /// Ends jobs gracefully: SIGTERM, and SIGKILL 5 s later.
     pub graceful: CancellationToken,
-    /// Ends jobs immediately.
+    /// Ends jobs immediately, without waiting for the graceful stop.
     pub immediate: CancellationToken,
 }
 
@@ -221,7 +221,7 @@ fn ending(status: ExitStatus, captured: Captured) -> Ending {
     }
 }
 
-/// Formats the end of stderr and the exit status.
+/// Returns the error of a failed attempt: the end of stderr, and the exit status or the signal.
 pub(super) fn error_text(status: ExitStatus, stderr: &Tail) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

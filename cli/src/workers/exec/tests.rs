@@ -167,7 +167,7 @@ fn the_tail_begins_with_a_whole_character() {
 #[tokio::test]
 async fn what_it_left_in_the_background_ends_with_it() {
     let (_dir, fifo) = fifo();
-    // Both processes hold the FIFO open, so that the read ends when both have ended.
+    // Shell and background process hold the FIFO open, so the read ends when both have ended.
     let command = format!("exec 3> {}; sleep 1000 & echo done", fifo.display());
     let (ending, read) = tokio::join!(run(&command, ""), tokio::fs::read(&fifo));
     assert_eq!(ending, done("done\n"));
@@ -192,7 +192,7 @@ async fn a_cancelled_job_is_terminated_gracefully() {
 async fn a_child_of_the_shell_has_time_to_clean_up_too() {
     let (dir, fifo) = fifo();
     let cleaned = dir.path().join("cleaned");
-    // The signal ends the outer shell immediately, and the inner one a little later.
+    // SIGTERM ends the outer shell immediately, and the inner shell a little later.
     let command = format!(
         "sh -c 'trap \"sleep 0.2; echo yes > {}; exit 0\" TERM; echo begun > {}; while :; do sleep 0.01; done'; exit 1",
         cleaned.display(),
@@ -274,7 +274,7 @@ async fn arguments_are_passed_without_a_shell_looking_at_them() {
 
 #[tokio::test]
 async fn only_the_variables_that_are_allowed_are_passed_in_the_directory_that_is_named() {
-    // Cargo sets this variable for every test.
+    // Cargo sets CARGO_PKG_NAME for every test.
     let name = "CARGO_PKG_NAME";
     let value = std::env::var(name).unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ fn end(mut groups: HashSet<Pid>) {
     }
 }
 
-/// The worker's end of the pipe. The watchman ends when it is dropped.
+/// The worker's end of the pipe to the watchman process, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Watchman {
     pipe: Mutex<Option<ChildStdin>>,
@@ -74,7 +74,7 @@ impl Watchman {
     /// Starts the watchman process.
     pub fn start() -> io::Result<Arc<Self>> {
         let ourselves = if cfg!(target_os = "linux") {
-            // This path works even if the program file was replaced.
+            // /proc/self/exe works even if the program file was replaced.
             PathBuf::from("/proc/self/exe")
         } else {
             std::env::current_exe()?
@@ -105,7 +105,10 @@ impl Watchman {
         let mut pipe = self.pipe.lock();
         let line = format!("{sign}{group}\n");
         if pipe.as_mut().is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_err()) {
-            tracing::warn!("the watchman process has ended: if this worker is killed now, its commands continue");
+            tracing::warn!(
+                "the process that ends the commands of a killed worker has ended: if this worker is killed now, its \
+                 commands continue"
+            );
             *pipe = None;
         }
     }

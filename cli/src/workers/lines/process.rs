@@ -51,18 +51,19 @@ pub(super) struct Process {
     /// Channel for lines to stdin. `None` when the process gets no more lines; its stdin is then closed.
     lines: Mutex<Option<mpsc::UnboundedSender<Vec<u8>>>>,
     jobs: Mutex<HashMap<i64, PendingJob>>,
-    /// Ids of recently cancelled jobs, newest first. An answer that crosses the cancel line makes the process answer twice.
+    /// Ids of recently cancelled jobs, newest first. If an answer crosses the cancel line, the process answers this job a
+    /// second time.
     cancelled: Mutex<VecDeque<i64>>,
     begun: Instant,
     given: AtomicU64,
     answered: AtomicU64,
-    /// Ends the process with SIGTERM, then SIGKILL.
+    /// Ends the process gracefully: SIGTERM, then SIGKILL after `kill_after`.
     end: CancellationToken,
     kill: CancellationToken,
     /// Time at which the process ended; `None` while it runs.
     ended_at: Mutex<Option<Instant>>,
     ended: CancellationToken,
-    /// Notified when a job or the process has ended, so that a waiting job may get its place.
+    /// Notified when a job or the process has ended, because a waiting job may then be assigned.
     changed: Arc<Notify>,
 }
 
@@ -138,7 +139,7 @@ impl Process {
         Some(PendingAnswer { id: attempt.id, process: self.clone(), answer, answered: false })
     }
 
-    /// Returns the number of its jobs.
+    /// Returns the number of jobs that the process has.
     pub(super) fn load(&self) -> usize {
         self.jobs.lock().len()
     }

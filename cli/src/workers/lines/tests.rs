@@ -5,7 +5,8 @@ use tokio::sync::oneshot;
 
 use super::{super::reports::Report, *};
 
-/// Returns a command that answers each job with `answer`, in which $id is the id of the job. It ends with its input.
+/// Returns a command that answers each job with `answer`, in which $id is the id of the job. The command ends at the end of its
+/// input.
 fn answering(answer: &str) -> String {
     format!("while read -r line; do id=${{line#*:}}; id=${{id%%[,\\}}]*}}; {answer}; done")
 }

@@ -101,15 +101,15 @@ struct AnswerLine {
     result: Value,
     #[serde(default)]
     result_base64: Option<String>,
-    /// Task type of the next stage, with or without a result.
+    /// Task type of the next stage, given with or without a result.
     #[serde(default)]
     next_stage: Option<String>,
     #[serde(default)]
     error: Option<String>,
-    /// `true` (retry policy), `false` (no retry), or a delay in seconds.
+    /// Retry after an error: `true` (by the retry policy), `false` (none), or a delay in seconds.
     #[serde(default)]
     retry: Value,
-    /// In seconds.
+    /// Delay of a snooze in seconds.
     #[serde(default)]
     snooze: Option<f64>,
     #[serde(default)]
@@ -127,7 +127,7 @@ fn number_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
         _ => None,
     };
     id.ok_or_else(|| {
-        serde::de::Error::custom(format!("id is {value}: it must be the id of a job, as a number or a text"))
+        serde::de::Error::custom(format!("id is {value}: it must be the id of a job, as a number or a string"))
     })
 }
 

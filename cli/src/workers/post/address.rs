@@ -19,7 +19,7 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allow_private = self.allow_private;
         Box::pin(async move {
-            // The caller sets the port.
+            // Port 0 is a placeholder: the caller sets the port.
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let allowed: Vec<SocketAddr> =
                 found.iter().copied().filter(|address| allow_private || is_public(address.ip())).collect();

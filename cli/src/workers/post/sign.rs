@@ -91,6 +91,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_that_of_openssl() {
+        // Source of the expected signature (one line):
         // printf 'v1\nPOST\nhttps://example.com/hook?a=b\ncontent-type:text/plain\nhowdah-job-id:17\n
         // howdah-timestamp:1700000000\n\nhello' | openssl dgst -sha256 -hmac key
         let request = request("POST", "https://me:pass@example.com:443/hook?a=b#c", &HEADERS);

@@ -300,7 +300,7 @@ async fn a_redirect_does_not_lead_into_our_own_network() {
     let named = url.replace("127.0.0.1", "localhost");
     for to in [&url, &named, "http://[::ffff:a9fe:a9fe]/latest/meta-data"] {
         let mut post = Post::new(target(&format!("{url}/to/307/?{to}/upper")), StopTokens::default()).unwrap();
-        // Simulates a public first address.
+        // Allows private addresses only for the first request, as if its address were public.
         post.target.allow_private = false;
         post.client = client(&post.target).unwrap();
         let ending = post.run(&attempt(), pending()).await;

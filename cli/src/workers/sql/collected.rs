@@ -85,7 +85,7 @@ impl Collected {
         types
     }
 
-    /// Returns the result.
+    /// Returns the collected results in the format that the job has chosen.
     pub(super) fn finish(self, types: &TypeNames) -> Bytes {
         match &self.format {
             Format::Text(text) => text_result(&self.sets, text, types).into(),

@@ -184,7 +184,7 @@ fn described(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String 
     format!("{}{code}", describe_error(error))
 }
 
-/// Connects and logs in.
+/// Connects to one address of a server, and logs in.
 async fn connect_to(
     (dsn, mut connector): (&Dsn, MakeRustlsConnect),
     address: &ServerAddress,

@@ -61,7 +61,8 @@ where
     T::Future: Send + 'static,
 {
     let lent = Lent(Arc::new(Mutex::new(Some(socket))));
-    // Drops the connection without polling it: a polled connection would send a Terminate message and end the session.
+    // The connection is dropped without being polled, because a polled connection would send a Terminate message and end the
+    // session.
     let (client, _connection) = config.connect_raw(lent.clone(), LendTls(tls)).await?;
     Ok((lent.take()?, client.cancel_token()))
 }
@@ -117,7 +118,7 @@ impl AsyncWrite for Lent {
     }
 }
 
-/// TLS over a lent socket. The resulting stream is lent too.
+/// TLS for a socket that `log_in` takes back after the login. `log_in` also takes back the TLS stream.
 struct LendTls<T>(T);
 
 impl<T> TlsConnect<Lent> for LendTls<T>
@@ -140,7 +141,7 @@ where
     }
 }
 
-/// Lent socket with TLS.
+/// TLS stream over a socket that `log_in` takes back after the login.
 struct LentTls {
     lent: Lent,
     binding: Mutex<Option<ChannelBinding>>,
@@ -148,7 +149,7 @@ struct LentTls {
 
 impl TlsStream for LentTls {
     fn channel_binding(&self) -> ChannelBinding {
-        // tokio-postgres calls this once.
+        // tokio-postgres calls this method only once, so the value can be moved out.
         self.binding.lock().take().unwrap_or_else(ChannelBinding::none)
     }
 }

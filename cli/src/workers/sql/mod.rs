@@ -41,7 +41,7 @@ const CANCEL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the preparation of a job, and for the cleanup after it.
 const PREPARE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Time for which a job waits for a connection.
+/// Time for which a job waits for a database connection before it is snoozed.
 const CONNECT_FOR: Duration = Duration::from_secs(10);
 /// Snooze time of a job that got no connection.
 const AFTER_NO_CONNECTION: Duration = Duration::from_secs(5);
@@ -162,12 +162,12 @@ impl Sql {
             Err(problem) => {
                 // Snoozes the job: no statement was run, so the attempt does not count.
                 let database = database_words(options);
-                tracing::debug!(%problem, "no connection to {database}");
+                tracing::debug!(%problem, "cannot connect to {database}");
                 if let Some(times) = self.complaint.lock().count() {
                     tracing::warn!(
                         %problem, times,
-                        "no connection to {database}; jobs wait for it, and their attempts do not count. See whether it runs, \
-                         and whether the connection string and its files are right; the worker reads them again"
+                        "cannot connect to {database}; its jobs wait, and their attempts do not count. Check that the database \
+                         runs, and that the connection string and its files are right; the worker reads them again"
                     );
                 }
                 return Ending::Snoozed(AFTER_NO_CONNECTION);
@@ -281,8 +281,8 @@ impl Sql {
                     .into(),
             ),
             Stop::Encoding(encoding) => Ending::FailedForGood(format!(
-                "the payload set client_encoding to {encoding}, so its result cannot be read; leave it at UTF8. Its changes \
-                 are committed"
+                "the payload set client_encoding to {encoding}, so its result cannot be read; its changes are committed. \
+                 Leave client_encoding at UTF8"
             )),
             Stop::Lost(text) => Ending::Failed(format!(
                 "the connection to {} was lost, and statements may be committed: {text}",

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-/// Prefix of these headers. Other headers are ignored. An unknown header with the prefix is an error.
+/// Prefix of the headers with options for the SQL worker. Other headers are ignored. An unknown header with the prefix is an
+/// error.
 const PREFIX: &str = "sql-";
 
 /// Database of a job, and format of its result.
@@ -19,13 +20,13 @@ pub(super) struct Options {
 /// Format of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Lines of values.
+    /// Result as text: one line per row, with separated values.
     Text(Text),
     /// JSON array with the result of each statement.
     Json,
 }
 
-/// Format of lines of values.
+/// Options of the text format, which has one line per row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text {
     /// `sql-header`: heading line.
@@ -80,7 +81,7 @@ impl Options {
                     let words = [("names", Header::Names), ("types", Header::Types), ("none", Header::None)];
                     text.header = one_of(name, value, &words)?;
                 }
-                // A tab is hard to type.
+                // `\t` in the header stands for a tab, which is hard to type.
                 "sql-delimiter" => text.delimiter = value.replace("\\t", "\t"),
                 "sql-quote" => text.quote = character(name, value)?,
                 "sql-quote-all" => text.quote_all = one_of(name, value, &[("true", true), ("false", false)])?,

@@ -67,7 +67,8 @@ class HowdahBackend(BaseTaskBackend):
         run_at = task.run_after
         if run_at is not None and timezone.is_naive(run_at):
             run_at = timezone.make_aware(run_at)
-        # Howdah runs lower numbers first, Django higher ones.
+        # The sign of the priority changes, because Howdah runs lower numbers first and Django runs higher numbers
+        # first.
         values = (self.task_type(task.queue_name), json.dumps(payload), -task.priority, run_at)
         with connections[self.database].cursor() as cursor:
             cursor.execute(
@@ -112,7 +113,7 @@ class HowdahBackend(BaseTaskBackend):
     def _queue_of(self, task_type: str) -> Optional[str]:
         # Returns None if the task type is not one of this backend's queues, for example after a fallback.
         before, _, after = self.task_type("\0").partition("\0")
-        # If QUEUES is empty, a queue may have any name.
+        # If the backend's setting QUEUES is empty, a queue may have any name.
         named = self.queues or [task_type[len(before) : len(task_type) - len(after)]]
         return next((queue for queue in named if queue and self.task_type(queue) == task_type), None)
 

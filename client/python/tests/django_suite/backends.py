@@ -53,7 +53,7 @@ class ImmediateBackend(HowdahBackend):
         client, _ = worker()
         performers["last"] = self
         result = super().enqueue(task, args, kwargs)
-        # Does not wait inside a transaction, because no worker sees the job before the commit.
+        # A call inside a transaction does not wait for the task, because no worker sees the job before the commit.
         if not connections[self.database].in_atomic_block:
             list(client.wait([int(result.id)], 30))
             result.refresh()
@@ -67,7 +67,7 @@ performers: Dict[str, ImmediateBackend] = {}
 def worker() -> Tuple[howdah.Client, howdah.Worker]:
     """Returns a client and a started worker, which runs each task with the backend that enqueued last."""
     client = howdah.Client()
-    # Allows one attempt, because Django's tests expect no retries.
+    # The task type allows one attempt, because Django's tests expect no retries.
     settings = v1.TaskTypeSettings(max_attempts=1)
     client.task_types.UpdateTaskType(v1.UpdateTaskTypeRequest(task_type="immediate.default", settings=settings))
     worker = howdah.Worker(client, middleware=[fresh_connections])

@@ -60,7 +60,7 @@ def configure(broker: Broker) -> None:
     from database import settings_of
 
     os.environ["HOWDAH_SERVER"] = broker.address
-    # The tests call blocking functions in coroutines, because Django's own backends use no database.
+    # Django's tests call blocking functions in coroutines, because Django's own backends use no database.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     settings.configure(DATABASES={"default": settings_of(broker.postgres)}, USE_TZ=True)
     django.setup()

@@ -102,7 +102,8 @@ impl ClientBuilder {
     /// Connects to the first endpoint that can be reached.
     pub async fn connect(self) -> Result<Client> {
         let endpoints = self.parse()?;
-        let mut last = Error::invalid("endpoint", "no endpoint was given");
+        let mut last =
+            Error::invalid("endpoint", "no endpoint was given; give at least one, such as http://127.0.0.1:7432");
         for (index, endpoint) in endpoints.iter().enumerate() {
             match endpoint::connect(endpoint, &self.settings).await {
                 Ok(channel) => {

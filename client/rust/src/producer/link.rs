@@ -17,7 +17,7 @@ pub(super) struct Link {
 /// Opens a stream on a new connection.
 pub(super) async fn open(client: Client, broker: usize) -> Result<Link> {
     let channel = client.dial(broker).await?;
-    // Capacity 1: one request waits for HTTP/2 flow control while the producer gathers jobs for the next one.
+    // The capacity is 1. So one request waits for HTTP/2 flow control while the producer gathers jobs for the next request.
     let (requests, outgoing) = mpsc::channel(1);
     let mut jobs = client.jobs_on(channel);
     let connect_timeout = client.settings().connect_timeout;

@@ -85,9 +85,9 @@ impl ProducerOptions {
 
 /// Enqueues over one `StreamEnqueue` stream, which its clones share.
 ///
-/// Jobs that arrive while requests are in flight form the next request. So a single job is sent at once, and batches grow under
-/// load. The producer reconnects, and repeats unanswered requests with the same request keys, so that nothing is enqueued twice. If
-/// the broker refuses a job, only that job fails, not the others of its request.
+/// Jobs that arrive while requests are in flight form the next request. So a single job is sent at once, and batches grow
+/// under load. The producer reconnects, and repeats unanswered requests with the same request keys, so that nothing is
+/// enqueued twice. If the broker refuses a job, only its submission fails, not the other jobs of the request.
 ///
 /// When the last clone is dropped, submitted jobs are sent, and the stream is closed.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ pub struct Producer {
 struct Handle {
     shared: Arc<Shared>,
     client: Client,
-    /// Capacity of the queue in bytes: all permits of `shared.room`.
+    /// Capacity of the queue in bytes. The semaphore `shared.room` has one permit for each free byte.
     capacity: u32,
 }
 
@@ -152,7 +152,7 @@ impl Producer {
         Ok(receipt)
     }
 
-    /// Waits until all earlier submissions are answered. Jobs submitted meanwhile wait.
+    /// Waits until all earlier submissions are answered. Submissions made during a flush wait until it ends.
     pub async fn flush(&self) -> Result<()> {
         let shared = &self.handle.shared;
         match shared.room.acquire_many(self.handle.capacity).await {
@@ -179,7 +179,8 @@ impl Producer {
         }
     }
 
-    /// Waits until the queue has room for the jobs. Returns the reserved bytes, which are released when the result arrives.
+    /// Waits until the queue has room for the jobs. Returns the number of reserved bytes. The bytes are released when the
+    /// result arrives.
     async fn room_for(&self, jobs: &[proto::NewJob]) -> Result<u32> {
         let bytes: usize = jobs.iter().map(cost).sum();
         let limit = self.handle.client.settings().max_message_bytes;

@@ -14,14 +14,15 @@ use super::{
     queue::{Batch, Shared},
 };
 
-/// Timeout of a request, after which its stream counts as dead. A broker that cannot reach Postgres responds within 15 s.
+/// Timeout of a request without an answer, after which the stream counts as dead. A broker that cannot reach Postgres
+/// responds within 15 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(16);
 
-/// Unanswered requests of a broken stream are resent on the next stream if they have at most this many bytes in total. Larger
-/// ones are resent by single calls, because a proxy may limit the bytes of a stream.
+/// Limit in bytes for resending the unanswered requests of a broken stream on the next stream. Above it, they are resent by
+/// unary calls, because a proxy may limit the bytes of a stream.
 const RESEND_LIMIT: usize = 4 << 10;
 
-/// Time of the timer when no waiter can time out.
+/// Interval of the timer while no waiter can time out.
 const FAR: Duration = Duration::from_hours(1);
 
 pub(super) struct Pipeline {
@@ -30,7 +31,7 @@ pub(super) struct Pipeline {
     shared: Arc<Shared>,
     /// Requests sent on the current stream, in order.
     sent: VecDeque<Sent>,
-    /// Requests to resend, from `retry_at` on.
+    /// Requests to resend. They are not sent before `retry_at`.
     retries: VecDeque<Batch>,
     retry_at: Option<Instant>,
     sequence: u64,
@@ -78,8 +79,8 @@ impl Pipeline {
             let is_large = self.sent.iter().map(|sent| sent.batch.cost()).sum::<usize>() > RESEND_LIMIT;
             self.take_back();
             if error.is_refusal() || is_large {
-                // The broker refuses either a request or the stream: single calls find out which. Or a proxy limits the bytes
-                // of the stream, which it counts as one request: a single call succeeds, or fails with HTTP 413.
+                // Either the broker refuses a request or the whole stream; single calls show which. Or a proxy limits the
+                // bytes of the stream, which it counts as one request; a single call then succeeds, or fails with HTTP 413.
                 tracing::debug!(%error, "enqueue stream refused or cut; using single calls");
                 self.call_each().await;
                 continue;
@@ -91,7 +92,7 @@ impl Pipeline {
         }
     }
 
-    /// Waits until a request can be sent. Returns false when all producers are dropped and all jobs are answered.
+    /// Waits until there is a request to send. Returns false when all producers are dropped and no request is left.
     async fn wait_for_work(&mut self) -> bool {
         loop {
             if !self.retries.is_empty() || !self.shared.is_empty() {
@@ -104,7 +105,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs `work`, and meanwhile fails waiters whose request timeout passes.
+    /// Runs `work`. Meanwhile fails waiters whose request timeout passes.
     async fn meanwhile<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
@@ -149,7 +150,7 @@ impl Pipeline {
         }
     }
 
-    /// The next request: one to resend, or else a new one.
+    /// Takes the next request to send: one to resend, or else a new one.
     fn next_request(&mut self, resend: bool) -> Option<StreamEnqueueRequest> {
         let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
         let retry = if resend { self.retries.pop_front() } else { None };
@@ -203,7 +204,7 @@ impl Pipeline {
         }
     }
 
-    /// Moves unanswered requests of a broken stream to the front of the queue.
+    /// Moves the unanswered requests of a broken stream to the front of the resend queue.
     fn take_back(&mut self) {
         while let Some(sent) = self.sent.pop_back() {
             self.retries.push_front(sent.batch);
@@ -233,7 +234,7 @@ impl Pipeline {
         }
     }
 
-    /// Fails waiters after the request timeout, and drops requests without waiters.
+    /// Fails waiters whose request timeout has passed, and drops requests that have no waiters left.
     fn expire(&mut self) {
         let after = self.client.settings().request_timeout;
         let Some(before) = Instant::now().checked_sub(after) else {
@@ -255,13 +256,14 @@ impl Pipeline {
         });
     }
 
-    /// Time at which the next waiter times out.
+    /// Time at which the next waiter's request timeout passes.
     fn next_expiry(&self) -> Instant {
         let sent = self.sent.iter().map(|sent| &sent.batch);
         let oldest = sent.chain(&self.retries).filter_map(Batch::oldest).chain(self.shared.oldest()).min();
         let now = Instant::now();
         let timeout = self.client.settings().request_timeout;
-        // A timer that fires slightly early would find no expired waiter, so it is set 1 ms later.
+        // The timer is set 1 ms later. A timer that fires slightly early would find no waiter to fail, and would be set
+        // again.
         oldest.map_or(now + FAR, |oldest| oldest + timeout + Duration::from_millis(1))
     }
 
@@ -277,7 +279,7 @@ impl Pipeline {
     }
 }
 
-/// Returns the error of a stream that accepts no more requests: the broker's status, if it arrives within 1 s.
+/// Returns why a stream accepts no more requests: the broker's status, if it arrives within 1 s.
 async fn close_reason(answers: &mut Streaming<StreamEnqueueResponse>) -> Error {
     let broken = || Error::broken("the enqueue stream is closed");
     loop {

@@ -1,4 +1,4 @@
-//! Queued jobs and their waiters, and the splitting of refused requests.
+//! Queued jobs of a producer, the callers that wait for their results, and the splitting of refused requests.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ use super::STOPPED;
 /// Approximate overhead of a job on the wire and in memory, in bytes.
 const JOB_OVERHEAD: usize = 256;
 
-/// Approximate size of a job in bytes, at least its encoded size.
+/// Approximate size of a job in bytes. It is never smaller than the encoded size.
 pub(super) fn cost(job: &proto::NewJob) -> usize {
     let headers: usize = job.headers.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
     let tags: usize = job.tags.iter().map(|tag| tag.len() + 4).sum();
@@ -47,13 +47,13 @@ struct Queue {
     closed: bool,
 }
 
-/// One submission: the number of its jobs, and where to send their result.
+/// A submission that waits for its result: the number of its jobs, and the destination of the result.
 #[derive(Debug)]
 pub(super) struct Waiter {
     jobs: usize,
     cost: u32,
     since: Instant,
-    /// `None` after the result or a timeout was sent.
+    /// `None` once the result or a timeout was sent.
     reply: Option<Reply>,
     sending: Sending,
 }
@@ -66,7 +66,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// Sends the result. Ignores that the caller may have dropped its receipt.
+    /// Sends the result. If the caller has dropped its receipt, the result is dropped.
     pub(super) fn send(self, answer: Result<Vec<Enqueued>>) {
         match self {
             Self::All(sender) => drop(sender.send(answer)),
@@ -103,20 +103,20 @@ impl Shared {
         queue.waiters.push_back(Waiter { jobs: jobs.len(), cost, since, reply: Some(reply), sending });
         queue.jobs.extend(jobs);
         drop(queue);
-        // If the queue was not empty, the caller that filled it has already woken the pipeline.
+        // The pipeline needs no signal if the queue was not empty, because the first submission has already woken it.
         if was_empty {
             self.wake.notify_one();
         }
         Ok(())
     }
 
-    /// Records that the last producer was dropped, so that no more jobs come.
+    /// Records that the last producer was dropped, so that no more jobs will be queued.
     pub(super) fn close(&self) {
         self.queue.lock().closed = true;
         self.wake.notify_one();
     }
 
-    /// Fails all waiters, because the pipeline has ended.
+    /// Drops all waiters, whose receipts then fail, because the pipeline has ended.
     pub(super) fn abandon(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
@@ -133,12 +133,12 @@ impl Shared {
         self.queue.lock().waiters.is_empty()
     }
 
-    /// Submission time of the oldest queued job; `None` if no job is queued.
+    /// Time of the oldest queued submission; `None` if the queue is empty.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.queue.lock().waiters.front().map(|first| first.since)
     }
 
-    /// Takes as many jobs as fit into one request, in order; at least one submission.
+    /// Takes as many queued submissions as fit into one request, in order, but at least one.
     pub(super) fn take(&self, max_jobs: usize, max_bytes: usize) -> Option<Batch> {
         let mut queue = self.queue.lock();
         let (mut jobs, mut bytes, mut count) = (0, 0, 0);
@@ -159,7 +159,7 @@ impl Shared {
         Some(Batch::new(jobs, waiters))
     }
 
-    /// Fails waiters whose unsent jobs were submitted before `before`.
+    /// Fails waiters that submitted queued jobs before `before`, and drops these jobs.
     pub(super) fn expire(&self, before: Instant, error: &Error) {
         let mut queue = self.queue.lock();
         let mut freed = 0;
@@ -205,8 +205,8 @@ impl Batch {
         waiting.next().map(|first| first.since)
     }
 
-    /// Fails waiters whose jobs were submitted before `before`. Their jobs stay, because a request that may have arrived must be
-    /// repeated unchanged.
+    /// Fails waiters that submitted their jobs before `before`. The request keeps the jobs, because a request that may have
+    /// arrived must be repeated unchanged.
     pub(super) fn expire(&mut self, before: Instant, error: &Error) {
         let expired = self.waiters.iter_mut().take_while(|waiter| waiter.since < before);
         for waiter in expired {
@@ -226,8 +226,8 @@ impl Batch {
         }
     }
 
-    /// Splits a refused request, of which nothing is stored. Fails the submission that caused the error, and returns the rest as
-    /// new requests. If the error does not name the cause, splits the request in two.
+    /// Splits a refused request, of which nothing is stored. Fails the submission that caused the error, and returns the rest
+    /// as new requests. If the error does not name a job, splits the request in two.
     pub(super) fn split(mut self, error: &Error, room: &Semaphore) -> Vec<Self> {
         let blamed = error.field().and_then(job_index).and_then(|job| self.waiter_of(job));
         if let Some((position, first_job)) = blamed {
@@ -240,7 +240,8 @@ impl Batch {
             }
             return vec![Self::new(self.jobs, self.waiters)];
         }
-        // These errors concern the caller or the call, not a job, so every part of the request would be refused.
+        // Errors with these codes concern the caller or the whole call, not one job. Every part of a split request would fail
+        // with them too.
         let for_all = matches!(error.code(), Code::Unauthenticated | Code::Unimplemented);
         if self.waiters.len() > 1 && !for_all {
             let other_waiters = self.waiters.split_off(self.waiters.len() / 2);
@@ -255,8 +256,8 @@ impl Batch {
         Vec::new()
     }
 
-    /// Position of the waiter whose submission contains job `job` of this request, and the index of that submission's first
-    /// job.
+    /// Finds the submission that contains job number `job` of this request. Returns the position of its waiter, and the index
+    /// of its first job.
     fn waiter_of(&self, job: usize) -> Option<(usize, usize)> {
         let mut first_job = 0;
         for (position, waiter) in self.waiters.iter().enumerate() {
@@ -269,13 +270,14 @@ impl Batch {
     }
 }
 
-/// Parses the 3 in `jobs[3].task_type`.
+/// Parses the number 3 from `jobs[3].task_type`.
 fn job_index(field: &str) -> Option<usize> {
     let (number, _) = field.strip_prefix("jobs[")?.split_once(']')?;
     number.parse().ok()
 }
 
-/// Renumbers the error's field, as if the submission that begins with job `first_job` were a separate request.
+/// Replaces the job index in the error's field and message. The new index counts from the submission's first job,
+/// `first_job`.
 fn rebased(error: &Error, first_job: usize) -> Error {
     let mut error = error.clone();
     if let Error::Status(status) = &mut error

@@ -1,4 +1,4 @@
-//! Telemetry of an attempt: the handler until it ends, and the outcome until it is confirmed.
+//! Telemetry of an attempt: the handler until it ends, and then the outcome until the broker confirms it.
 
 use std::{
     future::Future,
@@ -38,7 +38,8 @@ struct Open {
     id: i64,
     attempt: u32,
     broker: Address,
-    /// Start of the handler, or of settling its outcome: `since` for durations, `at` for the span.
+    /// `since` and `at` are the start of the handler, or of settling its outcome. `since` is for durations, `at` for the
+    /// span.
     since: Instant,
     at: SystemTime,
 }
@@ -110,12 +111,12 @@ impl Attempt {
 }
 
 impl Settling {
-    /// Records nothing: for a job whose handler did not run to its end.
+    /// Telemetry that records nothing, for a job whose handler did not run to its end.
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// Records how settling the outcome ended: with the broker's result, or without one as unconfirmed.
+    /// Records how the settling of the outcome ended: with the broker's result, or as unconfirmed without a result.
     pub(crate) fn ended(&mut self, outcome: &End, answer: Option<&SettleResult>, broker: &Address) {
         let Some(open) = self.0.take() else {
             return;
@@ -153,7 +154,7 @@ impl Open {
     }
 }
 
-/// The name of the span, such as `ack`.
+/// Returns the operation name of an outcome in telemetry, such as `ack`.
 const fn name(outcome: &End) -> &'static str {
     match outcome {
         End::Ack(_) => "ack",

@@ -7,11 +7,11 @@ const BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.7
 
 #[derive(Debug)]
 pub(super) struct Meters {
-    /// Duration of enqueues, and of outcomes until they are confirmed.
+    /// Histogram of the duration of an operation: an enqueue, or the settling of an outcome until its confirmation.
     pub(super) operation: Histogram<f64>,
     pub(super) sent: Counter<u64>,
     pub(super) consumed: Counter<u64>,
-    /// Run time of handlers.
+    /// Histogram of the run time of handlers.
     pub(super) process: Histogram<f64>,
 }
 

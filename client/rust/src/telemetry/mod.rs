@@ -1,9 +1,9 @@
-//! Spans and metrics according to the OpenTelemetry conventions for messaging; `docs/operate/tracing.md` has the tables. Without
-//! the feature `opentelemetry`, these types do nothing.
+//! Spans and metrics according to the OpenTelemetry conventions for messaging; `docs/operate/tracing.md` has the tables.
+//! Without the feature `opentelemetry`, the types of this module do nothing.
 //!
-//! - [`Sending`]: an enqueue, or a submission to a producer, until its response
-//! - [`Attempt`]: a handler, until it ends
-//! - [`Settling`]: an outcome, until it is confirmed
+//! - [`Sending`]: telemetry of an enqueue, or of a submission to a producer, until its response
+//! - [`Attempt`]: telemetry of a handler, until it ends
+//! - [`Settling`]: telemetry of an outcome, until the broker confirms it
 //! - [`Address`]: the address of the broker
 
 #[cfg(feature = "opentelemetry")]

@@ -1,4 +1,4 @@
-//! Empty types for builds without the feature `opentelemetry`.
+//! Empty telemetry types, for builds without the feature `opentelemetry`.
 
 #![allow(clippy::unused_self, reason = "with the feature, these methods use self")]
 

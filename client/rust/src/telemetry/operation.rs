@@ -57,7 +57,7 @@ impl Operation {
         SpanBuilder::from_name(name).with_kind(kind).with_attributes(attributes)
     }
 
-    /// The labels of a metric. The first one is the type of the operation, which counters omit.
+    /// Returns the labels of a metric. The first label is `messaging.operation.type`, which counters omit.
     pub(super) fn labels(&self, broker: Option<&Address>, failure: Option<&Failure>) -> Vec<KeyValue> {
         let mut labels = self.attributes();
         labels.extend(broker.into_iter().flat_map(Address::attributes));
@@ -91,7 +91,7 @@ impl Failure {
         Self { class: Cow::Borrowed(class), text: text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned() }
     }
 
-    /// Uses the broker's reason as class, or else the gRPC code.
+    /// The class of the failure is the broker's reason, or else the gRPC code.
     pub(super) fn from_error(error: &Error) -> Self {
         let known = Self::new(name(error.code()), &error.to_string());
         match error.reason() {
@@ -104,14 +104,14 @@ impl Failure {
         KeyValue::new("error.type", self.class.clone())
     }
 
-    /// Sets the failure on the span in the context.
+    /// Records the failure on the span of the context.
     pub(super) fn note(&self, context: &Context) {
         context.span().set_attribute(self.attribute());
         context.span().set_status(Status::error(self.text.clone()));
     }
 }
 
-/// The name of a code in gRPC.
+/// Returns the name of a gRPC code, as the specification of gRPC writes it.
 const fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -16,7 +16,7 @@ use super::{
     operation::{Address, Failure, Operation, id},
 };
 
-/// Telemetry of a pending enqueue. Dropping it without a response ends its spans.
+/// Telemetry of an enqueue until its response. Dropping it without a response ends its spans.
 #[derive(Debug)]
 pub(crate) struct Sending(Option<Box<Open>>);
 
@@ -25,19 +25,19 @@ struct Open {
     telemetry: Telemetry,
     /// Context with the span `send`; empty if spans are not recorded.
     context: Context,
-    /// Contexts with a span `create`, each with the index of its job.
+    /// Contexts with a span `create`, each with the index of the span's job.
     created: Vec<(usize, Context)>,
     /// Number of jobs of each type.
     types: Vec<(Arc<str>, u64)>,
     is_single: bool,
     since: Instant,
-    /// The broker to which the jobs were last sent; `None` if they were not sent.
+    /// The broker to which the jobs were sent last; `None` if they were not sent.
     broker: Option<Address>,
 }
 
 impl Telemetry {
-    /// Called before jobs are sent. Sets a trace context on jobs without one, unless the request is `fixed`: a request with the
-    /// caller's key must be identical when it is repeated.
+    /// Starts the telemetry of an enqueue, before its jobs are sent. Sets a trace context on jobs without one, unless the
+    /// request is `fixed`: a request with the caller's key must be identical when it is repeated.
     pub(crate) fn send(&self, jobs: &mut [NewJob], fixed: bool) -> Sending {
         if self.is_off() || jobs.is_empty() {
             return Sending(None);
@@ -76,7 +76,7 @@ impl Open {
         let send = context.span();
         for (number, job) in jobs.iter_mut().enumerate() {
             if !send.is_recording() {
-                // The span `send` is not sampled, so all jobs get its context instead of a span `create` each.
+                // If the span `send` is not sampled, all jobs get its context, and there are no spans `create`.
                 if !fixed {
                     set_context(send.span_context(), job);
                 }
@@ -84,7 +84,7 @@ impl Open {
                 let given = read(&job.traceparent, &job.tracestate);
                 given.into_iter().for_each(|given| send.add_link(given, Vec::new()));
             } else if fixed {
-                // The job stays unchanged, because a repeated request must be identical.
+                // The job stays unchanged, because a request with the caller's key must be identical when it is repeated.
             } else if self.is_single {
                 set_context(send.span_context(), job);
             } else {
@@ -118,7 +118,7 @@ impl Open {
         if let Some(meters) = &self.telemetry.meters {
             let labels = self.operation().labels(self.broker.as_ref(), failure.as_ref());
             meters.operation.record(took, &labels);
-            // Without a broker, the jobs were not sent, so they are not counted.
+            // If no broker is set, the jobs were not sent, so they are not counted.
             for (task_type, jobs) in self.types.iter().filter(|_| self.broker.is_some()) {
                 let of_type = Operation::new("send", "send", task_type);
                 meters.sent.add(*jobs, &of_type.labels(self.broker.as_ref(), failure.as_ref())[1..]);
@@ -153,7 +153,7 @@ impl Sending {
         }
     }
 
-    /// Ends the spans with the response. Later calls have no effect.
+    /// Ends the spans of the enqueue with its response. Later calls have no effect.
     pub(crate) fn ended(&mut self, answer: &Result<Vec<Enqueued>>) {
         if let Some(open) = self.0.take() {
             open.ended(answer);

@@ -39,7 +39,8 @@ impl Telemetry {
     pub fn global() -> Self {
         let tracer = global::tracer_with_scope(scope());
         let provider = global::meter_provider();
-        // The API cannot tell whether a provider is set. The default no-op provider is a type without fields, of size 0.
+        // OpenTelemetry's API does not tell whether a provider is set. The default no-op provider is a type without fields,
+        // of size 0.
         let has_meters = size_of_val(&*provider) > 0;
         Self {
             tracer: is_real(&tracer).then(|| Arc::new(tracer)),
@@ -92,8 +93,8 @@ fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("howdah-client").with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
-/// Whether a tracer creates spans. Starts a probe span with a known parent: a no-op tracer returns the parent's span id, a real
-/// one does not. Tracing is suppressed meanwhile, so that the probe appears in no trace.
+/// Whether a tracer creates spans. Starts a probe span with a known parent: a no-op tracer returns the parent's span id, a
+/// real one a new id. Tracing is suppressed during the probe, so that it appears in no trace.
 fn is_real(tracer: &BoxedTracer) -> bool {
     let (trace, span) = (TraceId::from(1), SpanId::from(1));
     let parent = SpanContext::new(trace, span, TraceFlags::default(), true, TraceState::default());

@@ -19,7 +19,7 @@ pub struct Broker {
     pub url: String,
     /// URL of the broker's database.
     pub database: String,
-    /// The process of the broker. It is killed when dropped, and its Postgres ends with it.
+    /// The broker's process. Dropping it kills the broker, and the broker's Postgres ends too.
     _child: Child,
 }
 
@@ -29,7 +29,7 @@ impl Broker {
         Self::start_program(env::var_os("HOWDAH_BIN").unwrap_or_else(|| "howdah".into())).await
     }
 
-    /// Starts a broker with this program. `HOWDAH_BIN` has no effect.
+    /// Starts a broker with this program, regardless of `HOWDAH_BIN`.
     pub async fn start_program(program: impl AsRef<OsStr>) -> Result<Self> {
         let program = program.as_ref();
         let failed = |error: io::Error| Error::broken(format!("{}: {error}", program.display()));

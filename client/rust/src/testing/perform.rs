@@ -13,7 +13,7 @@ use crate::{
 /// Id and token of every job that [`perform`] runs.
 const KEY: Key = Key { id: 1, token: 1 };
 
-/// An attempt to perform: a job as a broker would deliver it. A [`NewJob`] converts into its first attempt.
+/// An attempt for [`perform`] to run: a job as a broker would deliver it. A [`NewJob`] converts into its first attempt.
 #[derive(Debug, Clone)]
 #[must_use = "an attempt does nothing until `perform` runs it"]
 pub struct Attempt {
@@ -66,14 +66,14 @@ impl Attempt {
         self
     }
 
-    /// Cancels the job, for this reason, before the handler starts.
+    /// Cancels the job for this reason before the handler starts.
     pub fn cancelled(mut self, reason: CancelReason) -> Self {
         self.cancelled = Some(reason);
         self
     }
 }
 
-/// The result of [`perform`]: the outcome of a handler, and the calls that it made.
+/// The result of [`perform`]: the handler's outcome, and the progress reports and extensions that it requested.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Performed {
@@ -85,7 +85,8 @@ pub struct Performed {
     pub extensions: Vec<Extension>,
 }
 
-/// Runs a handler on a job without a broker. Reports and extensions succeed at once. A panic of the handler fails the test.
+/// Runs a handler on a job without a broker. Progress reports and deadline extensions of the handler succeed at once. A panic
+/// of the handler fails the test.
 pub async fn perform<F, Fut>(handler: F, attempt: impl Into<Attempt>) -> Performed
 where
     F: FnOnce(Job) -> Fut,
@@ -107,7 +108,7 @@ where
                 let mail = mailbox.take(Mail::default());
                 for request in mail.reports {
                     reports.push(request.message);
-                    // Sending fails only if the handler has stopped waiting.
+                    // Sending the reply fails only if the handler has stopped waiting for it.
                     let _ = request.reply.send(Ok(()));
                 }
                 for request in mail.extensions {

@@ -81,7 +81,7 @@ impl Recorder {
         self.0.lock().iter().map(|job| job.task_type.clone()).collect()
     }
 
-    /// Responds like a broker that stores all jobs.
+    /// Returns the response of a broker that stores all jobs.
     pub(crate) fn record(&self, jobs: Vec<proto::NewJob>) -> Vec<Enqueued> {
         let mut all = self.0.lock();
         let one = |job| {

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 /// The Settle messages of a stream that are not fully answered.
 ///
-/// While at least [`EAGER_MESSAGES`](Batches::EAGER_MESSAGES) messages are unanswered, outcomes accumulate until a quarter of the
-/// slots have ended with one, and the next message takes all of them. So messages grow under load, a single outcome is sent at once,
-/// and no more than a quarter of the slots stand idle because their outcomes wait here. With
-/// [`MAX_MESSAGES`](Batches::MAX_MESSAGES) unanswered messages, nothing is sent until a result arrives.
+/// While at least [`EAGER_MESSAGES`](Batches::EAGER_MESSAGES) messages are unanswered, outcomes accumulate until they number
+/// a quarter of the slots. The next message then takes all of them. So messages grow under load, a single outcome is sent at
+/// once, and few slots are idle because their outcomes wait. With [`MAX_MESSAGES`](Batches::MAX_MESSAGES) unanswered
+/// messages, nothing is sent until a result arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
-    /// Number of the first batch in `open`.
+    /// Number of the first batch in `open`. A batch is the outcomes of one Settle message.
     first: u64,
     open: VecDeque<Batch>,
     /// Number of batches in `open` with unanswered outcomes.
@@ -28,10 +28,10 @@ struct Batch {
 impl Batches {
     const EAGER_MESSAGES: usize = 4;
     const MAX_MESSAGES: usize = 16;
-    /// Divisor: outcomes of at most a quarter of the slots accumulate before a message is sent.
+    /// Divisor: a message is sent when the outcomes number a quarter of the slots.
     const SLOT_FRACTION: usize = 4;
 
-    /// Whether nothing may be sent until a result arrives.
+    /// Whether no Settle message may be sent until a result arrives.
     pub(crate) fn is_full(&self) -> bool {
         self.unanswered >= Self::MAX_MESSAGES
     }
@@ -42,7 +42,7 @@ impl Batches {
             && (self.unanswered < Self::EAGER_MESSAGES || (!self.is_full() && outcomes * Self::SLOT_FRACTION >= slots))
     }
 
-    /// Number of the next batch.
+    /// Number that the next batch will have.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.open.len() as u64
     }
@@ -71,7 +71,7 @@ impl Batches {
         }
     }
 
-    /// Send time of the oldest batch that is not fully answered.
+    /// Send time of the oldest batch that has unanswered outcomes.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.open.front().map(|batch| batch.at)
     }

@@ -24,7 +24,8 @@ use super::{
 #[must_use = "a builder does nothing until it is built"]
 pub struct WorkerBuilder {
     client: Client,
-    /// Handlers by task type, with their own concurrency if one is set. A later handler of a type replaces an earlier one.
+    /// Handlers by task type, each with its own concurrency if one is set. A handler replaces an earlier one of the same
+    /// type.
     handlers: BTreeMap<String, (Handler, Option<usize>)>,
     concurrency: usize,
     window: Option<usize>,
@@ -35,7 +36,7 @@ pub struct WorkerBuilder {
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) types: Vec<TypeConfig>,
-    /// Index in `types` by name.
+    /// Index in `types` by name of the task type.
     pub(crate) index: HashMap<String, usize>,
     pub(crate) window_bytes: i64,
     pub(crate) max_message_bytes: usize,
@@ -123,8 +124,8 @@ impl WorkerBuilder {
         self.add(types, None, &handler::message(handler))
     }
 
-    /// Like [`handle`](Self::handle), for a blocking function. It runs on a thread for blocking work, of which tokio has 512 by
-    /// default.
+    /// Like [`handle`](Self::handle), for a blocking function. The function runs on tokio's pool of blocking threads, which
+    /// has 512 threads by default.
     pub fn handle_blocking<F, R>(self, types: impl TaskTypes, handler: F) -> Self
     where
         F: Fn(Job) -> R + Send + Sync + 'static,
@@ -162,7 +163,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the largest message accepted, in bytes; larger jobs go to other workers. Default: the client's limit.
+    /// Sets the largest message that the worker accepts, in bytes; larger jobs go to other workers. Default: the client's
+    /// limit.
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.config.max_message_bytes = bytes;
         self
@@ -185,15 +187,15 @@ impl WorkerBuilder {
     /// are dropped, and their jobs are released. Default: 30 s.
     ///
     /// When no handler runs any more, the worker waits for the broker to confirm outcomes, at most 30 s for the next
-    /// confirmation. Without a stream, it waits no longer than the broker keeps the leases. Jobs without a confirmation are
-    /// counted as [`unconfirmed`](super::WorkerReport::unconfirmed).
+    /// confirmation. While no stream is open, it waits at most until the end of the session's grace time, after which the
+    /// leases are lost. Jobs without a confirmation are counted as [`unconfirmed`](super::WorkerReport::unconfirmed).
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.config.stop_timeout = timeout;
         self
     }
 
-    /// Drops a handler at its next await point when its job is cancelled. Default: no; the handler checks [`Job::cancelled`] and
-    /// ends itself.
+    /// Drops a handler at its next await point when its job is cancelled. By default the handler is not dropped; it can check
+    /// [`Job::cancelled`] and return.
     pub fn abort_cancelled(mut self, abort: bool) -> Self {
         self.config.abort_cancelled = abort;
         self

@@ -1,4 +1,4 @@
-//! Messages in flight on one stream, and the stream's liveness.
+//! The state of one stream: its messages in flight, and whether the broker is alive.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,13 +9,14 @@ use crate::time;
 
 use super::batches::Batches;
 
-/// The assumed ping interval of a broker that does not name one.
+/// The ping interval that is assumed if the broker does not name one.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Timeout of a Settle, after which its stream counts as dead. A broker that cannot reach Postgres responds within 15 s.
+/// Timeout of a Settle message without an answer, after which its stream counts as dead. A broker that cannot reach Postgres
+/// responds within 15 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Time that a stopping worker waits for the broker's answer to its drain request, once all its jobs are settled.
+/// Time after its drain request for which a stopping worker waits for the broker's answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of a message that are reserved for its framing, because the sizes of outcomes do not include it.
@@ -24,20 +25,20 @@ const MESSAGE_SLACK: usize = 1024;
 /// The state of one stream.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// Messages to send before outcomes.
+    /// Messages that are sent before outcomes, such as window changes.
     pub(crate) control: VecDeque<WorkRequest>,
     pub(crate) batches: Batches,
     /// Maximum number of outcomes in a Settle.
     pub(crate) max_outcomes: usize,
     /// Maximum bytes of a Settle: the smaller limit of broker and client on message sizes, less [`MESSAGE_SLACK`].
     pub(crate) max_bytes: usize,
-    /// Whether an outcome was stored, which shows that this stream works.
+    /// Whether the broker has stored an outcome on this stream, which shows that the broker works.
     pub(crate) has_stored: bool,
     drain_requested: Option<Instant>,
     drained: bool,
     /// Time at which the worker opens another stream; set when the broker drains this one.
     reconnect_at: Option<Instant>,
-    /// Arrival time of the last message.
+    /// Arrival time of the last message from the broker.
     received_at: Instant,
     opened: Instant,
     ping_interval: Duration,
@@ -71,7 +72,7 @@ impl Flow {
         self.received_at = Instant::now();
     }
 
-    /// Queues a drain request, which asks the broker to send no more jobs, unless one was queued before.
+    /// Queues a drain request, which asks the broker to send no more jobs. Has no effect if one was queued before.
     pub(crate) fn request_drain(&mut self) {
         if self.drain_requested.is_none() && !self.drained {
             self.drain_requested = Some(Instant::now());
@@ -104,7 +105,7 @@ impl Flow {
             return Some("the broker is silent: no message for three ping intervals");
         }
         let unanswered = self.batches.oldest().is_some_and(|at| at.elapsed() >= ANSWER_TIMEOUT);
-        unanswered.then_some("the broker does not answer a Settle")
+        unanswered.then_some("the broker has not answered a Settle message in time")
     }
 
     /// Whether the stream has shown that the broker works, so that the backoff of reconnects starts again.

@@ -24,14 +24,14 @@ pub(crate) enum Command {
     Resize { task_type: String, jobs: usize },
 }
 
-/// State that a worker publishes to its handles.
+/// The state that a worker publishes to its handles.
 #[derive(Debug)]
 pub(crate) struct Status {
     pub(crate) report: Mutex<WorkerReport>,
     pub(crate) state: watch::Sender<WorkerState>,
 }
 
-/// The worker's side of its handles.
+/// The counterpart of a [`WorkerHandle`], which the worker holds.
 pub(crate) struct Controls {
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
@@ -67,7 +67,7 @@ pub struct WorkerReport {
     pub failed: u64,
     /// Jobs snoozed.
     pub snoozed: u64,
-    /// Jobs released without having run.
+    /// Jobs released, by their handlers or because the worker stopped.
     pub released: u64,
     /// Jobs whose lease was lost while they ran or before their outcome was stored.
     pub lost: u64,
@@ -80,13 +80,13 @@ pub struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// Outcomes that the broker has stored.
+    /// Number of outcomes that the broker has stored.
     pub fn settled(&self) -> u64 {
         self.acked + self.failed + self.snoozed + self.released
     }
 }
 
-/// Creates a handle, and the worker's side of it.
+/// Creates a handle, and its counterpart for the worker.
 pub(crate) fn new() -> (WorkerHandle, Controls) {
     let (command_sender, commands) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(WorkerState::Connecting);
@@ -98,8 +98,8 @@ pub(crate) fn new() -> (WorkerHandle, Controls) {
 }
 
 impl WorkerHandle {
-    /// Stops gracefully: accepts no more jobs, waits for the handlers (at most the [stop
-    /// timeout](super::WorkerBuilder::stop_timeout)), settles, and closes the stream.
+    /// Stops gracefully. Accepts no more jobs, waits for the handlers (at most the [stop
+    /// timeout](super::WorkerBuilder::stop_timeout)), sends the outcomes, and closes the stream.
     pub async fn stop(&self) -> Result<WorkerReport> {
         self.send(Command::Stop);
         self.joined().await
@@ -158,12 +158,12 @@ impl WorkerHandle {
     }
 
     fn send(&self, command: Command) {
-        // Sending fails only if the worker has ended; the command then has no effect.
+        // Sending a command fails only if the worker has ended. The command then has no effect.
         let _ = self.commands.send(command);
     }
 }
 
-/// Aborts a worker when dropped. It has no effect on a worker that has ended.
+/// Guard that aborts a worker when it is dropped. It has no effect on a worker that has ended.
 pub(crate) struct AbortOnDrop(WorkerHandle);
 
 impl Drop for AbortOnDrop {

@@ -14,7 +14,7 @@ use super::{
 /// A type-erased handler.
 pub(crate) type Handler = Arc<dyn Fn(Job) -> BoxFuture<'static, Outcome> + Send + Sync>;
 
-/// One task type or several: `"a"`, `["a", "b"]`, a `Vec` or a slice of names.
+/// One or several task types: `"a"`, `["a", "b"]`, a `Vec` or a slice of names.
 pub trait TaskTypes {
     /// The names.
     fn names(self) -> Vec<String>;
@@ -110,7 +110,7 @@ where
             let run = handler(value, job);
             Box::pin(async move { run.await.into_outcome() })
         }
-        // A retry could not read the payload either.
+        // The payload does not parse, so a retry would fail too.
         Err(error) => {
             let outcome = Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>()));
             Box::pin(async move { outcome })
@@ -118,7 +118,7 @@ where
     })
 }
 
-/// Wraps a blocking handler, which runs on a thread for blocking work.
+/// Wraps a blocking handler, which runs on a thread of tokio's pool for blocking work.
 pub(crate) fn blocking<F, R>(handler: F) -> Handler
 where
     F: Fn(Job) -> R + Send + Sync + 'static,
@@ -131,7 +131,7 @@ where
             match tokio::task::spawn_blocking(move || handler(job).into_outcome()).await {
                 Ok(outcome) => outcome,
                 Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-                // The runtime shuts down and has not run the handler.
+                // The runtime is shutting down and has not run the handler.
                 Err(_) => Outcome::release(),
             }
         })

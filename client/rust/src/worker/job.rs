@@ -58,7 +58,7 @@ pub(crate) struct Lease {
     cancel: CancellationToken,
     reason: AtomicI32,
     mailbox: Arc<Mailbox>,
-    /// How long [`Job::extend`] and [`Job::report`] wait for the broker's answer.
+    /// Time that [`Job::extend`] and [`Job::report`] wait for the broker's answer.
     timeout: Duration,
 }
 
@@ -74,8 +74,8 @@ impl Job {
     }
 
     /// Waits until the handler should abandon the job: the job was cancelled, its deadline passed, its lease was lost, or the
-    /// stop timeout of the worker passed. The outcome of the handler still counts after a stop timeout, and if the broker has
-    /// kept a lease that was considered lost. Otherwise the outcome is dropped.
+    /// stop timeout of the worker passed. The handler's outcome then has no effect. It counts only if the worker merely
+    /// stops, or if the broker has kept a lease that the worker considers lost.
     pub async fn cancelled(&self) {
         self.lease.cancel.cancelled().await;
     }
@@ -85,7 +85,7 @@ impl Job {
         self.lease.cancel.is_cancelled()
     }
 
-    /// A token, to pass on, that is cancelled when the handler should abandon the job.
+    /// Returns a token that is cancelled when the handler should abandon the job. The handler can pass it to other functions.
     pub fn cancel_token(&self) -> CancellationToken {
         self.lease.cancel.clone()
     }
@@ -107,15 +107,16 @@ impl Job {
         lease.answer("extend", lease.mailbox.extend(lease.key, time::to_proto(duration))).await
     }
 
-    /// Reports progress: a fraction of 1, a text of at most 1 KiB (no control characters), or both. `howdah job ID` shows it.
+    /// Reports progress: the completed fraction (0 to 1), a text of at most 1 KiB without control characters, or both.
+    /// `howdah job ID` shows it.
     ///
     /// Fails like [`extend`](Self::extend).
     pub async fn progress(&self, fraction: impl Into<Option<f64>>, text: impl Into<String>) -> Result<()> {
         self.report(ProgressReport { fraction: fraction.into(), text: Some(text.into()), ..Default::default() }).await
     }
 
-    /// Stores a checkpoint of at most 64 KiB with the job, replacing the previous one. However this attempt ends, the next one gets
-    /// it from [`last_checkpoint`](Self::last_checkpoint). An empty checkpoint removes the stored one.
+    /// Stores a checkpoint of at most 64 KiB with the job, replacing the previous one. The next attempt gets it from
+    /// [`last_checkpoint`](Self::last_checkpoint), however this attempt ends. An empty checkpoint removes the stored one.
     ///
     /// Fails like [`extend`](Self::extend). When this returns, the checkpoint is stored.
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<()> {
@@ -170,7 +171,7 @@ impl Lease {
         self.key
     }
 
-    /// Tells the handler to abandon the job. If called more than once, the first reason is kept.
+    /// Tells the handler to abandon the job. If called again, the first reason is kept.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let none = CancelReason::Unspecified as i32;
         let order = Ordering::AcqRel;
@@ -178,7 +179,7 @@ impl Lease {
         self.cancel.cancel();
     }
 
-    /// Waits for the broker's response to a request.
+    /// Waits for the broker's response to an extension or a progress report.
     async fn answer(&self, operation: &'static str, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
         match tokio::time::timeout(self.timeout, answer).await {
             Ok(Ok(answer)) => answer,

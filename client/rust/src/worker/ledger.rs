@@ -1,4 +1,4 @@
-//! The leases that the worker holds, and the unconfirmed outcomes.
+//! The ledger of a worker: the leases that it holds, and the unconfirmed outcomes.
 //!
 //! This module does no I/O: [`serve`](super::serve) sends and receives its messages.
 
@@ -19,7 +19,8 @@ use super::{
     outcome::{Outcome, fit, nack, outcome_name, size},
 };
 
-/// Id and token of a lease. A job may be delivered again while an earlier handler of it still runs.
+/// Id and fencing token of a lease. The id is not enough: a job may be delivered again while an earlier handler of it still
+/// runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) id: i64,
@@ -28,13 +29,14 @@ pub(crate) struct Key {
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Tokens are random, so hashing the id too would cost time without spreading the keys better.
+        // Only the token is hashed. Tokens are random, so hashing the id too would cost time without spreading the keys
+        // better.
         self.token.hash(state);
     }
 }
 
-/// Unanswered outcomes of a broken stream are resent on the next stream if they have at most this many bytes in total. Larger
-/// ones are resent by `SettleJobs`, because a proxy may limit the bytes of a stream.
+/// Limit in bytes for resending the unanswered outcomes of a broken stream on the next stream. Above it, they are resent by
+/// `SettleJobs`, because a proxy may limit the bytes of a stream.
 const RESEND_LIMIT: usize = 4 << 10;
 
 /// Maximum number of leases in a Subscribe that resumes a session.
@@ -45,9 +47,9 @@ pub(crate) struct Ledger {
     entries: HashMap<Key, Entry>,
     /// Outcomes to send, in the order in which handlers ended.
     pub(super) unsent: VecDeque<Key>,
-    /// Outcomes that the broker could not store, to resend when the backoff ends.
+    /// Outcomes that the broker could not store. They are resent when the backoff ends.
     later: Vec<Key>,
-    /// Outcomes to send by `SettleJobs`, because the stream broke with too many unanswered bytes.
+    /// Outcomes that are sent by `SettleJobs`, because a stream broke with too many unanswered bytes.
     pub(super) unary: VecDeque<Key>,
 }
 
@@ -60,18 +62,18 @@ struct Entry {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// The job waits for a slot.
+    /// The job waits for a slot of its task type.
     Queued(Arc<Lease>),
     Running(Arc<Lease>, JoinHandle<()>),
     /// The lease is lost and the handler still runs; its outcome is dropped.
     Lost(JoinHandle<()>),
-    /// The handler has ended. Kept until the broker confirms the outcome.
+    /// The handler has ended. The entry is kept until the broker confirms the outcome.
     Ended {
         outcome: End,
         settling: Settling,
         /// The batch with which the outcome was sent; `None` if it was not sent on this stream.
         batch: Option<u64>,
-        /// Whether the broker has refused the handler's outcome, so that `outcome` is the nack that replaces it.
+        /// Whether the broker has refused the handler's outcome. `outcome` is then the nack that replaces it.
         refused: bool,
         /// Whether the outcome is sent by `SettleJobs` instead of on the stream.
         is_unary: bool,
@@ -81,7 +83,7 @@ pub(super) enum State {
 /// Effect of the broker's result for an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The worker has no unconfirmed outcome for the lease in the result.
+    /// The ledger has no unconfirmed outcome for the lease in the result.
     Unknown,
     Acked,
     Nacked,
@@ -107,12 +109,12 @@ impl Ledger {
         !known
     }
 
-    /// Queues a release for a job that will not run, which does not count as an attempt.
+    /// Queues a release for a job that will not run. The attempt then does not count.
     pub(crate) fn release(&mut self, key: Key) {
         self.end(key, 0, End::Release(Release {}), Settling::none());
     }
 
-    /// Whether the job waits for a slot. False if its lease has ended in the meantime.
+    /// Whether the job still waits for a slot. False if its lease has ended in the meantime.
     pub(crate) fn is_queued(&self, key: Key) -> bool {
         let entry = self.entries.get(&key);
         entry.is_some_and(|entry| matches!(entry.state, State::Queued(_)))
@@ -127,7 +129,7 @@ impl Ledger {
         }
     }
 
-    /// Records the outcome of a handler. Returns the task type whose slot it frees, if it held one.
+    /// Records the outcome of a handler. Returns the index of the task type whose slot becomes free, if the handler used one.
     pub(crate) fn finish(&mut self, key: Key, outcome: Outcome, settling: Settling) -> Option<usize> {
         let entry = self.entries.get_mut(&key)?;
         let task_type = entry.task_type;
@@ -145,7 +147,7 @@ impl Ledger {
         self.unsent.push_back(key);
     }
 
-    /// Number of outcomes to send.
+    /// Number of outcomes that are queued for the stream.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.len()
     }
@@ -166,7 +168,7 @@ impl Ledger {
         !self.is_empty() && self.entries.values().all(|entry| matches!(entry.state, State::Ended { .. }))
     }
 
-    /// Jobs with unconfirmed outcomes, and these outcomes.
+    /// Returns the ids of jobs with unconfirmed outcomes, and the names of these outcomes.
     pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (i64, &'static str)> {
         self.entries.iter().filter_map(|(key, entry)| match &entry.state {
             State::Ended { outcome, .. } => Some((key.id, outcome_name(outcome))),
@@ -174,7 +176,7 @@ impl Ledger {
         })
     }
 
-    /// The outcomes for the next message, which is batch `batch`.
+    /// Takes the outcomes for the next Settle message, which gets the number `batch`.
     pub(crate) fn next_batch(&mut self, batch: u64, max_outcomes: usize, max_bytes: usize) -> Vec<proto::Outcome> {
         let room = self.unsent.len().min(max_outcomes);
         let mut outcomes = Vec::with_capacity(room);
@@ -185,13 +187,14 @@ impl Ledger {
                 break;
             };
             let Some(State::Ended { outcome, batch: sent, .. }) = self.state_mut(key) else {
-                // The broker has confirmed this outcome since it was queued.
+                // The broker has confirmed this outcome while it was queued.
                 self.unsent.pop_front();
                 continue;
             };
             fit(outcome, max_bytes);
             let size = size(outcome);
-            // A Settle may name a job only once, but a job that was delivered again after a lost lease may have two outcomes.
+            // A Settle may name a job only once. A job that was delivered again after a lost lease may have two outcomes, so
+            // the second one waits for the next message.
             let fits = bytes + size <= max_bytes || outcomes.is_empty();
             if !fits || !ids.insert(key.id) {
                 break;
@@ -204,8 +207,8 @@ impl Ledger {
         outcomes
     }
 
-    /// Handles the broker's result for an outcome. Returns its effect, and the batch in which the outcome was sent on this
-    /// stream.
+    /// Handles the broker's result for an outcome. Returns the effect, and the number of the batch with which the outcome was
+    /// sent on this stream.
     pub(crate) fn settled(&mut self, result: &SettleResult, broker: &Address) -> (Answer, Option<u64>) {
         let key = Key { id: result.id, token: result.token };
         let Some(State::Ended { outcome, settling, batch, refused, is_unary }) = self.state_mut(key) else {
@@ -237,13 +240,13 @@ impl Ledger {
         (answer, sent)
     }
 
-    /// Queues the outcomes that the broker could not store for sending again.
+    /// Queues the outcomes that the broker could not store, to be sent again.
     pub(crate) fn resend(&mut self) {
         self.unsent.extend(self.later.drain(..));
     }
 
-    /// Handles the end of a lease by the broker. Returns whether the job was queued or running. An outcome in flight is
-    /// unaffected: the broker answers it too.
+    /// Handles the broker's message that a lease has ended. Returns whether the job was queued or running. Has no effect on
+    /// an outcome in flight, because the broker answers it too.
     pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
         let Some(Entry { task_type, state }) = self.entries.remove(&key) else {
             return false;
@@ -274,7 +277,7 @@ impl Ledger {
         }
     }
 
-    /// Aborts all handlers. Jobs that are still held are released without counting an attempt.
+    /// Aborts all handlers. Releases jobs that are still held, so that their attempts do not count.
     pub(crate) fn abort_all(&mut self) {
         for (key, entry) in mem::take(&mut self.entries) {
             match entry.state {
@@ -298,8 +301,8 @@ impl Ledger {
         }
     }
 
-    /// The leases to name in the Subscribe that resumes a session, one per job. If a job has two, the queued or running
-    /// lease is named.
+    /// Returns the leases to name in the Subscribe that resumes a session, one per job. If a job has two leases, the lease
+    /// that is queued or running is named.
     pub(crate) fn held(&self) -> Vec<proto::Lease> {
         let mut tokens: HashMap<i64, i64> = HashMap::with_capacity(self.entries.len());
         for (key, entry) in &self.entries {
@@ -316,9 +319,9 @@ impl Ledger {
         tokens.into_iter().map(|(id, token)| proto::Lease::new(id, token)).take(MAX_HELD).collect()
     }
 
-    /// Handles the resume of the session on a new stream, where the broker has kept these leases. Returns the number of queued
-    /// and running jobs whose lease is lost. Unconfirmed outcomes are resent even if their lease is gone: the broker may have
-    /// committed them before the stream broke, and then answers OK again.
+    /// Resumes the session on a new stream, where the broker has kept these leases. Returns the number of queued and running
+    /// jobs whose lease is lost. Unconfirmed outcomes are resent even if their lease is gone: the broker may have committed
+    /// them before the stream broke, and then answers OK again.
     pub(crate) fn resume(&mut self, kept: &[proto::Lease]) -> usize {
         let kept: HashSet<Key> = kept.iter().map(|lease| Key { id: lease.id, token: lease.token }).collect();
         self.later.clear();
@@ -344,7 +347,7 @@ impl Ledger {
         lost.iter().copied().filter(cancelled).count()
     }
 
-    /// Bytes of the outcomes that were sent on the last stream and not answered.
+    /// Total size in bytes of the outcomes that were sent on the last stream and not answered.
     fn unanswered_bytes(&self) -> usize {
         let unanswered = |entry: &Entry| match &entry.state {
             State::Ended { outcome, batch: Some(_), .. } => size(outcome),

@@ -1,5 +1,5 @@
-//! Opens a stream and subscribes. A dedicated thread serves connection and stream and answers the broker's Pings, so a handler
-//! that blocks the program's runtime does not make the worker look dead.
+//! Opens a stream and subscribes. A dedicated thread serves the connection and answers the broker's Pings. So a handler that
+//! blocks the program's runtime does not make the worker look dead.
 
 use std::{io, thread, time::Duration};
 
@@ -14,10 +14,10 @@ use tonic::{Status, Streaming};
 
 use crate::{Client, Error, Result};
 
-/// Timeout of the `Welcome`. Before it answers, the broker looks up the leases of an earlier stream in the database.
+/// Timeout of the `Welcome`. Before the broker sends it, it looks up the leases of an earlier stream in the database.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A thread with a runtime for the connections of one worker. It ends when this value is dropped.
+/// A thread with a tokio runtime for the connections of one worker. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct LinkThread {
     runtime: runtime::Handle,
@@ -63,7 +63,8 @@ async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Li
     let channel = client.dial(broker).await?;
     let limit = usize::try_from(subscribe.max_message_bytes).unwrap_or(usize::MAX);
     let mut workers = client.workers_on(channel).max_decoding_message_size(limit);
-    // The queue is short, so that outcomes accumulate in the session and share a message while the connection is slow.
+    // The channel has room for only two messages, so that outcomes accumulate in the session and share a message while the
+    // connection is slow.
     let (requests, outgoing) = mpsc::channel(2);
     let first = WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) };
     let (ponging, pongs) = mpsc::channel(1);
@@ -88,7 +89,8 @@ async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Li
     }
 }
 
-/// The stream of outgoing messages; a due Pong goes before other messages. Ends when the session drops its sender.
+/// Returns the stream of outgoing messages. A due Pong is sent before other messages. The stream ends when the session drops
+/// its sender.
 fn outgoing_with(
     pongs: mpsc::Receiver<()>,
     requests: mpsc::Receiver<WorkRequest>,
@@ -115,7 +117,7 @@ async fn receive(
             () = session.closed() => return,
         };
         if let Ok(Some(WorkResponse { message: Some(work_response::Message::Ping(_)) })) = &message {
-            // If the channel is full, a Pong is already due, and answers this Ping too.
+            // If the channel is full, a Pong is already due. It then answers this Ping too.
             let _ = pongs.try_send(());
         }
         let Some(message) = message.transpose() else { return };
@@ -132,7 +134,7 @@ impl Link {
         let Self { requests, mut messages } = self;
         drop(requests);
         let ended = async { while let Ok(Some(_)) = messages.message().await {} };
-        // After the timeout, the connection is dropped, and the broker notices that.
+        // After the timeout, the connection is dropped, which ends the stream for the broker as well.
         let _ = timeout(limit, ended).await;
     }
 }

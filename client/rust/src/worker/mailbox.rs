@@ -1,7 +1,8 @@
-//! Messages to the worker, read together: outcomes, extensions and progress from the handlers, and results of `SettleJobs` calls.
+//! The mailbox of a worker. It has outcomes, extensions and progress reports of handlers, and results of `SettleJobs` calls,
+//! all of which the worker reads together.
 //!
-//! A channel would wake the worker for each message. Here only a handler that finds the mailbox empty wakes the worker, so
-//! under load the worker reads many messages per wake-up.
+//! A channel would wake the worker for each message. With a mailbox, only a handler that finds it empty wakes the worker, so
+//! under load the worker reads many messages each time.
 
 use std::{fmt, mem};
 
@@ -14,7 +15,7 @@ use crate::{Result, telemetry::Settling};
 use super::{ledger::Key, outcome::Outcome, unary::UnaryAnswer};
 
 pub(crate) struct Mailbox {
-    /// `None` after the worker has ended and reads no more.
+    /// `None` after the worker has ended: messages are then no longer read.
     mail: Mutex<Option<Mail>>,
     /// Signals that a message was put into an empty mailbox.
     pub(crate) wake: Notify,
@@ -29,7 +30,7 @@ pub(crate) struct Mail {
     pub(crate) unary: Option<UnaryAnswer>,
 }
 
-/// An extension or a report, with the caller that waits for the result.
+/// An extension or a progress report, with the sender that answers the waiting handler.
 #[derive(Debug)]
 pub(crate) struct Request<T> {
     pub(crate) message: T,
@@ -46,7 +47,7 @@ impl Mailbox {
         self.put(|mail| mail.done.push((key, outcome, settling)));
     }
 
-    /// Adds the result of a `SettleJobs` call; at most one call is pending.
+    /// Adds the result of a `SettleJobs` call. There is at most one, because at most one call is pending.
     pub(crate) fn unary(&self, answer: UnaryAnswer) {
         self.put(|mail| mail.unary = Some(answer));
     }
@@ -89,7 +90,7 @@ impl Mailbox {
         }
     }
 
-    /// Closes the mailbox of an ended worker; waiting callers get an error.
+    /// Closes the mailbox of an ended worker. Handlers that wait for an answer get an error.
     pub(crate) fn close(&self) {
         *self.mail.lock() = None;
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{Error, cause, time};
 
-/// Maximum length of a sent error. The broker truncates errors to 16 KiB, and marks them.
+/// Maximum length of an error text that the client sends. The broker truncates the text to 16 KiB and marks it as truncated.
 const LONGEST_ERROR: usize = 32 << 10;
 
 /// Approximate bytes of an outcome in a message, besides its result or error text.
@@ -169,7 +169,7 @@ impl fmt::Display for JobError {
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
         let text = cause::chain(&error);
-        // A payload that does not parse would not parse on a retry either.
+        // The payload does not parse, so a retry would fail too.
         let any: &(dyn StdError + 'static) = &error;
         match any.downcast_ref::<Error>() {
             Some(Error::Json(_)) => Self::fatal(text),
@@ -246,7 +246,7 @@ pub(crate) fn outcome_name(outcome: &End) -> &'static str {
     }
 }
 
-/// A failure that is retried.
+/// Returns a failure after which the job is retried.
 pub(crate) fn nack(error: String) -> End {
     End::Nack(proto::Nack { error, no_retry: false, retry_after: None })
 }
@@ -261,11 +261,12 @@ pub(crate) fn size(outcome: &End) -> usize {
     text + OUTCOME_OVERHEAD
 }
 
-/// Replaces an outcome larger than a message by a nack. The broker would end every stream on which that outcome is sent.
+/// Replaces an outcome that is larger than a message by a nack. Otherwise the broker would end every stream on which the
+/// outcome is sent.
 pub(crate) fn fit(outcome: &mut End, max_bytes: usize) {
     let size = size(outcome);
     if size > max_bytes {
-        *outcome = nack(format!("the result takes {size} bytes; the broker accepts messages of {max_bytes}"));
+        *outcome = nack(format!("the result takes {size} bytes; the broker accepts at most {max_bytes}"));
     }
 }
 

@@ -1,17 +1,17 @@
-//! Detects and logs that the worker's task could not run, because a handler blocked the tokio runtime.
+//! Detects that a handler blocked the tokio runtime, so that the worker's task could not run. Logs how long.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Longest time between two runs of the worker's task while the runtime is not blocked.
+/// Longest time after which the worker's task runs again while the runtime is not blocked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Shortest blocking that is logged.
 const MIN_BLOCK: Duration = Duration::from_secs(2);
 /// Minimum time between two log lines about blocking.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// When the worker's task must run next, and when blocking was last logged.
+/// Time at which the worker's task must run next, and time of the last log line about blocking.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     due: Instant,
@@ -25,12 +25,12 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// Time at which the worker's task wakes up if no message arrives.
+    /// Time at which the worker's task wakes up even if no message arrives.
     pub(crate) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Records that the worker's task runs. Logs if it runs [`MIN_BLOCK`] late or more.
+    /// Records that the worker's task runs. Logs a warning if the task runs [`MIN_BLOCK`] late or more.
     pub(crate) fn record(&mut self) {
         let now = Instant::now();
         if let Some(blocked) = self.blocked_for(now)

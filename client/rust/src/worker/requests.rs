@@ -43,11 +43,13 @@ impl LeaseMessage for ProgressReport {
 pub(crate) struct PendingRequests<T> {
     entries: Vec<Entry<T>>,
     /// Set after a stream broke with more than [`RESEND_LIMIT`] bytes of unanswered requests. Until all are answered, each
-    /// message has at most that many bytes and waits for the previous one, because a proxy may limit the bytes of a stream.
+    /// message has at most that many bytes and waits for the answer to the previous one, because a proxy may limit the bytes
+    /// of a stream.
     one_at_a_time: bool,
 }
 
-/// Maximum bytes of unanswered requests that are resent as usual after a stream broke. See `one_at_a_time`.
+/// Maximum bytes of unanswered requests that are resent together after a stream broke. With more, requests are sent as
+/// `one_at_a_time` says.
 const RESEND_LIMIT: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -107,7 +109,7 @@ impl<T: LeaseMessage> PendingRequests<T> {
         unsent.take(max).take_while(fits).map(send).collect()
     }
 
-    /// Handles results. Returns whether some requests must be resent later.
+    /// Handles the broker's results for requests. Returns whether some requests must be resent later.
     pub(crate) fn answered(&mut self, results: Vec<SettleResult>) -> bool {
         let mut later = false;
         for result in results {
@@ -121,7 +123,7 @@ impl<T: LeaseMessage> PendingRequests<T> {
                 later = true;
             } else {
                 let request = self.entries.remove(position).request;
-                // Sending fails only if the handler has stopped waiting.
+                // Sending the reply fails only if the handler has stopped waiting for it.
                 let _ = request.reply.send(to_result(result));
             }
         }
@@ -130,7 +132,7 @@ impl<T: LeaseMessage> PendingRequests<T> {
         later
     }
 
-    /// Marks the requests that the broker could not store as unsent.
+    /// Makes the requests that the broker could not store ready to be sent again.
     pub(crate) fn resend(&mut self) {
         for entry in &mut self.entries {
             if entry.state == State::Later {
@@ -139,7 +141,7 @@ impl<T: LeaseMessage> PendingRequests<T> {
         }
     }
 
-    /// Marks the requests that were unanswered when the previous stream ended as unsent.
+    /// Makes the requests that the previous stream left unanswered ready to be sent again.
     pub(crate) fn resume(&mut self) {
         let sent = self.entries.iter().filter(|entry| entry.state == State::Sent);
         self.one_at_a_time |= sent.map(|entry| entry.request.message.size()).sum::<usize>() > RESEND_LIMIT;
@@ -149,7 +151,7 @@ impl<T: LeaseMessage> PendingRequests<T> {
         self.tidy();
     }
 
-    /// Drops unsent requests whose handler no longer waits, and marks the first request of each job as unsent.
+    /// Drops unsent requests whose handler no longer waits. Makes the first request of each job ready to be sent.
     fn tidy(&mut self) {
         self.entries.retain(|entry| entry.state == State::Sent || !entry.request.reply.is_closed());
         let ahead = self.entries.iter().filter(|entry| entry.state != State::Behind);

@@ -30,7 +30,8 @@ impl Session {
             let outcomes = flow.batches.takes(self.ledger.unsent(), self.slots.limit());
             let requests = self.extensions.has_unsent() || self.reports.has_unsent();
             let outgoing = outcomes || !flow.control.is_empty() || requests;
-            // With too many unanswered messages no outcome can be sent, so the mailbox is read only if it could free a slot.
+            // With the maximum number of unanswered Settle messages, no outcome can be sent. Then the mailbox is read only if
+            // jobs wait for a slot, because an outcome frees one.
             let read_mail = !flow.batches.is_full() || self.slots.has_queue();
             let timer = self.next_timer().min(flow.next_timer()).min(self.pulse.due());
             tokio::select! {
@@ -40,7 +41,8 @@ impl Session {
                     Ok(None) => return self.closed(flow),
                     Err(status) => return End::Broken(status.into()),
                 },
-                // A message is built only when the connection can take it; until then outcomes accumulate and share a message.
+                // A message is built only when the connection can take it. Until then, outcomes accumulate and share a
+                // message.
                 permit = link.requests.reserve(), if outgoing => match permit {
                     Ok(permit) => if let Some(message) = self.next_message(flow) {
                         permit.send(WorkRequest { message: Some(message) });
@@ -49,7 +51,8 @@ impl Session {
                 },
                 Some(command) = self.commands.recv() => self.command(command),
                 () = self.mailbox.wake.notified(), if read_mail => {}
-                // Last in the biased select, so that a message that has already arrived counts as a sign of life.
+                // The timer is last in the biased select, so that a message that has already arrived counts as a sign of
+                // life.
                 () = sleep_until(timer) => {
                     self.on_timer();
                     if let Some(why) = flow.death() {
@@ -60,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Announces window changes and drain requests to the broker.
+    /// Queues window changes and drain requests for the broker.
     fn announce(&mut self, flow: &mut Flow) {
         for window in self.resized.drain(..) {
             flow.control.push_back(WorkRequest { message: Some(Out::Window(window)) });
@@ -70,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Why to leave the stream now; `None` to stay on it.
+    /// Returns why to leave the stream now; `None` to stay on it.
     fn end(&self, flow: &Flow) -> Option<End> {
         if self.stop == Stop::Now {
             return Some(End::Finished);
@@ -87,7 +90,7 @@ impl Session {
         None
     }
 
-    /// Handles the end of the stream without an error.
+    /// Handles the end of a stream that the broker has ended without an error.
     fn closed(&self, flow: &Flow) -> End {
         match flow.reconnect_at() {
             Some(at) => End::Drained(at),
@@ -96,7 +99,7 @@ impl Session {
         }
     }
 
-    /// The next message: control first, then extensions and progress, then outcomes.
+    /// Builds the next message: control messages first, then extensions and progress reports, then outcomes.
     fn next_message(&mut self, flow: &mut Flow) -> Option<Out> {
         if let Some(request) = flow.control.pop_front() {
             return request.message;
@@ -130,7 +133,7 @@ impl Session {
             }
             Some(In::Extended(extended)) => self.extended(extended),
             Some(In::Progressed(progressed)) => self.progressed(progressed),
-            // The thread of the connection (`link`) has already answered a Ping.
+            // The thread of the connection (module `link`) has already answered the Ping.
             Some(In::Ping(_) | In::Pong(_)) => {}
             Some(In::Welcome(_)) => tracing::warn!("the broker sent a second welcome on one stream"),
             None => tracing::debug!("ignoring a message of a newer protocol"),
@@ -173,7 +176,8 @@ impl Session {
         flow.has_stored |= stored;
     }
 
-    /// Handles the results of outcomes. Returns their batches, and whether the broker could store all outcomes.
+    /// Handles the broker's results for outcomes. Returns the batches with which they were sent, and whether the broker could
+    /// store all of them.
     pub(crate) fn answered(&mut self, results: &[SettleResult]) -> (Vec<u64>, bool) {
         let (mut resend, mut batches) = (false, Vec::new());
         let mut report = self.status.report.lock();
@@ -201,7 +205,8 @@ impl Session {
         if resend {
             self.resend_later();
         } else {
-            // The broker has stored an outcome, so a stopping worker waits another full time for the next confirmation.
+            // No outcome must be resent, so the broker works. A stopping worker waits another full time for the next
+            // confirmation.
             self.waits_since = None;
             self.resend_backoff.reset();
         }
@@ -243,7 +248,7 @@ impl Session {
     }
 }
 
-/// Returns the error of a stream that accepts no more messages: the broker's status, if it arrives within the close timeout.
+/// Returns why a stream accepts no more messages: the broker's status, if it arrives within the close timeout.
 async fn close_reason(messages: &mut Messages) -> End {
     let error = loop {
         let next = messages.message();

@@ -21,11 +21,11 @@ use super::{
     unary::UnarySettler,
 };
 
-/// Time that handlers have to end after they were told to abandon their jobs. Then they are dropped.
+/// Time that handlers have to end after they were told to abandon their jobs. Then the handlers are dropped.
 pub(crate) const HANDLER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time in which the broker must end a stream that this client has half-closed.
+/// Time in which the broker must end a stream that the client has half-closed.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of jobs named in one log line.
+/// Maximum number of jobs that one log line names.
 const MAX_NAMED: usize = 20;
 
 /// The state of a worker, which outlives its streams.
@@ -42,12 +42,12 @@ pub(crate) struct Session {
     pub(crate) status: Arc<Status>,
     /// Window of each task type.
     pub(crate) windows: Vec<usize>,
-    /// Window changes to announce on the stream.
+    /// Window changes to announce to the broker on the stream.
     pub(crate) resized: VecDeque<Window>,
     pub(crate) stop: Stop,
     /// Number of jobs accepted so far; the worker stops at `max_jobs`.
     pub(crate) taken: u64,
-    /// Time at which outcomes that the broker could not store are resent. `None` if there are no such outcomes.
+    /// Time at which outcomes that the broker could not store are resent. `None` without such outcomes.
     pub(crate) resend_at: Option<Instant>,
     pub(crate) resend_backoff: Backoff,
     id: String,
@@ -55,10 +55,10 @@ pub(crate) struct Session {
     pub(crate) broker: usize,
     pub(crate) grace: Option<Duration>,
     pub(crate) has_stream: bool,
-    /// End of the grace time in which the broker keeps the leases while no stream is open. `None` while a stream is open,
-    /// before the first one, and after that time.
+    /// End of the grace time, during which the broker keeps the leases while no stream is open. `None` while a stream is
+    /// open, before the first stream, and after the grace time.
     pub(crate) lost_at: Option<Instant>,
-    /// During a stop: since when only confirmations are missing, while no handler runs. `None` before.
+    /// During a stop: time since which no handler runs and only confirmations are missing. `None` before.
     pub(crate) waits_since: Option<Instant>,
     /// An empty `Mail`, kept to reuse its memory.
     pub(crate) spare: Mail,
@@ -71,7 +71,7 @@ pub(crate) enum Stop {
     No,
     /// The worker takes no more jobs. Handlers run to their end, or until this time if it is set.
     Draining(Option<Instant>),
-    /// Handlers are told to abandon their jobs, and have until this time.
+    /// Handlers are told to abandon their jobs, and have until this time to end.
     Cancelling(Instant),
     /// Handlers are dropped. The broker has until this time to confirm that their jobs are released.
     Closing(Instant),
@@ -79,7 +79,7 @@ pub(crate) enum Stop {
     Now,
 }
 
-/// Why serving a stream ended.
+/// Reason why the session no longer serves a stream.
 pub(crate) enum End {
     /// The worker has stopped: all jobs are settled, or a time limit of the stop has passed.
     Finished,
@@ -103,7 +103,7 @@ pub(crate) fn start(worker: &Worker) -> WorkerHandle {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Also runs when the runtime shuts down and drops the session: outcomes can then no longer be sent.
+        // Also runs when the runtime shuts down and drops the session. Outcomes can then no longer be sent.
         self.ledger.abort_all();
         self.ledger.give_up(self.client.address(self.broker));
         self.mailbox.close();
@@ -164,8 +164,8 @@ impl Session {
                     self.leave(link, &end).await;
                     end
                 }
-                // Only a refusal of the first stream ends the worker. A later one may come from a proxy that has lost the
-                // broker.
+                // A refusal ends the worker only if no stream was open before. A later refusal may come from a proxy that has
+                // lost the broker.
                 Err(error) if error.is_refusal() && streams == 0 => {
                     return self.give_up(error).await;
                 }
@@ -189,9 +189,9 @@ impl Session {
         }
     }
 
-    /// The first message of a stream.
+    /// Returns the Subscribe, the first message of a stream.
     fn subscribe(&mut self) -> Subscribe {
-        // The Subscribe contains the current windows, so earlier changes need not be announced.
+        // The Subscribe contains the current windows, so earlier window changes need not be announced.
         self.resized.clear();
         let windows = (0..self.windows.len()).filter(|_| self.stop == Stop::No);
         Subscribe {
@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Adjusts the session to a Welcome, and returns the state of the new stream.
+    /// Adjusts the session to a Welcome, and returns the initial state of the new stream.
     fn begin(&mut self, welcome: &Welcome, broker: usize) -> Flow {
         let name = if welcome.broker.is_empty() { self.client.endpoint_name(broker) } else { welcome.broker.clone() };
         // The log line has no session id, because whoever knows the id could take over the session.
@@ -235,7 +235,7 @@ impl Session {
         Flow::new(welcome, self.client.settings().max_message_bytes)
     }
 
-    /// Records that no stream is open. Closes an undamaged stream gracefully, so that the last messages arrive.
+    /// Records that no stream is open. Closes a stream that is not broken gracefully, so that the last messages arrive.
     async fn leave(&mut self, link: Link, end: &End) {
         self.status.state.send_replace(WorkerState::Connecting);
         self.has_stream = false;
@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    /// Runs `work` while no stream is open, and handles commands, mail and timers meanwhile. Returns `None` if the worker must
+    /// Runs `work` while no stream is open. Meanwhile handles commands, mail and timers. Returns `None` if the worker must
     /// end.
     async fn meanwhile<F: Future>(&mut self, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
@@ -271,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Ends a worker that the broker refuses; its running jobs cannot be settled.
+    /// Ends a worker that the broker refuses. The outcomes of its running jobs cannot be settled.
     async fn give_up(&mut self, error: Error) -> Result<WorkerReport> {
         tracing::error!(%error, "the broker refuses this worker");
         self.ledger.cancel_all(CancelReason::LeaseLost);
@@ -299,7 +299,7 @@ impl Session {
     }
 }
 
-/// Whether the error ends the worker even after a stream was open: the broker no longer accepts its credential.
+/// Whether the error ends the worker even if a stream was open before: the broker no longer accepts the client's credential.
 fn is_final(error: &Error) -> bool {
     let code = error.code();
     error.is_refusal() && matches!(code, Code::Unauthenticated | Code::PermissionDenied)

@@ -6,7 +6,7 @@ use super::job::Job;
 
 /// The slots of all task types.
 ///
-/// If the window equals the concurrency, as by default, jobs are queued only while handlers of cancelled jobs are slow to end.
+/// By default the window equals the concurrency. Jobs are then queued only while handlers of cancelled jobs still use slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
     types: Vec<Slot>,
@@ -27,12 +27,12 @@ impl Slots {
         Self { types: limits.map(slot).collect(), queued: 0 }
     }
 
-    /// Total number of slots. Saturates, because the sum of arbitrary settings could overflow.
+    /// Number of slots of all task types. The addition saturates, because the sum of arbitrary settings could overflow.
     pub(crate) fn limit(&self) -> usize {
         self.types.iter().fold(0, |sum, slot| sum.saturating_add(slot.limit))
     }
 
-    /// Takes a slot for the job and returns it to run, or queues it until a slot is free.
+    /// Takes a slot for the job and returns the job to run. If no slot is free, queues the job and returns `None`.
     pub(crate) fn enter(&mut self, task_type: usize, job: Job) -> Option<Job> {
         let slot = &mut self.types[task_type];
         if slot.running < slot.limit {
@@ -50,7 +50,7 @@ impl Slots {
         slot.running = slot.running.saturating_sub(1);
     }
 
-    /// Takes a free slot for the next queued job.
+    /// Takes a free slot for the next queued job, and returns the job.
     pub(crate) fn next(&mut self, task_type: usize) -> Option<Job> {
         let slot = &mut self.types[task_type];
         if slot.running >= slot.limit {
@@ -66,7 +66,7 @@ impl Slots {
         self.types[task_type].limit = limit;
     }
 
-    /// Whether jobs wait for a slot.
+    /// Whether any job waits for a slot.
     pub(crate) fn has_queue(&self) -> bool {
         self.queued > 0
     }

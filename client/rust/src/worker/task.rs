@@ -10,7 +10,7 @@ use crate::telemetry::{Address, Telemetry};
 
 use super::{handler::Handler, job::Job, outcome::Outcome};
 
-/// Starts the handler, whose outcome goes to the mailbox.
+/// Runs the handler in a new task, which puts the outcome into the mailbox.
 ///
 /// With `abort_cancelled`, a cancelled handler is dropped at its next await point.
 pub(crate) fn spawn(
@@ -33,7 +33,7 @@ pub(crate) fn spawn(
     }
     let run = async move {
         let attempt = telemetry.attempt(&job, &broker);
-        // The async block also catches a handler that panics before it returns its future.
+        // The async block makes `catch_unwind` also catch a handler that panics before it returns its future.
         let handled = AssertUnwindSafe(attempt.within(async move { handler(job).await })).catch_unwind();
         let ended = if abort_cancelled {
             tokio::select! {

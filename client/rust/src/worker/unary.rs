@@ -20,9 +20,9 @@ const CALL_BYTES: usize = 64 << 10;
 /// State of a session's `SettleJobs` calls.
 #[derive(Debug)]
 pub(crate) struct UnarySettler {
-    /// Whether a call is pending.
+    /// Whether a `SettleJobs` call is pending.
     is_busy: bool,
-    /// Set after a failed call. No further call is made until the backoff of resent outcomes ends.
+    /// Set after a failed call. The next call waits until the backoff of resent outcomes ends.
     is_paused: bool,
     max_bytes: usize,
 }
@@ -33,7 +33,7 @@ impl Default for UnarySettler {
     }
 }
 
-/// Result of a `SettleJobs` call, and the leases that it named.
+/// Result of a `SettleJobs` call, and the leases that the call named.
 #[derive(Debug)]
 pub(crate) struct UnaryAnswer {
     keys: Vec<Key>,
@@ -41,7 +41,8 @@ pub(crate) struct UnaryAnswer {
 }
 
 impl Ledger {
-    /// The outcomes of the next call, each job once: at most `max_bytes`, unless the first one alone is larger.
+    /// Takes the outcomes of the next `SettleJobs` call, each job once. Takes at most `max_bytes`, or one outcome if it alone
+    /// is larger.
     fn next_unary(&mut self, max_bytes: usize) -> Vec<Outcome> {
         let (mut outcomes, mut bytes) = (Vec::<Outcome>::new(), 0);
         while let Some(&Key { id, token }) = self.unary.front() {
@@ -58,12 +59,12 @@ impl Ledger {
         outcomes
     }
 
-    /// Requeues the outcomes of a failed call.
+    /// Queues the outcomes of a failed `SettleJobs` call again.
     fn requeue_unary(&mut self, keys: Vec<Key>) {
         keys.into_iter().rev().for_each(|key| self.unary.push_front(key));
     }
 
-    /// Queues these outcomes for the stream instead, unless `SettleJobs` has settled them.
+    /// Queues the outcomes of a `SettleJobs` call for the stream, unless the call has settled them.
     fn move_to_stream(&mut self, keys: &[Key]) {
         for key in keys {
             if let Some(State::Ended { is_unary: is_unary @ true, .. }) = self.state_mut(*key) {
@@ -73,8 +74,8 @@ impl Ledger {
         }
     }
 
-    /// Replaces an outcome that a proxy refuses because of its size by a nack without a retry, which is small. Returns the size
-    /// of the refused outcome in bytes.
+    /// Replaces an outcome that a proxy refuses because of its size by a small nack without a retry. Returns the size of the
+    /// refused outcome in bytes.
     fn fail_too_large(&mut self, key: Key, error: &Error) -> usize {
         let Some(State::Ended { outcome, .. }) = self.state_mut(key) else {
             return 0;
@@ -88,7 +89,7 @@ impl Ledger {
 }
 
 impl Session {
-    /// Makes the next call, if outcomes are queued. Its result arrives in the mailbox.
+    /// Makes the next `SettleJobs` call, if outcomes are queued. The result arrives in the mailbox.
     pub(crate) fn settle_unary(&mut self) {
         if self.unary.is_busy || self.unary.is_paused {
             return;
@@ -107,7 +108,7 @@ impl Session {
         });
     }
 
-    /// Handles the result of a call.
+    /// Handles the result of a `SettleJobs` call.
     pub(crate) fn unary_settled(&mut self, UnaryAnswer { keys, result }: UnaryAnswer) {
         self.unary.is_busy = false;
         match result {
@@ -131,15 +132,15 @@ impl Session {
                 self.unary.is_paused = true;
                 self.resend_later();
             }
-            // A broker that refuses `SettleJobs` may still accept the outcomes on a stream.
+            // The broker refused `SettleJobs`, but it may still accept the outcomes on a stream.
             Err(error) => {
-                tracing::warn!(%error, "outcomes were refused; sending them on the stream");
+                tracing::warn!(%error, "a call with outcomes was refused; sending the outcomes on the stream");
                 self.ledger.move_to_stream(&keys);
             }
         }
     }
 
-    /// Permits calls again after a failed one.
+    /// Permits `SettleJobs` calls again, because the backoff after a failed one has ended.
     pub(crate) fn unpause_unary(&mut self) {
         self.unary.is_paused = false;
     }

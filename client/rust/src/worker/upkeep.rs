@@ -1,4 +1,4 @@
-//! Work of a session with or without a stream: commands, mail, timers.
+//! Work of a session that it does with or without a stream: commands, mail, timers.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::{
     task,
 };
 
-/// Time that the broker has to confirm the releases at the end of a stop.
+/// Time that the broker has to confirm the releases of jobs at the end of a stop.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that a stop waits for the next confirmation once no handler runs, even if the stop timeout is longer. A connected
-/// broker cannot confirm while its database is unavailable.
+/// Time that a stop waits for the broker's next confirmation once no handler runs, even if the stop timeout is longer. A
+/// connected broker cannot confirm while its database is unavailable.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time of the timer when nothing else is due.
+/// Interval of the timer while nothing else is due.
 const FAR: Duration = Duration::from_hours(1);
 
 impl Session {
@@ -61,7 +61,7 @@ impl Session {
         self.stop != Stop::No
     }
 
-    /// Reads outcomes, extensions and progress from the handlers.
+    /// Reads outcomes, extensions and progress reports of the handlers from the mailbox.
     pub(crate) fn take_mail(&mut self) {
         let mut mail = self.mailbox.take(std::mem::take(&mut self.spare));
         for (key, outcome, settling) in mail.done.drain(..) {
@@ -95,7 +95,7 @@ impl Session {
         }
     }
 
-    /// Runs a job that has a slot.
+    /// Runs the handler of a job that has a slot.
     pub(crate) fn run_job(&mut self, task_type: usize, job: Job) {
         let key = job.lease().key();
         let handler = self.config.types[task_type].handler.clone();
@@ -105,7 +105,7 @@ impl Session {
         self.ledger.begin(key, task);
     }
 
-    /// Starts the limited wait for confirmations once all handlers of a stopping worker have ended.
+    /// Records the time from which a stopping worker waits only for confirmations, because all handlers have ended.
     pub(crate) fn track_wait(&mut self) {
         let stops = matches!(self.stop, Stop::Draining(Some(_)));
         if stops && self.waits_since.is_none() && self.ledger.only_unconfirmed() {
@@ -113,8 +113,8 @@ impl Session {
         }
     }
 
-    /// Time at which a stopping worker gives up waiting for confirmations. Without a stream, the end of the grace time at the
-    /// latest, because the leases are then lost.
+    /// Time at which a stopping worker gives up waiting for confirmations. While no stream is open, it is the end of the
+    /// grace time at the latest, because the leases are then lost.
     fn wait_ends(&self) -> Option<Instant> {
         let since = self.waits_since?;
         let latest = since + STORE_TIMEOUT;
@@ -125,7 +125,7 @@ impl Session {
         })
     }
 
-    /// Time of the next timer, with or without a stream.
+    /// Time at which the next timer of the session is due, with or without a stream.
     pub(crate) fn next_timer(&self) -> Instant {
         let stop = match self.stop {
             Stop::No | Stop::Draining(None) => None,
@@ -151,8 +151,9 @@ impl Session {
         }
         if self.lost_at.is_some_and(due) {
             self.lost_at = None;
-            // Handlers are told to abandon their jobs, but outcomes are still sent: the broker may have kept the leases.
-            tracing::warn!("no stream to a broker within the session's grace time: the leases may be lost");
+            // The handlers are told to abandon their jobs, but their outcomes are still sent, because the broker may have
+            // kept the leases.
+            tracing::warn!("could not reconnect to a broker within the session's grace time: the leases may be lost");
             self.ledger.cancel_all(CancelReason::LeaseLost);
         }
         if self.wait_ends().is_some_and(due) {

@@ -1,4 +1,4 @@
-//! Enqueues by unary calls, and connections to brokers.
+//! Tests of enqueues by unary calls, and of connections to brokers.
 
 use howdah_client::Client;
 use tonic::{Code, Status};

@@ -1,4 +1,4 @@
-//! Producers and single calls when responses are lost, late or errors.
+//! Tests of producers and single calls whose responses are lost, late or errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Producers: many jobs over one `StreamEnqueue` stream.
+//! Tests of producers: many jobs over one `StreamEnqueue` stream.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_request_key() {
         assert_eq!(again.request_key, first.request_key);
         assert_eq!(again.jobs, first.jobs);
         let id = if again.jobs[0].task_type == "a" { 1 } else { 2 };
-        // `is_new` is false, as if the broker had stored the job before the stream broke.
+        // The fake broker reports `is_new` as false, as if it had stored the job before the stream broke.
         pipeline.store(&again, id, false).await;
     }
     let enqueued = within(receipt).await.unwrap();
@@ -229,7 +229,7 @@ async fn without_an_answer_an_enqueue_ends_at_its_deadline() {
     let client =
         Client::builder().endpoint(broker.url()).request_timeout(Duration::from_millis(100)).connect().await.unwrap();
     let producer = client.producer();
-    // The fake broker accepts the connection and never answers the stream, because the test does not take it.
+    // The fake broker accepts the connection, but the test does not take the stream. So the broker never answers it.
     let sent = submit(&producer, "a").await;
     let error = within(sent).await.unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");

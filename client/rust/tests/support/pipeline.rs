@@ -25,7 +25,7 @@ impl Pipeline {
         assert!(matches!(end, Ok(None)), "not closed: {end:?}");
     }
 
-    /// Responds that the jobs are stored with ids from `first` on.
+    /// Answers that the jobs are stored. Their ids are `first` and the following numbers.
     pub async fn store(&self, request: &StreamEnqueueRequest, first: i64, is_new: bool) {
         let ids = first..first + request.jobs.len() as i64;
         let jobs = ids.map(|id| EnqueuedJob { id, is_new, ..EnqueuedJob::default() }).collect();
@@ -53,7 +53,7 @@ impl Pipeline {
     }
 }
 
-/// One `EnqueueJobs` call, which the test answers.
+/// One `EnqueueJobs` call. The test answers it.
 pub struct EnqueueCall {
     pub request: EnqueueJobsRequest,
     pub(super) reply: oneshot::Sender<Result<EnqueueJobsResponse, Status>>,

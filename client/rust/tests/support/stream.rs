@@ -49,7 +49,7 @@ impl FakeStream {
         request.expect("the worker has closed").message.unwrap()
     }
 
-    /// The outcomes of the worker's next message, which must be a Settle.
+    /// Waits for the worker's next message, which must be a Settle, and returns its outcomes.
     pub async fn settle(&mut self) -> Vec<Outcome> {
         match self.next().await {
             FromWorker::Settle(settle) => settle.outcomes,
@@ -100,7 +100,7 @@ impl FakeStream {
         self.closed().await;
     }
 
-    /// Waits until the worker closes its side.
+    /// Waits until the worker closes its side of the stream.
     pub async fn closed(&mut self) {
         let end = within(self.requests.message()).await;
         assert!(matches!(end, Ok(None)), "not closed: {end:?}");

@@ -1,4 +1,4 @@
-//! Return values of handlers and their effects.
+//! Tests of the return values of handlers and their effects.
 
 use std::time::Duration;
 
@@ -177,7 +177,7 @@ async fn a_result_larger_than_any_message_does_not_break_the_stream() {
     }
     assert!(sizes.iter().all(|size| *size <= 2), "{sizes:?}");
     outcomes.sort_by_key(|outcome| outcome.id);
-    assert!(nack(&outcomes[0]).error.contains("the broker accepts messages of"));
+    assert!(nack(&outcomes[0]).error.contains("the broker accepts at most"));
     assert!(matches!(outcomes[2].outcome, Some(Wire::Ack(_))));
     worker.handle.abort();
 }
@@ -194,7 +194,7 @@ async fn an_outcome_that_is_refused_becomes_a_nack_that_says_why() {
     let second = stream.outcomes(1).await;
     let text = "the outcome was refused: result: 8 bytes, at most 4";
     assert_eq!(nack(&second[0]).error, text);
-    // If the broker refuses the replacement too, the job counts as lost.
+    // If the broker refuses the nack that replaces the refused outcome too, the job counts as lost.
     stream.answer(&second, SettleStatus::Invalid, "no").await;
     let stopping = tokio::spawn(async move { worker.handle.stop().await });
     stream.finish().await;

@@ -1,4 +1,4 @@
-//! Messages of a worker to its broker, and its reactions to responses.
+//! Tests of a worker's messages to its broker, and of its reactions to responses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Starts the worker with a stop timeout that handlers cannot exceed.
+    /// Starts the worker with a stop timeout of a year, so that handlers cannot exceed it.
     pub(crate) fn start(client: &Client) -> Self {
         Self::start_with(client, Duration::from_hours(365 * 24))
     }

@@ -1,4 +1,4 @@
-//! A worker whose stream breaks, is silent, or is drained.
+//! Tests of a worker whose stream breaks, is silent, or is drained.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ async fn handlers_are_cancelled_when_the_grace_time_runs_out_but_the_broker_has_
     stream.push(vec![job(1)]).await;
     let (running, end) = worker.begun().await;
     stream.break_off().await;
-    // The worker has opened the next stream, and the broker has not sent its Welcome yet.
+    // At this point, the worker has opened the next stream, and the broker has not sent its Welcome yet.
     let stream = broker.stream().await;
     within(running.cancelled()).await;
     assert_eq!(running.cancel_reason(), Some(CancelReason::LeaseLost));
@@ -216,7 +216,7 @@ async fn a_worker_waits_for_a_broker_that_is_not_ready() {
     worker.handle.abort();
 }
 
-/// A handler that blocks the only thread of its runtime, as a long computation would.
+/// Runs a handler that blocks the only thread of its runtime, like a long computation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ping_is_answered_while_a_handler_blocks_the_runtime() {
     let mut broker = FakeBroker::start().await;
@@ -242,7 +242,7 @@ async fn a_ping_is_answered_while_a_handler_blocks_the_runtime() {
     let mut stream = broker.welcomed().await;
     stream.push(vec![job(1)]).await;
     within(has_begun).await.unwrap();
-    // Because of `max_jobs`, the worker may send a drain request before the Pong; the loop skips it.
+    // Because of `max_jobs`, the worker may send a drain request before the Pong. The loop skips the drain request.
     let mut pongs = 0;
     for _ in 0..3 {
         stream.send(proto::work_response::Message::Ping(proto::Ping {})).await;

@@ -1,4 +1,4 @@
-//! Cancelled jobs, and the stop of a worker.
+//! Tests of cancelled jobs, and of the stop of a worker.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_cancel_reaches_the_handler_with_its_reason() {
     within(cancelled.cancel_token().cancelled()).await;
     assert_eq!(cancelled.cancel_reason(), Some(CancelReason::Timeout));
 
-    // The cancelled job's outcome is dropped; a lease with another token is not affected.
+    // The cancelled job's outcome is dropped. The other job keeps its lease, because the Cancel names a wrong token.
     end_1.send(Outcome::ack("")).unwrap();
     end_2.send(Outcome::ack("")).unwrap();
     let outcomes = stream.outcomes(1).await;
@@ -162,13 +162,13 @@ async fn dropping_run_until_aborts_its_handlers() {
     stream.push(vec![job(1)]).await;
     let job = within(begun.recv()).await.unwrap();
     running.abort();
-    // The sender is dropped together with its handler.
+    // Aborting the worker drops the handler and the sender that it holds, so the channel is closed.
     assert!(within(begun.recv()).await.is_none());
     let error = job.extend(Duration::from_secs(1)).await.unwrap_err();
     assert!(matches!(error, Error::Stopped(_)), "{error}");
 }
 
-/// A worker with a stop timeout of a year, like `howdah work`.
+/// Starts a worker with a stop timeout of a year, like `howdah work`.
 async fn start_with_long_stop_timeout(broker: &FakeBroker) -> howdah_client::WorkerHandle {
     let handler = |_: Job| async { Outcome::ack("") };
     let worker = broker.client().await.worker().handle("t", handler).concurrency(10);
@@ -185,7 +185,7 @@ async fn a_stop_while_the_broker_is_away_ends_when_the_leases_are_lost() {
     stream.welcome(welcome).await;
     stream.push(vec![job(1)]).await;
     assert_eq!(ids(&stream.outcomes(1).await), [1]);
-    // The broker has received the outcome, and disconnects before it sends the result.
+    // The broker has received the outcome, but disconnects before it sends the result.
     drop(broker);
     stream.break_off().await;
     let report = within(worker.stop()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The number of jobs that a worker holds and runs, and the number of its messages.
+//! Tests of the number of jobs that a worker holds and runs, and of the number of its messages.
 
 use howdah_client::{
     Job, Outcome,
@@ -52,7 +52,8 @@ async fn with_four_messages_unanswered_outcomes_gather_until_a_quarter_of_the_sl
     let mut begun = Vec::new();
     for id in 11..=12 {
         end();
-        // When the next job starts, its slot is free, so the worker has processed the end of the previous job.
+        // The next job can start only when a slot is free. So when it starts, the worker has processed the end of the
+        // previous job.
         stream.push(vec![job(id)]).await;
         begun.push(worker.begun().await);
     }
@@ -126,7 +127,7 @@ async fn never_more_handlers_run_than_the_concurrency() {
     let (next, _end) = worker.begun().await;
     assert_eq!(next.id, 11);
     stream.outcomes(1).await;
-    // The twelfth job has not started, so the stop releases it.
+    // The twelfth job waits for a slot and has not started, so the stop releases it.
     worker.handle.begin_stop();
     let mut released = Vec::new();
     while released.is_empty() {

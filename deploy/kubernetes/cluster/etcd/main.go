@@ -1,4 +1,4 @@
-// The database of Kubernetes.
+// Builds etcd, the database of Kubernetes.
 package main
 
 import (

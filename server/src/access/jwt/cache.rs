@@ -1,4 +1,4 @@
-//! A cache of callers with verified tokens, so that a call with a known token needs no signature check.
+//! A cache of callers with verified tokens, so that a repeated token needs no signature check.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use super::revoked::{Facts, Revoked};
 use crate::access::{Caller, Grant};
 
-/// Minimum number of entries before unused ones are evicted.
+/// Minimum number of cached tokens before unused ones are evicted.
 const KEPT: usize = 4_000;
 
 /// The SHA-256 of a token.
@@ -17,7 +17,7 @@ pub(super) type Hash = [u8; 32];
 struct Verified {
     grant: Arc<Grant>,
     facts: Facts,
-    /// Expiry, in seconds of Unix time.
+    /// Expiry of the token, in seconds of Unix time.
     ends: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Cache(RwLock<Callers>);
 #[derive(Default)]
 struct Callers {
     verified: HashMap<Hash, Verified>,
-    /// Entries left after the last eviction.
+    /// Number of cached tokens left after the last eviction.
     held: usize,
     /// Revoked tokens, which are never in the cache.
     revoked: Revoked,
@@ -48,8 +48,8 @@ impl Cache {
         Some(Caller::new(known.grant.clone()))
     }
 
-    /// Adds a caller, unless its token was revoked. A full cache first evicts entries that no call and no stream uses. Other
-    /// entries stay, because their streams must be ended when the token expires.
+    /// Adds a caller, unless its token was revoked. A full cache first evicts entries that no call and no stream uses. Entries
+    /// with open streams stay, because the streams must end when the token expires.
     pub(super) fn put(&self, hash: Hash, grant: Grant, facts: Facts, ends: u64) -> Result<Caller, &'static str> {
         let mut callers = self.0.write();
         if callers.revoked.has(&grant.principal, &facts) {
@@ -59,7 +59,7 @@ impl Cache {
             callers.verified.retain(|_, known| Arc::strong_count(&known.grant) > 1);
             callers.held = callers.verified.len();
         }
-        // Another call with the same token may have added it already.
+        // A concurrent call may have added the same token already.
         if let Some(known) = callers.verified.get(&hash).filter(|known| !known.grant.ended.is_cancelled()) {
             return Ok(Caller::new(known.grant.clone()));
         }
@@ -68,7 +68,7 @@ impl Cache {
         Ok(Caller::new(grant))
     }
 
-    /// Replaces the revoked tokens, and ends the streams of those that are cached.
+    /// Replaces the set of revoked tokens. Ends the streams of cached tokens that are now revoked.
     pub(super) fn revoke(&self, revoked: Revoked) {
         let mut callers = self.0.write();
         callers.verified.retain(|_, known| {
@@ -81,7 +81,7 @@ impl Cache {
         callers.revoked = revoked;
     }
 
-    /// Removes entries that are no longer valid, and ends the streams of expired tokens.
+    /// Removes cached tokens that are no longer valid, and ends the streams of expired ones.
     pub(super) fn end_expired(&self, now: u64) {
         if self.0.read().verified.values().all(|known| known.holds(now)) {
             return;

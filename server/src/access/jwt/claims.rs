@@ -10,8 +10,8 @@ use super::{issuer::Issuer, key::Key};
 /// The claims of a token.
 pub(super) type Claims = Map<String, Value>;
 
-/// Verifies the signature of a token with a key of its issuer, and then the claims. The error continues a sentence that begins
-/// with the token.
+/// Verifies the signature of a token with a key of its issuer, and then the claims. The error text is a predicate, such as "has
+/// no claim exp"; the caller prepends the subject.
 pub(super) fn verify(issuer: &Issuer, key: &Key, token: &str) -> Result<Claims, String> {
     // Use the key's algorithm, not the algorithm that the token names.
     let mut validation = Validation::new(key.algorithm);
@@ -28,9 +28,9 @@ pub(super) fn verify(issuer: &Issuer, key: &Key, token: &str) -> Result<Claims, 
         ErrorKind::ExpiredSignature => "has expired (exp)".into(),
         ErrorKind::ImmatureSignature => "is not valid yet (nbf)".into(),
         ErrorKind::MissingRequiredClaim(name) | ErrorKind::InvalidClaimFormat(name) => {
-            format!("has no claim {name}, or one of the wrong form")
+            format!("has no claim {name}, or the claim has the wrong type")
         }
-        // The text of another error may contain parts of the token.
+        // Error texts of `jsonwebtoken` may contain parts of the token, so other errors get a fixed text.
         _ => "has claims that cannot be read".into(),
     })?;
     Ok(token.claims)
@@ -88,7 +88,7 @@ mod tests {
         signing::{SigningKey, compact, encoded},
     };
 
-    /// An issuer with a key.
+    /// Test issuer with a signing key and the public key set.
     struct Signed {
         issuer: Issuer,
         signing: SigningKey,
@@ -109,7 +109,7 @@ mod tests {
             verify(&self.issuer, &self.keys.keys[0], token)
         }
 
-        /// Reads a token with the usual claims and this one.
+        /// Signs a token with the usual claims and this claim, and verifies the token.
         fn with(&self, name: &str, value: Value) -> Result<Claims, String> {
             let mut claims = usual();
             claims[name] = value;

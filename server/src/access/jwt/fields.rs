@@ -1,10 +1,10 @@
-//! Reads the keys of a TOML table, each once. A key that was not read is an error. Each error names its key.
+//! Reads the fields of a TOML table, each once. A field that was not read is an error. Each error names its field.
 
 use toml::{Table, Value};
 
 use crate::access::{MAX_SCOPES, Scope};
 
-/// The keys of a table that were not read yet.
+/// Fields of a TOML table that were not read yet.
 pub(super) struct Fields(Table);
 
 impl Fields {
@@ -22,7 +22,7 @@ impl Fields {
         match self.0.remove(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-            Some(_) => Err(format!("{key}: must be a text that is not empty")),
+            Some(_) => Err(format!("{key}: must be a string that is not empty")),
         }
     }
 
@@ -30,7 +30,7 @@ impl Fields {
     pub(super) fn texts(&mut self, key: &str) -> Result<Option<Vec<String>>, String> {
         let text = |value| match value {
             Value::String(text) => Ok(text),
-            _ => Err(format!("{key}: must be a text, or a list of texts")),
+            _ => Err(format!("{key}: must be a string, or a list of strings")),
         };
         match self.0.remove(key) {
             None => Ok(None),
@@ -49,24 +49,24 @@ impl Fields {
         scopes.map(Some).map_err(|problem| format!("{key}: {problem}"))
     }
 
-    /// Reads all tables of this name.
+    /// Reads an array of tables, `[[name]]`.
     pub(super) fn tables(&mut self, key: &str) -> Result<Vec<Table>, String> {
         let table = |value| match value {
             Value::Table(table) => Ok(table),
-            _ => Err(format!("{key}: must be tables")),
+            _ => Err(format!("{key}: must be a list of tables: write [[{key}]]")),
         };
         match self.0.remove(key) {
             None => Ok(Vec::new()),
             Some(Value::Array(values)) => values.into_iter().map(table).collect(),
-            Some(_) => Err(format!("{key}: must be tables, each with the name in two brackets")),
+            Some(_) => Err(format!("{key}: must be a list of tables: write [[{key}]]")),
         }
     }
 
-    /// Fails if a key was not read.
+    /// Fails if a field of the table was not read.
     pub(super) fn end(self) -> Result<(), String> {
         match self.0.keys().next() {
             None => Ok(()),
-            Some(key) => Err(format!("{key}: there is no such key")),
+            Some(key) => Err(format!("{key}: unknown key")),
         }
     }
 }

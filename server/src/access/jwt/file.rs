@@ -11,7 +11,7 @@ use super::{
     source::Location,
 };
 
-/// Maximum size of the file.
+/// Maximum size of the file of issuers, in bytes.
 const BYTES: u64 = 1 << 20;
 /// Maximum value of `leeway`.
 const LEEWAY: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ const USUAL_LEEWAY: Duration = Duration::from_secs(10);
 /// Supported signature algorithms, all with public keys. The file selects some of them per issuer.
 pub(super) const ALGORITHMS: [Algorithm; 3] = [Algorithm::ES256, Algorithm::EdDSA, Algorithm::RS256];
 
-/// Reads the file. Errors name the file, the table and the key.
+/// Reads the file of issuers. Errors name the file, the table and the key.
 pub(super) fn read(path: &Path) -> Result<Vec<(Issuer, Location)>, String> {
     let failed = |problem: String| format!("cannot use auth_jwt_file {}: {problem}", path.display());
     let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
@@ -36,7 +36,6 @@ pub(super) fn read(path: &Path) -> Result<Vec<(Issuer, Location)>, String> {
     parse(&text).map_err(failed)
 }
 
-/// Parses the text of the file.
 pub(super) fn parse(text: &str) -> Result<Vec<(Issuer, Location)>, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -97,7 +96,11 @@ fn algorithms(names: &[String]) -> Result<Vec<Algorithm>, String> {
         algorithm.ok_or_else(|| format!("algorithms: {name:?} is not one of ES256, EdDSA, RS256"))
     };
     let algorithms = names.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    if algorithms.is_empty() { Err("algorithms: there is none".into()) } else { Ok(algorithms) }
+    if algorithms.is_empty() {
+        Err("algorithms: the list is empty; use ES256, EdDSA or RS256".into())
+    } else {
+        Ok(algorithms)
+    }
 }
 
 fn leeway(text: Option<String>) -> Result<Duration, String> {
@@ -156,16 +159,16 @@ mod tests {
         let second = |more: &str| format!("{good}{}{more}", replaced("corp", "two"));
         for (text, problem) in [
             (String::new(), "there is no table [[issuer]]"),
-            ("issuer = 1".into(), "issuer: must be tables"),
+            ("issuer = 1".into(), "issuer: must be a list of tables"),
             ("[[issuer]]\nname = ".into(), "line 2: "),
-            (format!("x = 1\n{good}"), "x: there is no such key"),
+            (format!("x = 1\n{good}"), "x: unknown key"),
             (LEAST.into(), "[[issuer]] 1 (corp): jwks is missing"),
             (replaced("name = 'corp'\n", ""), "[[issuer]] 1: name is missing"),
             (replaced("corp", "a:b"), "(a:b): name: must be"),
-            (replaced("iss = 'https://i'", "iss = 1"), "iss: must be a text"),
+            (replaced("iss = 'https://i'", "iss = 1"), "iss: must be a string"),
             (replaced("'howdah'", "[]"), "audience: must be a name"),
             (replaced("'ES256'", "'HS256'"), "algorithms: \"HS256\" is not one of ES256, EdDSA, RS256"),
-            (replaced("['ES256']", "[]"), "algorithms: there is none"),
+            (replaced("['ES256']", "[]"), "algorithms: the list is empty; use ES256, EdDSA or RS256"),
             (replaced("/k", "http://i/k"), "jwks: must be https"),
             (replaced("/k", "https://u:p@i/k"), "jwks: "),
             (format!("{good}leeway = '31s'"), "leeway: \"31s\""),
@@ -173,7 +176,7 @@ mod tests {
             (format!("{good}max_lifetime = '2years'"), "max_lifetime: \"2years\""),
             (format!("{good}jwks_ca = '/ca'"), "jwks_ca: "),
             (format!("{good}max_scopes = 'all'"), "max_scopes: \"all\" is not a scope"),
-            (format!("{good}audiences = 'x'"), "audiences: there is no such key"),
+            (format!("{good}audiences = 'x'"), "audiences: unknown key"),
             (format!("{good}[[issuer.grant]]\nscopes = []"), "[[issuer.grant]] 1: principal is missing"),
             (format!("{good}[[issuer.grant]]\nprincipal = 'a'"), "[[issuer.grant]] 1: scopes is missing"),
             (format!("{good}[[issuer.grant]]\nprincipal = 'a*b'\nscopes = []"), "principal: a *"),

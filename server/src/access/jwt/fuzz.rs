@@ -25,8 +25,8 @@ static TRUSTED: LazyLock<Result<(Issuer, KeySet), String>> = LazyLock::new(|| {
     Ok((issuer, keys))
 });
 
-/// Parses a text as a token and as a key set. Also takes its first three lines as header, claims and key set, and signs the token
-/// of the first two.
+/// Fuzzes the parsers of tokens and key sets with a text. Also uses its lines 1 to 3 as header, claims and key set, and
+/// verifies a signed token of lines 1 and 2.
 pub(crate) fn read(text: &str) {
     let trusted = TRUSTED.as_ref();
     assert!(trusted.is_ok_and(|(_, keys)| keys.keys.len() == 1), "{:?}", trusted.err());
@@ -43,7 +43,7 @@ pub(crate) fn read(text: &str) {
     if let Ok((grant, ends)) = granted(issuer, keys, &token) {
         check(issuer, claims, &grant, ends);
     }
-    // Errors are sent to callers and logged, so they must not contain parts of the input.
+    // Error texts are sent to callers and logged, so they must be too short to contain the input.
     for problem in [Unverified::parse(text).err(), Unverified::parse(&token).err()].into_iter().flatten() {
         assert!(problem.len() < 120, "{problem}");
     }
@@ -74,7 +74,7 @@ fn check(issuer: &Issuer, claims: &str, grant: &Grant, ends: u64) {
     let is_for_us = |aud: &Value| aud == "howdah" || aud.as_array().is_some_and(|all| all.contains(&"howdah".into()));
     let audience = claims.get("aud").is_some_and(is_for_us);
     assert!(claims.get("iss").is_some_and(|iss| *iss == *issuer.iss) && audience, "{claims:?}");
-    // Allows for rounding and for the time since the check.
+    // Two seconds of tolerance: for rounding, and for the time since the token was verified.
     assert!(claims.get("exp").is_some_and(Value::is_number) && ends + 2 >= now(), "{claims:?}");
     let longest = issuer.max_lifetime + 2 * issuer.leeway;
     assert!(ends <= now() + longest.as_secs() + 2, "{claims:?}");

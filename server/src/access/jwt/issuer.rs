@@ -11,31 +11,31 @@ use crate::access::{MAX_SCOPES, Pattern, Scope};
 /// A trusted issuer and the rules for its tokens.
 #[derive(Debug)]
 pub(super) struct Issuer {
-    /// Name of the issuer in the principals of its tokens, `jwt:NAME:SUBJECT`.
+    /// Name of the issuer, which becomes part of principals: `jwt:NAME:SUBJECT`.
     pub(super) name: String,
     /// Required value of the claim `iss`.
     pub(super) iss: String,
-    /// Accepted values of the claim `aud`; tokens must have one of them.
+    /// Accepted values of the claim `aud`; a token must have at least one of them.
     pub(super) audience: Vec<String>,
     /// Accepted signature algorithms.
     pub(super) algorithms: Vec<Algorithm>,
     /// Tolerated difference between the issuer's clock and the broker's clock.
     pub(super) leeway: Duration,
-    /// Maximum lifetime of its tokens.
+    /// Maximum lifetime of the issuer's tokens.
     pub(super) max_lifetime: Duration,
-    /// Name of the claim with the subject.
+    /// Name of the claim that holds the subject.
     pub(super) principal: String,
-    /// Name of the claim with the scopes.
+    /// Name of the claim that holds the scopes.
     pub(super) scopes: String,
-    /// Prefix of the words in the scopes claim that are Howdah scopes.
+    /// Prefix that marks Howdah scopes in the scopes claim. Words without it belong to other services.
     pub(super) scope_prefix: String,
-    /// Upper bound of the scopes that its tokens can grant. `None` for no bound.
+    /// Maximum scopes that the issuer's tokens can grant. `None` for no limit.
     pub(super) max_scopes: Option<Vec<Scope>>,
-    /// Scopes that the file grants to subjects in addition to their tokens.
+    /// Scopes that the file of issuers grants to subjects, in addition to the scopes in their tokens.
     pub(super) grants: Vec<SubjectGrant>,
 }
 
-/// Scopes granted to subjects independently of their tokens.
+/// Scopes that the file of issuers grants to some subjects, whatever their tokens contain.
 #[derive(Debug)]
 pub(super) struct SubjectGrant {
     /// A subject, or a prefix of subjects followed by `*`.
@@ -53,7 +53,8 @@ impl SubjectGrant {
 }
 
 impl Issuer {
-    /// Returns the scopes of a subject with these claims. Ignores words that are not Howdah scopes, which belong to other services.
+    /// Returns the scopes of a subject, from the claims of its token and from the file. Ignores words in the claims that are
+    /// not Howdah scopes.
     pub(super) fn scopes_of(&self, subject: &str, claims: &Claims) -> Result<Vec<Scope>, String> {
         let words = self.words(claims)?;
         let claimed = words.into_iter().filter_map(|word| Scope::parse(word.strip_prefix(&self.scope_prefix)?).ok());
@@ -80,7 +81,7 @@ impl Issuer {
             Some(Value::Array(all)) => all.iter().map(Value::as_str).collect(),
             Some(_) => None,
         };
-        words.ok_or_else(|| format!("has a claim {} that is neither a text nor a list of texts", self.scopes))
+        words.ok_or_else(|| format!("has a claim {} that is neither a string nor a list of strings", self.scopes))
     }
 }
 
@@ -98,7 +99,6 @@ fn intersection(one: &Scope, other: &Scope) -> Option<Scope> {
 
 #[cfg(test)]
 impl Issuer {
-    /// Returns an issuer with the file's defaults.
     pub(super) fn of_test(iss: &str, audience: &str) -> Self {
         let text = format!("[[issuer]]\nname='i'\niss='{iss}'\naudience='{audience}'\nalgorithms=['ES256']\njwks='/k'");
         super::file::parse(&text).unwrap().remove(0).0

@@ -15,7 +15,7 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=8_192;
 
 /// A public key.
 pub(super) struct Key {
-    /// Key id (`kid`), which tokens name.
+    /// Key id, which a token names in its header `kid`.
     pub(super) id: Option<String>,
     pub(super) algorithm: Algorithm,
     pub(super) public: DecodingKey,
@@ -30,7 +30,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The usable keys of an issuer, and the reasons why other keys are unusable.
+/// Usable keys of an issuer, with an error text for each unusable key.
 #[derive(Debug, Default)]
 pub(super) struct KeySet {
     pub(super) keys: Vec<Arc<Key>>,
@@ -52,8 +52,8 @@ impl KeySet {
         Ok(set)
     }
 
-    /// Finds the key that a token names. For a token without a key id, returns the issuer's key if it has only one for the
-    /// algorithm.
+    /// Finds the key with this key id. Without a key id, returns the only key with this algorithm, or `None` if there are
+    /// several.
     pub(super) fn find(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&Arc<Key>> {
         let mut fits = self.keys.iter().filter(|key| key.algorithm == algorithm);
         match id {
@@ -68,7 +68,7 @@ impl Key {
         let jwk = Jwk::deserialize(jwk).map_err(|_| "is not a JSON Web Key")?;
         let algorithm = algorithm(&jwk.algorithm).ok_or("is of another kind than EC P-256, OKP Ed25519 or RSA")?;
         if !allowed.contains(&algorithm) {
-            return Err(format!("is for {algorithm:?}, which this issuer may not use"));
+            return Err(format!("is for {algorithm:?}, which is not in the issuer's algorithms"));
         }
         let public = DecodingKey::from_jwk(&jwk).map_err(|_| "has a number that is not base64url")?;
         check_size(algorithm, public.kind())?;
@@ -84,13 +84,13 @@ impl Key {
         Ok(Self { id: common.key_id, algorithm, public, removed: CancellationToken::new(), parameters })
     }
 
-    /// Whether both have the same key material and the same key id.
+    /// Whether two keys have the same key material and the same key id.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && self.parameters == other.parameters
     }
 }
 
-/// Returns the algorithm of a key of this kind.
+/// Returns the signature algorithm for a key with these parameters. `None` if the key type is not supported.
 fn algorithm(parameters: &AlgorithmParameters) -> Option<Algorithm> {
     match parameters {
         AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Some(Algorithm::ES256),
@@ -100,7 +100,7 @@ fn algorithm(parameters: &AlgorithmParameters) -> Option<Algorithm> {
     }
 }
 
-/// Checks the size of a key when it is read, so that a wrong size is logged once and not for each token.
+/// Checks the size of a key. The check runs when the key is loaded, so that a wrong size is logged once and not for each token.
 fn check_size(algorithm: Algorithm, key: &DecodingKeyKind) -> Result<(), String> {
     match key {
         DecodingKeyKind::RsaModulusExponent { n, .. } => {
@@ -112,9 +112,9 @@ fn check_size(algorithm: Algorithm, key: &DecodingKeyKind) -> Result<(), String>
             Err(format!("has {bits} bits; {} to {} are accepted", RSA_BITS.start(), RSA_BITS.end()))
         }
         DecodingKeyKind::SecretOrDer(bytes) => {
-            // P-256: one byte for the form of the point, then both coordinates. Ed25519: 32 bytes.
+            // P-256: one byte for the encoding of the point, then both coordinates. Ed25519: 32 bytes.
             let size = if algorithm == Algorithm::ES256 { 65 } else { 32 };
-            if bytes.len() == size { Ok(()) } else { Err("has coordinates of another size".into()) }
+            if bytes.len() == size { Ok(()) } else { Err("has coordinates of the wrong size".into()) }
         }
     }
 }
@@ -161,7 +161,7 @@ mod tests {
             (with("use", json!("enc")), "not for signatures"),
             (with("key_ops", json!(["sign"])), "not for signatures"),
             (with("kid", json!(1)), "not a JSON Web Key"),
-            (with("x", json!("AAAA")), "another size"),
+            (with("x", json!("AAAA")), "wrong size"),
             (with("y", json!("====")), "base64url"),
             (rsa(128), "1024 bits"),
             (rsa(255), "2040 bits"),
@@ -171,7 +171,9 @@ mod tests {
             assert!(set.keys.len() == 1 && set.unusable[0].contains(problem), "{jwk}: {:?}", set.unusable);
         }
         let rsa = SigningKey::new("RS256", "a").jwk();
-        assert!(set(&[rsa], &[Algorithm::ES256]).unusable[0].contains("RS256, which this issuer may not use"));
+        assert!(
+            set(&[rsa], &[Algorithm::ES256]).unusable[0].contains("RS256, which is not in the issuer's algorithms")
+        );
         for bad in ["", "[]", "{}", r#"{"keys":{}}"#] {
             assert!(KeySet::parse(bad.as_bytes(), &ALL).is_err(), "{bad}");
         }

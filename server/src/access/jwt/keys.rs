@@ -1,4 +1,4 @@
-//! The current keys of an issuer. One task reads them, so that at most one read runs at a time.
+//! The current public keys of an issuer. One task reads them from the source, so that at most one read runs at a time.
 
 use std::{
     sync::Arc,
@@ -22,19 +22,19 @@ use crate::{
     metrics::{ByIssuer, JwtMetrics},
 };
 
-/// Interval between log lines about keys that cannot be read.
+/// Minimum interval between warnings that an issuer's keys cannot be read.
 const WARN_EVERY: Duration = Duration::from_secs(600);
-/// Maximum time that a call waits for a read. Reads have a shorter timeout.
+/// Maximum time that a call waits for a read of the keys. The reads have a shorter timeout.
 const WAIT: Duration = Duration::from_secs(6);
 
-/// Intervals between reads of the keys.
+/// Intervals between reads of an issuer's keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Interval after a successful read.
+    /// Interval from a successful read of the keys to the next read.
     pub(super) every: Duration,
-    /// Interval after a failed read.
+    /// Interval from a failed read of the keys to the next read.
     pub(super) retry: Duration,
-    /// Minimum interval after the start of a read, before an unknown key may cause the next one.
+    /// Minimum interval between two reads of the keys, if a token with an unknown key triggers the second one.
     pub(super) unknown: Duration,
 }
 
@@ -52,21 +52,21 @@ impl Pace {
 /// State of the task that reads the keys.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
-    /// Number of completed reads.
+    /// Number of completed reads of the keys, successful or not.
     reads: u64,
-    /// Whether a read is running.
+    /// Whether a read of the keys is running.
     reading: bool,
-    /// Earliest time of the next read that an unknown key may cause.
+    /// Earliest time at which a token with an unknown key may trigger the next read.
     soonest: Instant,
 }
 
-/// The keys of an issuer.
+/// Keys of an issuer, and the state of their reads.
 pub(super) struct Keys {
     label: ByIssuer,
     algorithms: Vec<Algorithm>,
     source: Source,
     pace: Pace,
-    /// `None` until the first successful read.
+    /// Keys from the last successful read; `None` before the first one.
     in_force: ArcSwapOption<KeySet>,
     progress: watch::Sender<Progress>,
     wanted: Notify,
@@ -81,7 +81,7 @@ impl Keys {
         pace: Pace,
         metrics: &JwtMetrics,
     ) -> Self {
-        // Initially true, so that calls before the task starts wait for its first read.
+        // `reading` is initially true, so that calls before the start of the task wait for its first read.
         let progress = Progress { reads: 0, reading: true, soonest: Instant::now() };
         Self {
             label: ByIssuer { issuer: issuer.to_owned() },
@@ -95,7 +95,7 @@ impl Keys {
         }
     }
 
-    /// Returns the key for a token with this header. An unknown key triggers a throttled read of the keys.
+    /// Returns the key with this key id. An unknown key triggers a throttled read of the keys.
     pub(super) async fn find(&self, algorithm: Algorithm, id: Option<&str>) -> Result<Arc<Key>, Error> {
         if let Some(key) = self.known(algorithm, id) {
             return Ok(key);
@@ -110,11 +110,12 @@ impl Keys {
                 "the keys of the issuer {issuer} could not be read yet; try again"
             )));
         }
-        let which = if id.is_some() { "names a key (kid) that its issuer does not have" } else { "names no key (kid)" };
+        let which =
+            if id.is_some() { "has a key id (kid) that its issuer does not have" } else { "has no key id (kid)" };
         Err(super::refused(which))
     }
 
-    /// Whether the key for a token with this header is known without a read.
+    /// Whether the key with this key id is known without a read.
     pub(super) fn knows(&self, algorithm: Algorithm, id: Option<&str>) -> bool {
         self.known(algorithm, id).is_some()
     }
@@ -123,7 +124,8 @@ impl Keys {
         self.in_force.load().as_ref()?.find(algorithm, id).cloned()
     }
 
-    /// Waits for the end of the running read, or starts a read and waits for it. Returns at once if no read may start yet.
+    /// Waits for the running read of the keys, or triggers a read and waits for it. Returns at once while new reads are
+    /// throttled.
     async fn read_again(&self) {
         let mut progress = self.progress.subscribe();
         let now = *progress.borrow_and_update();
@@ -146,12 +148,12 @@ impl Keys {
             let next = if result.is_ok() { self.pace.every } else { self.pace.retry };
             self.report(result, &mut warned);
             let soonest = begun + self.pace.unknown;
-            // Drops the requests that came during this read, because it serves them. Later requests cause another read.
+            // The read that has just ended also serves requests made during it. Only later requests trigger another read.
             let _ = self.wanted.notified().now_or_never();
             self.progress.send_modify(|progress| {
                 *progress = Progress { reads: progress.reads + 1, reading: false, soonest };
             });
-            // Jitter: brokers must not all read at the same time.
+            // Jitter prevents that all brokers read the keys at the same time.
             let next = next.mul_f64(rand::random_range(0.9..=1.0));
             tokio::select! {
                 () = sleep_until(begun + next) => {}

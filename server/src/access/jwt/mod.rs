@@ -54,7 +54,7 @@ pub(crate) use source::{BYTES as KEYS_BYTES, WITHIN as KEYS_WITHIN};
 #[cfg(test)]
 pub(crate) use text::MAX_BYTES as TOKEN_BYTES;
 
-/// Interval between checks for expired tokens, whose streams are ended.
+/// Interval at which expired tokens are found and their streams ended.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// The trusted issuers, and the callers with verified tokens.
@@ -91,7 +91,7 @@ impl Jwt {
     /// Returns the caller of a token. Errors contain no part of the token. An address with too many invalid tokens is throttled
     /// before a signature is verified.
     pub(super) async fn authenticate(&self, text: &str, from: Option<&Address>) -> Result<Caller, Error> {
-        // The length check comes first: the work below is proportional to the length.
+        // The length check comes first, because the time to hash and parse a token is proportional to its length.
         if text.len() > text::MAX_BYTES {
             return Err(refused(format!("has {} bytes; at most {} are read", text.len(), text::MAX_BYTES)));
         }
@@ -131,8 +131,8 @@ impl Jwt {
         self.verified.put(hash, grant, facts, ends).map_err(refused)
     }
 
-    /// Replaces the revoked tokens. Extends the times by the issuer's leeway, because the issuer's clock may be ahead of the
-    /// database's clock.
+    /// Replaces the revoked tokens. Adds the issuer's leeway to the time until which issued tokens are revoked, because the
+    /// issuer's clock may be ahead of the database's clock.
     pub(super) fn revoke(&self, revoked: Vec<RevokedJwt>) {
         let names = revoked.into_iter().map(|RevokedJwt { name, issued_until }| {
             let leeway = self.issuer_of(&name).map_or(0, |issuer| issuer.leeway.as_secs());
@@ -141,7 +141,7 @@ impl Jwt {
         self.verified.revoke(Revoked::new(names));
     }
 
-    /// Returns how long tokens with this name or principal may still be valid. `None` if their issuer is unknown.
+    /// Returns the maximum remaining validity of tokens with this name or principal. `None` if their issuer is unknown.
     pub(super) fn longest_lifetime(&self, name: &str) -> Option<Duration> {
         self.issuer_of(name).map(|issuer| issuer.max_lifetime + issuer.leeway)
     }
@@ -152,7 +152,7 @@ impl Jwt {
     }
 }
 
-/// Verifies a token. Returns its grant, the facts by which it can be revoked, and when it expires (seconds of Unix time).
+/// Verifies a token. Returns its grant, the facts by which it can be revoked, and its expiry in seconds of Unix time.
 fn grant(issuer: &Issuer, key: &key::Key, token: &str) -> Result<(Grant, Facts, u64), String> {
     let claims = claims::verify(issuer, key, token)?;
     claims::check_lifetime(issuer, &claims, now())?;

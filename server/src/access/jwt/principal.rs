@@ -11,7 +11,7 @@ use crate::access::PRINCIPAL_BYTES;
 /// Name prefix of principals with a JSON Web Token.
 pub(crate) const BEGIN: &str = "jwt:";
 
-/// Characters that are escaped in subjects: those that a principal cannot contain, and the escape character.
+/// Characters that are escaped in subjects: those that a principal cannot contain, and the escape character `%`.
 const WRITTEN: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// Returns the name of a principal. Refuses a subject that is too long: a shortened name could belong to another subject.

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// The facts about a token by which it can be revoked.
+/// Claims of a token by which it can be revoked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// `jwt:ISSUER:JTI`, if the token has a claim `jti` that fits into a name.
+    /// Name of the token, `jwt:ISSUER:JTI`, if its claim `jti` exists and is short enough.
     pub(super) id: Option<String>,
-    /// Time of issue (claim `iat`), in seconds of Unix time.
+    /// Time at which the token was issued (claim `iat`), in seconds of Unix time.
     pub(super) issued: Option<u64>,
 }
 
@@ -15,12 +15,13 @@ pub(super) struct Facts {
 #[derive(Debug, Default)]
 pub(super) struct Revoked {
     ids: HashSet<String>,
-    /// By principal: tokens issued until this time are revoked (seconds of Unix time).
+    /// For each principal, the Unix time in seconds until which all tokens issued to it are revoked.
     until: HashMap<String, u64>,
 }
 
 impl Revoked {
-    /// Builds the set from names: a token's name without a time, or a principal's name with the time.
+    /// Builds the set of revoked tokens. A name without a time revokes one token; a principal with a time revokes all tokens
+    /// issued to it until then.
     pub(super) fn new(names: impl IntoIterator<Item = (String, Option<u64>)>) -> Self {
         let mut revoked = Self::default();
         for (name, until) in names {
@@ -32,7 +33,8 @@ impl Revoked {
         revoked
     }
 
-    /// Whether a token is revoked. A token without a time of issue counts as issued before the time.
+    /// Whether a token is revoked. If all tokens of its principal until some time are revoked, a token without `iat` is revoked
+    /// too.
     pub(super) fn has(&self, principal: &str, facts: &Facts) -> bool {
         facts.id.as_ref().is_some_and(|id| self.ids.contains(id))
             || self.until.get(principal).is_some_and(|until| facts.issued.is_none_or(|issued| issued <= *until))

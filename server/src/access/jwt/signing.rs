@@ -1,4 +1,4 @@
-//! An issuer's private keys, for unit tests and for the integration tests, which include this file.
+//! Private signing keys of a test issuer. The integration tests include this file.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -27,7 +27,7 @@ pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Builds a token from its parts.
+/// Joins the parts of a token.
 pub(crate) fn compact(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
     let signed = format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()));
     let signature = encoded(sign(signed.as_bytes()));
@@ -93,7 +93,7 @@ impl SigningKey {
         }
     }
 
-    /// Returns the usual header of tokens signed with this key.
+    /// Returns the header of a token signed with this key.
     pub(crate) fn header(&self) -> Value {
         json!({ "alg": self.algorithm(), "kid": self.id, "typ": "JWT" })
     }

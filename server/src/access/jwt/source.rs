@@ -6,15 +6,15 @@ use reqwest::{Certificate, Client, Url, header::ACCEPT, redirect::Policy};
 
 /// Maximum size of a key set, in bytes.
 pub(crate) const BYTES: usize = 256 << 10;
-/// Timeout of a read.
+/// Timeout of one read of a key set.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
 
-/// The configured source of keys.
+/// Configured location of an issuer's key set.
 #[derive(Debug)]
 pub(super) enum Location {
     /// A local file.
     File(PathBuf),
-    /// A document, over https.
+    /// A document that is fetched over https.
     Url {
         url: Url,
         /// File with the certificate authorities to trust for the server's certificate. `None` for the system's authorities.
@@ -23,12 +23,12 @@ pub(super) enum Location {
 }
 
 impl Location {
-    /// Parses a URL if the text contains `://`, else a path.
+    /// Parses the location: a URL if the text contains `://`, else a file path.
     pub(super) fn parse(jwks: &str, ca: Option<String>) -> Result<Self, String> {
         if !jwks.contains("://") {
             return match ca {
                 None => Ok(Self::File(jwks.into())),
-                Some(_) => Err("jwks_ca: is for a jwks that begins with https://".into()),
+                Some(_) => Err("jwks_ca: may be set only if jwks begins with https://".into()),
             };
         }
         let url = Url::parse(jwks).map_err(|error| format!("jwks: {error}"))?;
@@ -51,14 +51,14 @@ impl Location {
                     .https_only(true)
                     .redirect(Policy::none())
                     .timeout(WITHIN)
-                    // Reads are minutes apart, so idle connections are useless.
+                    // Reads of a key set are minutes apart, so no idle HTTP connections are kept.
                     .pool_max_idle_per_host(0);
                 if let Some(path) = ca {
                     let problem = |problem: String| format!("jwks_ca: {}: {problem}", path.display());
                     let pem = std::fs::read(&path).map_err(|error| problem(error.to_string()))?;
                     let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| problem(describe(&error)))?;
                     if authorities.is_empty() {
-                        return Err(problem("there is no certificate (PEM) in it".into()));
+                        return Err(problem("the file has no certificate (PEM)".into()));
                     }
                     client = client.tls_certs_only(authorities);
                 }
@@ -76,7 +76,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Reads the document. Fails if it is too large or the read takes too long.
+    /// Reads the key set. Fails if it is too large or the read takes too long.
     pub(super) async fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::File(path) => {
@@ -91,7 +91,7 @@ impl Source {
         }
     }
 
-    /// Whether the source is a local file, which may be read often.
+    /// Whether the key set is a local file, which is cheap to read often.
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::File(_))
     }
@@ -102,10 +102,10 @@ async fn fetch(url: &Url, client: &Client) -> Result<Vec<u8>, String> {
     let mut answer = request.send().await.map_err(|error| describe(&error))?;
     let status = answer.status();
     if status.is_redirection() {
-        return Err(format!("the answer is {status}; redirects are not followed"));
+        return Err(format!("the server answered {status}; redirects are not followed"));
     }
     if status != reqwest::StatusCode::OK {
-        return Err(format!("the answer is {status}"));
+        return Err(format!("the server answered {status}"));
     }
     if answer.content_length().is_some_and(|length| length > BYTES as u64) {
         return Err(too_large());
@@ -124,7 +124,7 @@ fn too_large() -> String {
     format!("it has more than {BYTES} bytes")
 }
 
-/// Formats the causes of an error, without the URL.
+/// Formats the causes of an HTTP error, without the URL.
 fn describe(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no answer within {} s", WITHIN.as_secs());

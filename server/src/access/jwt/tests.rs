@@ -93,7 +93,7 @@ impl Server {
     }
 }
 
-/// Keys with a task that keeps them current until this value is dropped.
+/// Keys of an issuer, with the task that refreshes them until this value is dropped.
 struct Kept {
     keys: Arc<Keys>,
     metrics: JwtMetrics,
@@ -123,7 +123,7 @@ async fn a_flood_of_unknown_keys_makes_one_read() {
     let key = SigningKey::new("ES256", "a");
     let server = Server::start(good(&[&key])).await;
     let kept = keep(server.source(), LONG, LONG);
-    // The first calls wait for the read at the start.
+    // All 200 calls wait for the first read of the keys, so the server gets one request.
     let names: Vec<String> = (0..200).map(|n| format!("unknown-{n}")).collect();
     let found = futures::future::join_all(names.iter().map(|name| kept.has(name))).await;
     assert!(found.iter().all(|found| !found) && kept.has("a").await);
@@ -139,7 +139,7 @@ async fn an_unknown_key_is_looked_for_once_the_pace_allows_it() {
     *server.answer.lock() = good(&[&old, &new]);
     assert!(kept.has("new").await && server.requests() == 2);
     assert!(Arc::ptr_eq(&before, &kept.keys.find(Algorithm::ES256, Some("old")).await.unwrap()));
-    // A new key under the old key id does not count as the old key.
+    // A new key with a known key id replaces the old key, whose credentials end.
     *server.answer.lock() = good(&[&new, &SigningKey::new("ES256", "old")]);
     assert!(!before.removed.is_cancelled() && !kept.has("unknown").await && before.removed.is_cancelled());
 }
@@ -222,7 +222,7 @@ async fn who_needs_the_keys_of_a_server_that_stalls_is_answered_within_the_bound
         }
     };
     tokio::time::timeout(LONG / 60, failed).await.expect("the end of the read");
-    // A call does not wait for the next read.
+    // After the failed read, a call fails at once instead of waiting for the next read.
     let again = kept.keys.find(Algorithm::ES256, Some("a")).now_or_never().expect("an answer at once");
     assert!(matches!(again, Err(Error::Unavailable(_))));
     assert_eq!(kept.failures(), 1);

@@ -6,15 +6,15 @@ use serde::Deserialize;
 /// Maximum length of a token, in bytes.
 pub(crate) const MAX_BYTES: usize = 8 << 10;
 
-/// A parsed token that is not verified. Keys in its header (`jwk`, `jku`, `x5c`, `x5u`) are ignored, because the sender of the
-/// token chooses them.
+/// A parsed token whose signature is not verified yet. Keys in its header (`jwk`, `jku`, `x5c`, `x5u`) are ignored, because the
+/// sender of the token chooses them.
 #[derive(Debug)]
 pub(super) struct Unverified {
-    /// The algorithm that the header names.
+    /// Algorithm in the header of the token (`alg`).
     pub(super) algorithm: Algorithm,
-    /// The key that the header names.
+    /// Key id in the header of the token (`kid`).
     pub(super) key: Option<String>,
-    /// The issuer that the claims name.
+    /// Issuer in the claims of the token (`iss`).
     pub(super) iss: String,
 }
 
@@ -24,7 +24,8 @@ struct Issued {
 }
 
 impl Unverified {
-    /// Parses a token. The error continues a sentence that begins with the token, and contains no part of the token.
+    /// Parses a token. The error text is a predicate, such as "has 9000 bytes"; the caller prepends the subject. It contains no
+    /// part of the token.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
             return Err(format!("has {} bytes; at most {MAX_BYTES} are read", text.len()));
@@ -33,12 +34,12 @@ impl Unverified {
             ErrorKind::InvalidToken => "does not have the three parts HEADER.CLAIMS.SIGNATURE",
             _ => "has a header that cannot be read, or one with an algorithm (alg) that is not supported",
         })?;
-        // `crit` lists extensions that a reader must support. This broker supports none.
+        // `crit` lists extensions that the reader of a token must support. This broker supports none.
         if crit.is_some() {
-            return Err("has crit in its header, which is not supported".into());
+            return Err("has the header parameter crit, which is not supported".into());
         }
         if !typ.as_deref().is_none_or(is_credential) {
-            return Err("has a typ in its header that is neither JWT nor at+jwt".into());
+            return Err("has a header parameter typ other than JWT and at+jwt".into());
         }
         let Issued { iss } =
             insecure_decode_claims(text).map_err(|_| "has claims that cannot be read, or no issuer (iss)")?;

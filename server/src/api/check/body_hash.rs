@@ -7,16 +7,16 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 /// SHA-256 of the jobs. It does not depend on the order of headers or fields, nor on the trace context, because a client may
-/// repeat a request within another span.
+/// repeat a request in another trace span.
 ///
 /// The hash covers prost's encoding. Equal messages have equal encodings except for maps, so the headers are sorted and hashed
 /// separately. The payload is hashed in place, without a copy. Never change the hash: brokers of different versions share a
-/// database, and repeats during an upgrade would be rejected.
+/// database, and requests repeated during an upgrade would be rejected.
 pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut rest = Vec::new();
     for job in jobs {
-        // Removed before encoding and restored below.
+        // These fields are removed before encoding and restored below.
         let (headers, payload) = (mem::take(&mut job.headers), mem::take(&mut job.payload));
         let trace = (mem::take(&mut job.traceparent), mem::take(&mut job.tracestate));
         rest.clear();
@@ -37,7 +37,7 @@ pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Hashes the length first, so that two different lists of parts never give the same bytes.
+/// Hashes one part, preceded by its length, so that two different lists of parts never give the same bytes.
 fn part(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);
@@ -59,7 +59,7 @@ mod tests {
         let names: Vec<String> = (0..64).map(|i| i.to_string()).collect();
         let forward: Vec<_> = names.iter().map(|name| (name.as_str(), "v")).collect();
         let backward: Vec<_> = forward.iter().rev().copied().collect();
-        // Each HashMap has its own random order.
+        // Each `HashMap` iterates in a different random order.
         assert_eq!(body_hash(&mut [job(&forward)]), body_hash(&mut [job(&backward)]));
     }
 

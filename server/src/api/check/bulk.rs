@@ -14,7 +14,7 @@ use crate::{
     job::{BulkChange, BulkSpec, ClusterSettings},
 };
 
-/// Maximum value of the jobs per second.
+/// Maximum rate of a bulk operation, in jobs per second.
 pub(crate) const JOBS_PER_S: i64 = 1_000_000;
 
 /// Checks the specification of a bulk operation.
@@ -43,8 +43,8 @@ fn whole(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkSpec, Erro
     Ok(spec)
 }
 
-/// Checks `undo_bulk_id`, which only an undo has, and the filters, which an undo must not have: it puts all jobs of a
-/// bulk operation back.
+/// Checks `undo_bulk_id`, which is required for an undo and forbidden otherwise. An undo must not have filters, because it
+/// restores all jobs of a bulk operation.
 fn undone(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     if change.undoes().is_none() {
         let problem = "is for BULK_OPERATION_UNDO only; leave it out";
@@ -60,7 +60,7 @@ fn undone(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rejects fields that belong to another operation.
+/// Rejects fields of the specification that are not for this kind of bulk operation.
 fn only_its_own(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     let given = [
         ("priority", spec.priority.is_some() && change.priority().is_none(), "BULK_OPERATION_REPRIORITIZE"),

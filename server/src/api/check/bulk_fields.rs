@@ -10,7 +10,7 @@ use crate::{
     job::{BulkFields, ClusterSettings, Limits},
 };
 
-/// Checks the fields; at least one must be set. `now` is the broker's clock.
+/// Checks the job fields that a bulk operation sets. At least one must be set. `now` is the broker's clock.
 pub(super) fn bulk_fields(
     fields: Option<v1::BulkFields>,
     limits: &ClusterSettings,

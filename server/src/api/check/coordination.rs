@@ -12,12 +12,13 @@ use crate::{
     },
 };
 
-/// Maximum number of next stages.
+/// Maximum number of next stages of a job.
 const STAGES: usize = 100;
-/// Shortest hold time of a key.
+/// Minimum time for which a job holds its key.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Moves the options that coordinate jobs out of the job. `start` is when the job may start.
+/// Checks the options that coordinate jobs, and moves them from the message to the job options. `start` is the earliest start
+/// of the job.
 pub(super) fn coordinate(
     job: &mut v1::NewJob,
     options: JobOptions,
@@ -46,7 +47,7 @@ pub(super) fn coordinate(
     })
 }
 
-/// Returns `None` for the default, `Keep`.
+/// Checks the key policy. Returns `None` for the default, `Keep`.
 fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error> {
     let policy = match v1::KeyPolicy::try_from(job.key_policy) {
         Ok(v1::KeyPolicy::Unspecified | v1::KeyPolicy::Keep) => KeyPolicy::Keep,
@@ -70,7 +71,7 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error
     }
     let wrong = match policy {
         KeyPolicy::ReplaceIfNewer if job.key_version.is_none() => {
-            Some(("key_version", "is not set; KEY_POLICY_REPLACE_IF_NEWER compares it"))
+            Some(("key_version", "is not set; KEY_POLICY_REPLACE_IF_NEWER requires it"))
         }
         KeyPolicy::Debounce if start == Start::Now => {
             Some(("key_policy", "is KEY_POLICY_DEBOUNCE without a delay or run_at; set how far the job is put off"))
@@ -96,7 +97,7 @@ fn holder_failure(job: &v1::NewJob) -> Result<Option<HolderFailure>, Error> {
     }
 }
 
-/// Expiry in µs after 1970, or in ms after the enqueue. It must be after the start of the job.
+/// Checks the expiry of a job, which must be after its start. Returns it in µs after 1970, or in ms after the enqueue.
 fn expiry(
     expiry: Option<Expiry>,
     start: Start,
@@ -141,7 +142,7 @@ fn expiry(
     Ok(expiry)
 }
 
-/// Task types of the next stages.
+/// Checks the task types of a job's next stages.
 pub(super) fn next_stages(job: &v1::NewJob) -> Result<Vec<TaskTypeName>, Error> {
     numbers::entries("next_stages", job.next_stages.len(), 0..=STAGES)?;
     job.next_stages.iter().enumerate().map(|(i, name)| task_type(&format!("next_stages[{i}]"), name)).collect()
@@ -172,7 +173,7 @@ fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Err
     Ok(after)
 }
 
-/// `local_names` sets the default when it resolves `after_local`.
+/// Checks what happens when a dependency fails. `LocalNames::resolve` sets the default for jobs with `after_local` only.
 fn on_failure(job: &v1::NewJob) -> Result<Option<DependencyFailure>, Error> {
     match v1::DependencyFailure::try_from(job.on_dependency_failure) {
         Ok(v1::DependencyFailure::Unspecified) if job.after.is_empty() => Ok(None),

@@ -1,4 +1,5 @@
-//! Checks of lease extensions. An invalid item gets its own answer; only an invalid batch fails as a whole.
+//! Checks of lease extensions. An invalid extension gets a separate error; only an invalid list of extensions fails the whole
+//! message.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{
     job::{ClusterSettings, Lease},
 };
 
-/// Checks the extensions of one message. Each names a lease and its new time to the deadline, from now.
+/// Checks the extensions of one message. Each names a lease, and its new deadline as a duration from now.
 pub(crate) fn extend(
     extensions: Vec<v1::Extension>,
     limits: &ClusterSettings,
@@ -27,7 +28,8 @@ pub(crate) fn extend(
             .map(|duration| (lease, duration))
             .map_err(|error| render::invalid_item(lease, &error.within(&format!("extensions[{i}]"))))
     });
-    // A second extension of a job is INVALID, not LEASE_LOST like a second outcome, because the lease continues.
+    // A second extension of a job is INVALID. It is not LEASE_LOST, as for a second outcome, because the first extension does
+    // not end the lease.
     let twice = |i, (lease, _): (Lease, _)| {
         let problem = "is a second extension of one job in a message; the first one counts";
         render::invalid_item(lease, &Error::invalid(format!("extensions[{i}]"), problem))

@@ -1,4 +1,4 @@
-//! Items of a batch that get separate answers: an invalid item never fails the others.
+//! Items of a message, such as outcomes, that get separate answers: an invalid item never fails the others.
 
 use std::collections::HashSet;
 
@@ -44,8 +44,8 @@ impl<T> Items<T> {
     }
 }
 
-/// Keeps the first valid item of each job and gives each later one the `answer`. Invalid items do not count, because their sender
-/// still holds the lease.
+/// Keeps the first valid item of each job and replaces later items of the same job by an `answer`. An invalid item does not
+/// count as the first, because it has not used the lease.
 pub(super) fn refuse_repeats<T>(
     items: impl ExactSizeIterator<Item = Result<T, v1::SettleResult>>,
     id: impl Fn(&T) -> i64,

@@ -13,7 +13,7 @@ use crate::{
 /// Maximum length of an error group's name, or of an error in the group, in bytes.
 pub(crate) const ERROR_GROUP: usize = 2000;
 
-/// Checks a filter. `states` are the states that the call supports.
+/// Checks a job filter. `states` are the job states that the call supports.
 pub(in crate::api) fn selection(
     filter: Option<v1::JobFilter>,
     token: &str,
@@ -70,7 +70,7 @@ pub(in crate::api) fn no_token(token: &str) -> Result<(), Error> {
     Err(Error::invalid("page_token", "is set together with ids; one call handles all ids, so leave it out"))
 }
 
-/// Checks the name of an error group, or an error in it. Returns `None` if it is empty.
+/// Checks the name of an error group, or an error in it. Returns `None` for an empty text.
 pub(in crate::api) fn error_group(field: &str, group: &str) -> Result<Option<String>, Error> {
     text::short(field, group, ERROR_GROUP)?;
     if group.contains('\0') {
@@ -79,7 +79,7 @@ pub(in crate::api) fn error_group(field: &str, group: &str) -> Result<Option<Str
     Ok(Some(group.to_owned()).filter(|group| !group.is_empty()))
 }
 
-/// Parses a state; `None` for the number 0, which means every state.
+/// Parses a job state; `None` for the number 0, which means every state.
 pub(in crate::api) fn state(number: i32) -> Result<Option<JobState>, Error> {
     match JobState::from_proto(number) {
         None if number != 0 => Err(Error::invalid("state", format!("is the unknown value {number}"))),

@@ -13,13 +13,13 @@ use crate::{
 /// Local names of the jobs of one request.
 #[derive(Default)]
 pub(super) struct LocalNames {
-    // Entries for jobs that use local names, with the index of the job.
+    // Names of jobs, each with the index of the job.
     names: Vec<(usize, String)>,
     after: Vec<(usize, Vec<String>)>,
 }
 
 impl LocalNames {
-    /// Takes the local names out of the job with the index `i`.
+    /// Moves the local names from the job with the index `i` to this value.
     pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<(), Error> {
         if !job.local_name.is_empty() {
             text::plain("local_name", &job.local_name, limits.key_bytes)?;
@@ -36,7 +36,7 @@ impl LocalNames {
         Ok(())
     }
 
-    /// Replaces local names by the ordinals of the jobs.
+    /// Replaces each local name in a dependency by the index of the job that has the name.
     pub(super) fn resolve(&self, jobs: &mut [NewJob]) -> Result<(), Error> {
         if self.after.is_empty() && self.names.is_empty() {
             return Ok(());
@@ -65,7 +65,8 @@ impl LocalNames {
             after[*i] = those;
         }
         if let Some(i) = in_cycle(&after) {
-            let problem = "leads back to this job, so these jobs would wait for each other forever; leave one out";
+            let problem =
+                "leads back to this job, so these jobs would wait for each other forever; remove one dependency";
             return Err(Error::invalid(format!("jobs[{i}].after_local"), problem));
         }
         for (job, those) in jobs.iter_mut().zip(after).filter(|(_, those)| !those.is_empty()) {
@@ -77,8 +78,8 @@ impl LocalNames {
     }
 }
 
-/// Finds a job that waits for itself, directly or through other jobs. Repeatedly removes jobs without remaining dependencies; the
-/// jobs that are left form cycles (Kahn 1962).
+/// Finds a job that is in a dependency cycle or depends on one. Repeatedly removes jobs without remaining dependencies, and
+/// returns a job that is left (Kahn 1962).
 fn in_cycle(after: &[Vec<usize>]) -> Option<usize> {
     let mut left: Vec<usize> = after.iter().map(Vec::len).collect();
     let mut behind: Vec<Vec<usize>> = vec![Vec::new(); after.len()];

@@ -1,6 +1,6 @@
-//! Checks that turn messages into strict types, for the messages that several calls or streams share; a call checks its own fields
-//! in its file in `verbs`. Every field is checked once. An error names the field with its index, the value, and the allowed range
-//! or the remedy. No input panics.
+//! Checks that turn messages into strict types, for messages that several calls or streams share. Fields of a single call are
+//! checked in its file in `verbs`. Every field is checked once. An error names the field with its index, the value, and the
+//! allowed range or the remedy. No input panics.
 
 mod body_hash;
 mod bulk;
@@ -41,17 +41,16 @@ use crate::{
     job::{ClusterSettings, TaskTypeName},
 };
 
-/// Checks jobs against the settings of a cluster, for programs without a broker.
+/// Checks jobs against the cluster settings. For programs that use this crate without a broker.
 pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &ClusterSettings) -> Result<(), Error> {
     enqueue(jobs, String::new(), limits).map(|_| ())
 }
 
-/// Checks a schedule against the settings of a cluster.
+/// Checks a schedule against the cluster settings.
 pub fn check_schedule(asked: v1::Schedule, limits: &ClusterSettings) -> Result<(), Error> {
     schedule(Some(asked), limits).map(|_| ())
 }
 
-/// Checks a task type's name.
 pub(super) fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {
     TaskTypeName::parse(name).map_err(|problem| Error::invalid(field, problem))
 }

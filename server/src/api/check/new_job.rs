@@ -35,7 +35,7 @@ pub(in crate::api) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now
     let options = coordination::coordinate(&mut job, options, start, limits, now)?;
     Ok(NewJob {
         task_type,
-        // Copied, because a slice would keep the whole message in memory until the job is stored.
+        // The payload is copied, because a slice would keep the whole message in memory until the job is stored.
         payload: Bytes::copy_from_slice(&job.payload),
         headers: job.headers,
         priority: self::priority(job.priority)?,
@@ -49,7 +49,7 @@ pub(in crate::api) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now
     })
 }
 
-/// Checks tags and removes duplicates, because a client may derive the same tag from several facts. Keeps their order.
+/// Checks tags and removes duplicates, which occur when a client derives tags from several sources. Keeps their order.
 pub(in crate::api) fn tags(field: &str, tags: Vec<String>) -> Result<Vec<String>, Error> {
     numbers::entries(field, tags.len(), 0..=Limits::TAGS)?;
     let mut each = Vec::with_capacity(tags.len());

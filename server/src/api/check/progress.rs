@@ -1,4 +1,5 @@
-//! Checks of progress reports. An invalid report gets its own answer; only an invalid batch fails as a whole.
+//! Checks of progress reports. An invalid report gets a separate error; only an invalid list of reports fails the whole
+//! message.
 
 use howdah_proto::v1;
 
@@ -39,7 +40,7 @@ fn report(lease: Lease, wire: v1::ProgressReport) -> Result<ProgressReport, Erro
             "is not set, and neither are text and checkpoint; set at least one of them",
         ));
     }
-    // Copied, because a slice would keep the whole message in memory.
+    // The checkpoint is copied, because a slice would keep the whole message in memory.
     let checkpoint = wire.checkpoint.map(|bytes| bytes::Bytes::copy_from_slice(&bytes));
     Ok(ProgressReport { lease, fraction: wire.fraction, text: wire.text, checkpoint })
 }

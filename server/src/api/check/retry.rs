@@ -59,7 +59,7 @@ fn kind(number: i32) -> Result<Option<RetryKind>, Error> {
     }
 }
 
-/// Checks the maximum number of attempts; `None` means the setting of the task type or of the broker.
+/// Checks the maximum number of attempts; 0 becomes `None`, which means the setting of the task type or of the broker.
 pub(in crate::api) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
     match i16::try_from(value) {
         Ok(0) => Ok(None),

@@ -15,18 +15,18 @@ use crate::{
 };
 
 pub(crate) const NAME_BYTES: usize = 200;
-/// Shortest period, which is also the finest step of cron.
+/// Minimum period of a schedule. Cron expressions cannot be finer either.
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// Maximum jitter.
+/// Maximum jitter of a schedule.
 pub(crate) const DAY: Duration = Duration::from_hours(24);
-/// Longest period: ten years.
+/// Maximum period of a schedule: ten years.
 pub(crate) const LONGEST: Duration = Duration::from_hours(3650 * 24);
-/// Range of start and end times: any year that a Timestamp can express.
+/// Range of the start and end times of a schedule: any year that a `Timestamp` can express.
 const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
-/// The longest text that the header with the planned time can have, for checking the size of the headers.
+/// Longest possible value of the header with the planned time, to check the size of the headers.
 const A_TIME: &str = "9999-12-31T23:59:59.999999Z";
 
-/// Checks a schedule. Returns its definition, and whether to pause it.
+/// Checks a schedule. Returns its definition, and whether it is paused.
 pub(crate) fn schedule(
     schedule: Option<v1::Schedule>,
     limits: &ClusterSettings,
@@ -51,7 +51,7 @@ pub(crate) fn schedule_name(field: &str, name: &str) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
-/// Makes a job from a template and the headers of this firing.
+/// Builds the job for one firing of a schedule, from the template and the headers of the firing.
 pub(crate) fn job_of_template(
     template: &Template,
     headers: [(&'static str, String); 2],
@@ -105,7 +105,7 @@ fn template(name: &str, job: Option<v1::NewJob>, limits: &ClusterSettings) -> Re
     if let Some(v1::new_job::Expiry::ExpireAt(_)) = job.expiry {
         return Err(Error::invalid(
             "template.expire_at",
-            "is set, but one time cannot hold for every job; set expire_after",
+            "is set, but a fixed time does not fit every job of a schedule; set expire_after",
         ));
     }
     if !job.local_name.is_empty() || !job.after_local.is_empty() {
@@ -165,7 +165,8 @@ fn overlap(number: i32) -> Result<Overlap, Error> {
 fn missed(number: i32, limit: u32) -> Result<Missed, Error> {
     let policy = v1::MissedPolicy::try_from(number).map_err(|_| unknown("missed", number))?;
     if policy != v1::MissedPolicy::All && limit != 0 {
-        let problem = format!("is {limit} without MISSED_POLICY_ALL; set missed too, or leave it out");
+        let problem =
+            format!("is {limit}, but missed is not MISSED_POLICY_ALL; set missed to that, or leave missed_limit out");
         return Err(Error::invalid("missed_limit", problem));
     }
     match policy {

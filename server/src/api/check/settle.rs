@@ -1,4 +1,5 @@
-//! Checks of outcomes of attempts. An invalid outcome gets its own answer; only an invalid batch fails as a whole.
+//! Checks of outcomes of attempts. An invalid outcome gets a separate error; only an invalid list of outcomes fails the whole
+//! message.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -38,7 +39,7 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
     match outcome {
         Some(Wire::Ack(ack)) => {
             text::short("ack.result", &ack.result, cluster.payload_bytes)?;
-            // Copied, because a slice would keep the whole message in memory.
+            // The result is copied, because a slice would keep the whole message in memory.
             let next_stage = match ack.next_stage.as_str() {
                 "" => None,
                 name => Some(Box::new(task_type("ack.next_stage", name)?)),

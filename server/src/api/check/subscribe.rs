@@ -1,4 +1,4 @@
-//! Subscriptions: what a worker says about itself, and its windows.
+//! Checks of `Subscribe` messages: the description of a worker, and its windows.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) const LABELS: usize = 16;
 /// The largest message that a generated gRPC client accepts by default, in bytes.
 pub(crate) const MESSAGE_BYTES: i64 = 4 << 20;
-/// Allowed range of `liveness`.
+/// Allowed range of a worker's `liveness`.
 pub(crate) const LIVENESS: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_hours(1);
 /// Allowed range of `max_message_bytes`.
 pub(crate) const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
@@ -43,13 +43,13 @@ pub(super) fn subscribe(
     })
 }
 
-/// Parses the id of a session. The id is the right to resume the session, so only brokers generate it and it cannot be guessed.
+/// Parses the id of a session. The id is the secret that allows a worker to resume the session, so only brokers generate ids.
 fn session_id(id: &str) -> Result<Option<SessionId>, Error> {
     if id.is_empty() {
         return Ok(None);
     }
-    // The error does not repeat the id, which may be a mistyped id of another session.
-    let problem = "is not from Welcome.session_id: a worker cannot choose one; leave it empty for a new session";
+    // The error does not contain the id, because it may be a mistyped id of another worker's session.
+    let problem = "is not an id from Welcome.session_id: workers cannot choose ids; leave it empty for a new session";
     SessionId::parse(id).map(Some).ok_or_else(|| Error::invalid("session_id", problem))
 }
 
@@ -63,8 +63,8 @@ pub(super) fn window(window: &v1::Window, limits: &Limits) -> Result<WindowArgs,
     })
 }
 
-/// Checks the window in the fields `task_type` and `window`, and the windows in the list. The last window of a task
-/// type counts.
+/// Checks the window in the fields `task_type` and `window`, and the windows in the list. If a task type has several windows,
+/// the last one counts.
 fn windows(name: &str, jobs: i32, list: &[v1::Window], limits: &Limits) -> Result<Vec<WindowArgs>, Error> {
     numbers::entries("windows", list.len(), 0..=limits.stream_types)?;
     let mut windows = Vec::with_capacity(list.len() + 1);

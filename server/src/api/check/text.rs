@@ -22,7 +22,7 @@ pub(in crate::api) fn plain(field: &str, value: &str, max: usize) -> Result<(), 
     Ok(())
 }
 
-/// Like [`plain`]; `None` if the text is empty.
+/// Like [`plain`], but returns `None` for an empty text.
 pub(in crate::api) fn optional(field: &str, value: String, max: usize) -> Result<Option<String>, Error> {
     plain(field, &value, max)?;
     Ok(Some(value).filter(|value| !value.is_empty()))

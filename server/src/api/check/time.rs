@@ -1,4 +1,4 @@
-//! Checks of durations and times. A message can contain invalid ones: nanos of two seconds, seconds and nanos with different
+//! Checks of durations and times. Protobuf allows invalid values: nanos of more than a second, seconds and nanos with different
 //! signs, or years before 1 and after 9999.
 
 use std::{
@@ -11,15 +11,15 @@ use prost_types::{Duration as WireDuration, Timestamp};
 use crate::error::Error;
 
 const DAY: Duration = Duration::from_hours(24);
-/// 30 days: maximum backoff.
+/// Maximum backoff between attempts: 30 days.
 pub(in crate::api) const MONTH: Duration = Duration::from_hours(30 * 24);
-/// 365 days: maximum snooze.
+/// Maximum snooze: 365 days.
 pub(in crate::api) const YEAR: Duration = Duration::from_hours(365 * 24);
-/// Shortest duration above 0.
+/// Minimum of a duration that may not be 0.
 pub(in crate::api) const MILLISECOND: Duration = Duration::from_millis(1);
 /// 9999-12-31T23:59:59Z, the last second that a Timestamp can express.
 const LAST_SECOND: i64 = 253_402_300_799;
-/// Tolerated difference between the clocks of client, broker and database. A valid `run_at` within it is not rejected.
+/// Tolerated difference between the clocks of client, broker and database. A `run_at` may exceed its limit by this much.
 const SKEW: Duration = Duration::from_hours(1);
 
 /// Checks that a duration is inside `range`, and rounds it up to milliseconds.
@@ -95,7 +95,7 @@ fn since_1970(field: &str, value: Timestamp) -> Result<Duration, Error> {
     Ok(Duration::new(value.seconds as u64, nanos))
 }
 
-/// Formats a bound, in days or hours if it is a whole number of them.
+/// Formats the bound of a duration for errors: in days or hours if it is a whole number of them.
 fn spoken(limit: Duration) -> String {
     let (seconds, day) = (limit.as_secs(), DAY.as_secs());
     match limit.subsec_nanos() {

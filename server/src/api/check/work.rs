@@ -9,9 +9,9 @@ use crate::{
     session::{Answer, ClientMessage},
 };
 
-/// Checks one message. Problems of a single outcome, extension or report are answers in `refused`; an error is about the
-/// whole message and ends the stream. Errors name fields inside the message that is set: `windows[2].jobs`,
-/// `outcomes[5].ack.result`. A first message other than subscribe is refused without a check of its fields.
+/// Checks one message. An invalid outcome, extension or report gets an answer in `refused`. The function fails if the whole
+/// message is invalid, which ends the stream. Errors name fields inside the message that is set: `windows[2].jobs`,
+/// `outcomes[5].ack.result`. A first message other than `Subscribe` is rejected without a check of its fields.
 pub(crate) fn work_request(
     request: v1::WorkRequest,
     is_first: bool,

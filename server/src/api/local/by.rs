@@ -21,7 +21,7 @@ use crate::{
     tls::PeerIdentity,
 };
 
-/// HTTP client whose request the page answers with local calls.
+/// HTTP client that requests the page, for which the broker makes local calls.
 #[derive(Clone)]
 pub(crate) struct Client {
     /// Remote address.
@@ -32,7 +32,7 @@ pub(crate) struct Client {
     pub(crate) identity: Option<PeerIdentity>,
 }
 
-/// Caller of local calls: its rights, its connection, and the reason for its changes.
+/// Caller of local calls: its rights, its connection, and the reason that it gives for changes (audit log).
 pub(crate) struct By {
     pub(super) caller: Caller,
     pub(super) peer: PeerInfo,
@@ -47,12 +47,12 @@ pub(crate) struct By {
 pub(crate) struct Unanswered(Arc<Mutex<BTreeSet<String>>>);
 
 impl Unanswered {
-    /// Names of the stores so far.
+    /// Names of the stores that have not answered so far.
     pub(crate) fn names(&self) -> Vec<String> {
         self.0.lock().iter().cloned().collect()
     }
 
-    /// Records the stores that a response names.
+    /// Records the stores that the metadata of a response names as unanswered.
     pub(super) fn note(&self, answer: &MetadataMap) {
         if let Some(names) = answer.get(UNANSWERED).and_then(|names| names.to_str().ok()) {
             self.0.lock().extend(names.split(',').map(str::to_owned));
@@ -78,7 +78,7 @@ impl By {
         Ok(Self { caller, peer, reads_only, reason: String::new(), unanswered: Unanswered::default() })
     }
 
-    /// The caller with a reason for its changes.
+    /// Returns the caller with a reason for its changes, which the audit log records.
     pub(crate) fn because(self, reason: &str) -> Self {
         Self { reason: reason.trim().to_owned(), ..self }
     }
@@ -93,36 +93,37 @@ impl By {
         self.caller.principal()
     }
 
-    /// Whether the caller may perform the operation on jobs of this type. Only for display: the calls enforce the
-    /// permissions.
+    /// Whether the caller may perform the operation on jobs of this type. Only decides what the page shows; the calls enforce
+    /// the permissions.
     pub(crate) fn may(&self, operation: Operation, task_type: &str) -> bool {
         (!self.reads_only || matches!(operation, Operation::Read | Operation::Payload | Operation::Admin))
             && permit::may(&self.caller, operation, task_type)
     }
 
-    /// Whether the caller may perform the operation on jobs of every type. Only for display.
+    /// Whether the caller may perform the operation on jobs of every type. Only decides what the page shows.
     pub(crate) fn may_everywhere(&self, operation: Operation) -> bool {
         (!self.reads_only || matches!(operation, Operation::Read | Operation::Payload | Operation::Admin))
             && self.caller.may_everywhere(operation)
     }
 
-    /// Completes when the credential is no longer valid or its rights have changed.
+    /// Completes when the caller's credential is no longer valid or its rights have changed.
     pub(crate) async fn ended(&self) {
         self.caller.ended().await;
     }
 
-    /// Opens a stream that counts against the principal's limit.
+    /// Counts an open stream against the principal's limit until the guard is dropped.
     pub(crate) fn open_stream(&self) -> Result<Option<OpenGuard>, Error> {
         self.caller.open_stream()
     }
 
-    /// Returns a request with this caller, its connection and its reason, as the gRPC services expect it.
+    /// Returns a request with this caller, its connection and its reason, in the form that gRPC requests have after
+    /// authentication.
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.extensions_mut().insert(self.caller.clone());
         request.extensions_mut().insert(self.peer.clone());
         let reason = utf8_percent_encode(&self.reason, NON_ALPHANUMERIC).to_string();
-        // A percent-encoded reason is ASCII, so this cannot fail.
+        // Cannot fail, because a percent-encoded reason is ASCII.
         if let Ok(reason) = MetadataValue::try_from(reason)
             && !self.reason.is_empty()
         {

@@ -1,5 +1,5 @@
-//! Data that the page shows and no call returns in this form: the last job counts, and settings without counts. Each
-//! function requires the permissions of the call that returns the same data.
+//! Data that the page shows and that no call of the protocol returns in this form, such as the last job counts. Each function
+//! requires the permissions of the call that returns the same data.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ use crate::{
 
 /// Task types that a caller may read, with their last job counts.
 pub(crate) struct CountedTypes {
-    /// Types by name.
+    /// Task types, sorted by name.
     pub(crate) types: Vec<v1::TaskType>,
-    /// Age of the counts; `None` before the first count.
+    /// Age of the oldest job counts; `None` before the first count.
     pub(crate) age: Option<Duration>,
-    /// Whether there may be more types, which are not counted.
+    /// Whether the list is incomplete, because a store has more task types than it counts.
     pub(crate) cut: bool,
 }
 
 impl Local {
-    /// Task types and their job counts. Reads no table unless counting is cheap.
+    /// Task types that the caller may read, with their last job counts. Counts anew only where that is cheap.
     pub(crate) async fn counted_types(&self, by: &By) -> Result<CountedTypes, Status> {
         self.check_rule(by)?;
         let mut all = CountedTypes { types: Vec::new(), age: None, cut: false };
@@ -46,7 +46,7 @@ impl Local {
         Ok(all)
     }
 
-    /// One type: its current settings and its last job counts.
+    /// Returns a task type with its current settings, its last job counts, and their age.
     pub(crate) async fn counted_type(&self, by: &By, name: &str) -> Result<(v1::TaskType, Option<Duration>), Status> {
         let name = self.readable(by, name)?;
         let mut found = None;
@@ -60,7 +60,7 @@ impl Local {
         Ok(found.ok_or_else(|| Error::NotFound(format!("there is no task type {name}")))?)
     }
 
-    /// Reachable stores by name; a single store has an empty name.
+    /// Reachable stores with their names. If the broker serves one store, its name is empty.
     fn stores(&self) -> Vec<(&str, &SharedBroker)> {
         if self.all_stores.only().is_some() {
             return vec![("", &self.broker)];
@@ -74,7 +74,7 @@ impl Local {
         self.all_stores.only().is_some()
     }
 
-    /// Names of unreachable stores and of closed stores, if there are several stores. Queries no database.
+    /// Names of the unreachable stores and of the closed stores. Empty if the broker serves one store. Queries no database.
     pub(crate) fn troubled_stores(&self) -> (Vec<&str>, Vec<&str>) {
         let (mut unreachable, mut closed) = (Vec::new(), Vec::new());
         for store in self.all_stores.all().iter().filter(|_| self.all_stores.only().is_none()) {
@@ -87,12 +87,13 @@ impl Local {
         (unreachable, closed)
     }
 
-    /// State of the read replicas, by store; a single store has an empty name.
+    /// State of the read replica of each store. If the broker serves one store, its name is empty.
     pub(crate) fn replicas(&self) -> Vec<(&str, ReplicaState)> {
         self.stores().into_iter().filter_map(|(name, broker)| Some((name, broker.replica_state()?))).collect()
     }
 
-    /// Storage health of a store, or of the primary store if none is named; `None` if the broker's role may not read it.
+    /// Storage health of a store, or of the primary store if `store` is empty. `None` if the broker's database role may not
+    /// read it.
     pub(crate) async fn storage_health(&self, by: &By, store: &str) -> Result<Option<v1::StorageHealth>, Status> {
         self.check_rule(by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
@@ -101,7 +102,7 @@ impl Local {
         Ok(broker.operator.storage_health().await.map(render::storage_health))
     }
 
-    /// Brokers of each store; a single store has an empty name.
+    /// Brokers of each store. If this broker serves one store, its name is empty.
     pub(crate) async fn brokers(&self, by: &By) -> Result<Vec<(&str, BrokerView)>, Status> {
         self.check_rule(by)?;
         permit::one_or_all(&by.caller, Operation::Read, None)?;
@@ -112,7 +113,7 @@ impl Local {
         Ok(brokers)
     }
 
-    /// Checks that the caller may read the type, which need not exist.
+    /// Checks that the caller may read the task type. The type need not exist.
     fn readable(&self, by: &By, name: &str) -> Result<TaskTypeName, Status> {
         self.check_rule(by)?;
         let name = TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem))?;
@@ -128,7 +129,7 @@ impl Local {
     }
 }
 
-/// A type in one store, and the age of its job counts; `None` if the store does not have the type.
+/// Returns a task type of one store, with the age of its job counts. `None` if the store does not have the type.
 async fn of_store(
     broker: &SharedBroker,
     name: &TaskTypeName,
@@ -142,7 +143,7 @@ async fn of_store(
     Ok(Some((shown, counted.age().filter(|_| counts.is_some()))))
 }
 
-/// Adds the job counts of another store that has the type. Keeps the settings of the first store.
+/// Adds up the job counts of a task type that exists in several stores. The settings of the first store are kept.
 fn add(all: &mut v1::TaskType, store: &str, other: &v1::TaskType) {
     all.store = format!("{}, {store}", all.store);
     let more = other.counts.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Reception of one large message. A separate task receives it and reserves memory as it arrives. The task also runs while the
-//! call is not polled, such as when the client does not read responses.
+//! Reception of one large message. A separate task receives it and reserves memory as the bytes arrive. The task also runs
+//! while the call is not polled, for example because the client does not read responses.
 
 use std::{
     collections::VecDeque,
@@ -28,20 +28,20 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, error::Error, memory::Held};
 
-/// Memory is reserved after every 4 KiB that have arrived. So a message that is only announced reserves none, and a
-/// slow sender does not cause one reservation for each byte.
+/// Memory is reserved for every 4 KiB that have arrived. So the length in the prefix alone reserves none, and a slow sender
+/// does not cause one reservation for each byte.
 const STEP: usize = 4 << 10;
 
-/// A message to receive.
+/// A large message whose reception begins.
 #[derive(Debug)]
 pub(super) struct Coming {
-    /// Length without the prefix.
+    /// Length of the message without its prefix, in bytes.
     pub(super) length: usize,
-    /// Whether the message is gzipped. It is decompressed after it has arrived.
+    /// Whether the message is gzipped. If so, it is decompressed once all of it has arrived.
     pub(super) gzipped: bool,
-    /// Bytes that have arrived, starting with the prefix.
+    /// Bytes of the message that have arrived already, starting with the prefix.
     pub(super) first: VecDeque<Bytes>,
-    /// Rest of the request.
+    /// Rest of the request body.
     pub(super) body: Body,
     /// Memory that the decoded fields of the message take.
     pub(super) growth: Growth,
@@ -52,13 +52,13 @@ pub(super) struct Coming {
 pub(super) struct Arrived {
     /// The whole message, with its prefix.
     pub(super) pieces: VecDeque<Bytes>,
-    /// Bytes after the message.
+    /// Bytes of the request that follow the message.
     pub(super) rest: VecDeque<Bytes>,
-    /// Rest of the request.
+    /// Rest of the request body.
     pub(super) body: Body,
 }
 
-/// A message that is being received or has been received, and its memory. Dropping it frees both.
+/// A message that is being received or has been received, with its memory reservation. Dropping it frees both.
 #[derive(Debug)]
 pub(in crate::api) struct Arrival {
     state: Arc<Mutex<State>>,
@@ -67,31 +67,31 @@ pub(in crate::api) struct Arrival {
 
 #[derive(Debug)]
 enum State {
-    /// Being received; the waker of the call that waits for it.
+    /// The message is being received. Holds the waker of the call that waits for it.
     Coming(Option<Waker>),
     Here(Arrived, Held),
     Failed(Status),
-    /// The decoder has taken the message.
+    /// The decoder has taken the message; its memory stays reserved.
     Taken(#[expect(dead_code, reason = "held, not looked at")] Held),
     Over,
 }
 
 impl Arrival {
-    /// Starts to receive a message.
+    /// Starts a task that receives a message.
     pub(super) fn begin(coming: Coming, peer: PeerInfo, budget: Arc<Budget>) -> Self {
         let state = Arc::new(Mutex::new(State::Coming(None)));
         let shared = state.clone();
         let task = tokio::spawn(async move {
             let arrived = receive(coming, &peer, &budget).await;
             put(&shared, arrived);
-            // Time limit for the call to take this message and to ask for the next one.
+            // The call must take this message and ask for the next one within this time.
             sleep(budget.timeouts.held).await;
             expire(&shared, budget.timeouts.held);
         });
         Self { state, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Returns the message, once. Its memory stays reserved.
+    /// Takes the received message. Its memory stays reserved.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Arrived, Status>> {
         let mut state = self.state.lock();
         match mem::replace(&mut *state, State::Over) {
@@ -111,7 +111,7 @@ impl Arrival {
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        // Frees the memory immediately, before the task notices.
+        // The memory of the message is freed at once, without waiting for the end of the task.
         *self.state.lock() = State::Over;
     }
 }
@@ -169,18 +169,18 @@ struct Gathering<'a> {
     budget: &'a Budget,
     peer: &'a PeerInfo,
     body: Body,
-    /// Bytes that were read and not stored yet.
+    /// Bytes that were read from the request and are not in the message yet.
     chunks: VecDeque<Bytes>,
     pace: Pace,
     held: Held,
-    /// Bytes with reserved memory.
+    /// Number of bytes of the message for which memory is reserved.
     granted: usize,
     wire: usize,
     within: Duration,
 }
 
 impl Gathering<'_> {
-    /// Collects the message; leaves later bytes in `chunks`.
+    /// Collects the bytes of the message. Leaves later bytes of the request in `chunks`.
     async fn gather(&mut self) -> Result<Pieces, Status> {
         let mut message = Pieces::default();
         loop {
@@ -247,7 +247,7 @@ mod tests {
         Arc::new(Budget::new(&limits, timeouts))
     }
 
-    /// Starts with a message that has arrived completely, followed by one byte.
+    /// Receives a message that has arrived completely, followed by one byte of the next one.
     fn begin(budget: &Arc<Budget>) -> Arrival {
         let first = [Bytes::from(vec![7; PIECE + 6])].into();
         let growth = Growth::from_path("/");
@@ -259,7 +259,7 @@ mod tests {
         timeout(LONG, poll_fn(|context| arrival.poll(context))).await.expect("an end")
     }
 
-    /// Waits until memory is free again.
+    /// Waits until the memory of the budget is free.
     async fn room(budget: &Arc<Budget>) {
         timeout(LONG, budget.large.take(&Arc::default(), 1 << 20)).await.expect("room").unwrap();
     }

@@ -1,5 +1,5 @@
-//! Request body. Small messages that need little memory pass through. All other messages are passed on as a whole, once memory is
-//! reserved for them.
+//! Request body. Small messages that need little memory go directly to the decoder. All other messages are held back until
+//! memory is reserved and they have arrived completely.
 
 use std::{
     collections::VecDeque,
@@ -24,23 +24,23 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, error::Error, memory::Held};
 
-/// Request body that waits for memory before it passes on a message.
+/// Request body that gives a message to the decoder once memory is reserved for it.
 pub(super) struct ReceivedBody {
     source: Source,
     frames: Frames,
     growth: Growth,
-    /// Bytes that were read and not passed on yet: `rest`, followed by `next`.
+    /// Bytes of the request that were read and not passed to the decoder yet: first `rest`, then `next`.
     rest: Bytes,
     next: VecDeque<Bytes>,
-    /// Beginning of a small message, until the rest has arrived.
+    /// First bytes of a small message, until the rest of it has arrived.
     partial: BytesMut,
-    /// Number of bytes required to continue; 0: check the bytes in `rest`.
+    /// Number of bytes that `rest` must have before it is checked again. 0: check `rest` now.
     needed: usize,
-    /// A large message that is being passed on.
+    /// Pieces of a large message that are still to be passed to the decoder.
     pieces: VecDeque<Bytes>,
-    /// Whether the call may hold the memory of a message that was passed on.
+    /// Whether the call may still hold the memory of a message that the decoder got.
     holding: bool,
-    /// Deadline for the end of the request after its message.
+    /// Deadline for the end of the request after the message of a unary call.
     end: Option<Pin<Box<Sleep>>>,
     call: Arc<Call>,
     peer: PeerInfo,
@@ -50,17 +50,17 @@ pub(super) struct ReceivedBody {
 type Taking = Pin<Box<dyn Future<Output = Result<Held, Error>> + Send>>;
 
 enum Source {
-    /// This module reads the body.
+    /// The request body is read here, without a separate task.
     Here(Body),
     /// The small message at the start of `rest` waits for memory.
     Waiting(Body, usize, Taking),
-    /// A task receives a large message.
+    /// A separate task reads the body and receives a large message.
     Away(Arrival),
     /// The body has ended.
     Over,
 }
 
-/// Data that is passed on.
+/// Data for the decoder; `None` at the end of the body.
 type Passed = Option<Result<Frame<Bytes>, Status>>;
 
 impl ReceivedBody {
@@ -88,8 +88,8 @@ impl ReceivedBody {
         }
     }
 
-    /// Rejects the next message of a call that still holds the memory of one. Such a call could wait for memory that it
-    /// holds itself.
+    /// Rejects the next message of a call that still holds the memory of its previous message. Such a call could wait forever
+    /// for memory that it holds itself.
     fn check_goes_on(&self) -> Result<(), Status> {
         if self.holding && !self.call.goes_on() {
             return Err(Status::invalid_argument("this call takes one message, and the request has another one"));
@@ -109,7 +109,8 @@ impl ReceivedBody {
         Ok(())
     }
 
-    /// Reserves memory for the small message at the start of `rest`. Returns the message, or `None` while it waits for memory.
+    /// Reserves memory for the small message at the start of `rest`. Returns the message, or `None` if memory must be waited
+    /// for.
     fn weigh(&mut self, wire: usize, weight: usize) -> Result<Option<Bytes>, Status> {
         self.check_goes_on()?;
         if let Some(held) = self.budget.small.try_take(&self.peer.accounts.small, weight) {
@@ -129,7 +130,7 @@ impl ReceivedBody {
         self.rest.split_to(wire)
     }
 
-    /// Collects the required bytes in `rest`; returns whether they have arrived.
+    /// Moves bytes to `rest` until it has the needed number. Returns whether enough have arrived.
     fn fill(&mut self) -> bool {
         if self.partial.is_empty() && self.rest.is_empty() {
             self.rest = self.next.pop_front().unwrap_or_default();
@@ -157,12 +158,12 @@ impl ReceivedBody {
         true
     }
 
-    /// Reads the body. `Ready(None)` means that more bytes have arrived.
+    /// Reads from the request body. `Ready(None)` means that more bytes have arrived in `rest` or `next`.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Option<Passed>> {
         let Source::Here(body) = &mut self.source else { return Poll::Ready(Some(None)) };
         let polled = Pin::new(body).poll_frame(context);
         if polled.is_pending() && self.holding {
-            // A unary call has its message. The request must end now, so that the call can be answered.
+            // The message of a unary call has arrived. The request must end now, so that the call can be answered.
             let end = self.end.get_or_insert_with(|| Box::pin(sleep(self.budget.timeouts.end)));
             ready!(end.as_mut().poll(context));
             let problem = format!("the request did not end within {:?} of its message", self.budget.timeouts.end);
@@ -181,7 +182,7 @@ impl ReceivedBody {
         })
     }
 
-    /// Receives more data; ready when there is something to pass on.
+    /// Reads until there is data for the decoder.
     fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Passed> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {

@@ -24,35 +24,35 @@ use crate::{
     memory::{Full, Held, Memory},
 };
 
-/// Maximum number of unread bytes of one connection whose messages wait for memory: half of the connection's flow-control window.
-/// More would block messages of the connection that have memory.
+/// Maximum number of unread bytes of one connection for messages that wait for memory: half of its flow-control window. The
+/// other half lets messages with memory arrive.
 pub(crate) const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
 
 /// Time limits of requests and responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveTimeouts {
-    /// Maximum wait for memory.
+    /// Maximum time that a message waits for memory.
     pub(crate) room: Duration,
-    /// Time for a message to arrive, without its wait for memory.
+    /// Maximum time for a message to arrive, not including its wait for memory.
     pub(crate) message: Duration,
-    /// Additional time for each MiB of the message.
+    /// Additional time for each MiB of a message to arrive.
     pub(crate) mib: Duration,
     /// Time after which a received message is dropped if its stream does not ask for the next one.
     pub(crate) held: Duration,
-    /// Time for a unary request to end after its message.
+    /// Maximum time between the message of a unary request and the end of the request.
     pub(crate) end: Duration,
-    /// Time for the client to read the response.
+    /// Maximum time for the client to read the response.
     pub(crate) answer: Duration,
 }
 
-/// Memory budget of messages.
+/// Memory budget for the messages of all connections.
 #[derive(Debug)]
 pub(in crate::api) struct Budget {
     pub(in crate::api) large: Arc<Memory>,
     pub(in crate::api) small: Arc<Memory>,
-    /// Unread bytes of messages that wait for memory.
+    /// Number of unread bytes of messages that wait for memory, on all connections.
     unread: AtomicUsize,
-    /// Maximum size of a message.
+    /// Maximum size of a request message, in bytes.
     pub(super) message_bytes: usize,
     pub(super) timeouts: ReceiveTimeouts,
 }
@@ -68,7 +68,7 @@ impl Budget {
         }
     }
 
-    /// Admits a large message. Its memory is reserved as it arrives.
+    /// Admits a large message. The memory is reserved later, as bytes of the message arrive.
     pub(super) async fn begin(&self, wire: usize, peer: &PeerInfo) -> Result<Held, Error> {
         self.wait(self.large.begin(&peer.accounts.large, wire), wire, peer).await
     }
@@ -83,7 +83,7 @@ impl Budget {
         self.wait(held.grow(bytes), missing, peer).await
     }
 
-    /// Waits for memory for a message of which `missing` bytes may stay unread meanwhile.
+    /// Waits for memory for a message. Up to `missing` bytes of the message stay unread meanwhile.
     async fn wait<T>(
         &self,
         memory: impl Future<Output = Result<T, Full>>,
@@ -114,32 +114,32 @@ impl Budget {
 
     fn full(memory: &Memory) -> Error {
         Error::Unavailable(format!(
-            "the {} of limits.received_bytes are in use by earlier messages, or a quarter of them by this connection or \
-             its principal; try again later",
+            "the {} for received messages (limits.received_bytes) are in use by earlier messages, or a quarter of them by \
+             this connection or its principal; try again later",
             human(memory.most())
         ))
     }
 }
 
 fn full_of_one() -> Error {
-    let problem = "limits.received_bytes are in use, and too many messages of this connection wait already; \
-                   send fewer at once, or try again later";
+    let problem = "the memory for received messages (limits.received_bytes) is in use, and too many messages of this \
+                   connection wait already; send fewer at once, or try again later";
     Error::Unavailable(problem.into())
 }
 
-/// Formats a number of bytes.
+/// Formats a number of bytes for errors.
 pub(super) fn human(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
-/// Counts unread bytes until it is dropped.
+/// Guard that adds unread bytes to a counter, and subtracts them when it is dropped.
 struct Unread<'a> {
     count: &'a AtomicUsize,
     bytes: usize,
 }
 
 impl<'a> Unread<'a> {
-    /// Returns `None` if too many bytes wait. One message may always wait.
+    /// Returns `None` if the messages that wait for memory have too many unread bytes. A single message may always wait.
     fn begin(count: &'a AtomicUsize, bytes: usize, most: usize) -> Option<Self> {
         let before = count.fetch_add(bytes, Ordering::Relaxed);
         let waiting = Self { count, bytes };

@@ -2,39 +2,39 @@
 
 use super::weight::Growth;
 
-/// Length of the prefix.
+/// Length of the prefix of a gRPC message, in bytes.
 pub(super) const PREFIX: usize = 5;
-/// Messages below this size are collected by their call, not by a separate task. The 1,000 streams of a connection then
-/// hold at most about 16 MiB, as much as its flow-control window.
+/// Messages below this size are collected without a separate task. The 1,000 streams of a connection then hold at most about 16
+/// MiB, as much as its flow-control window.
 pub(crate) const SMALL: usize = 16 << 10;
-/// A small message that needs at most this much memory is not counted, because its stream needs as much anyway.
+/// Small messages that need at most this many bytes of memory are not counted, because their streams use as much in any case.
 pub(crate) const FREE: usize = 8 << 10;
 
-/// Tracks the messages of a request.
+/// Finds the message boundaries in a request body.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes of the current message that are still to come and pass through.
+    /// Bytes of the current message that have not arrived yet and go directly to the decoder.
     passing: usize,
     /// Maximum size of a decoded message.
     most: usize,
     growth: Growth,
-    /// Whether messages with the flag are gzipped.
+    /// Whether a set flag in the prefix means that the message is gzipped.
     gzip: bool,
 }
 
 /// Result of checking the next bytes of a request body.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Look {
-    /// Number of bytes that pass through.
+    /// Number of leading bytes that go directly to the decoder.
     pub(super) passes: usize,
-    /// Part of the body after the bytes that pass through.
+    /// The part of the request body after these bytes.
     pub(super) next: Next,
 }
 
-/// Part of a request body that does not pass through.
+/// A part of a request body that cannot go directly to the decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Next {
-    /// Unknown until this many bytes have arrived.
+    /// The kind of the part is unknown until this many of its bytes have arrived.
     Unknown { bytes: usize },
     /// A message that a separate task receives.
     Large { length: usize, gzipped: bool },
@@ -53,7 +53,7 @@ impl Frames {
         Self { passing: 0, most, growth, gzip }
     }
 
-    /// Checks the next bytes. Bytes that do not pass must be checked again when more have arrived.
+    /// Checks the next bytes. Bytes that do not go to the decoder must be checked again when more have arrived.
     pub(super) fn look(&mut self, bytes: &[u8]) -> Look {
         let mut at = 0;
         loop {
@@ -66,7 +66,7 @@ impl Frames {
             let length = u32::from_be_bytes([a, b, c, d]) as usize;
             let wire = PREFIX + length;
             if length > self.most {
-                // Passes through, because the decoder rejects the message when it reads the prefix.
+                // A message that is too large goes to the decoder, which rejects it when it reads the prefix.
                 self.passing = wire;
                 continue;
             }
@@ -93,7 +93,7 @@ mod tests {
     fn message(flag: u8, length: usize) -> Vec<u8> {
         let mut bytes = vec![flag];
         bytes.extend((length as u32).to_be_bytes());
-        // Not a field: a varint without an end.
+        // These bytes are an endless varint, so the message has no fields to count.
         bytes.resize(PREFIX + length, 0xff);
         bytes
     }
@@ -102,8 +102,8 @@ mod tests {
         Frames::new(most, Growth::from_path("/howdah.v1.JobService/EnqueueJobs"), true)
     }
 
-    /// Checks the bytes in pieces of this size. Returns the number of bytes that passed before the first part that does not pass,
-    /// and that part.
+    /// Calls `look` with the bytes in pieces of this size. Returns the number of bytes that passed, and the first part that did
+    /// not.
     fn looked(bytes: &[u8], piece: usize) -> (usize, Next) {
         let mut frames = frames(16 << 20);
         let (mut at, mut shown) = (0, 0);

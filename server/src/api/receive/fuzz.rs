@@ -18,10 +18,10 @@ use tonic::{Status, body::Body};
 use super::{Budget, Call, ReceiveTimeouts, ReceivedBody, frames::PREFIX, weight::Growth};
 use crate::{api::peer::PeerInfo, job::Limits};
 
-/// Maximum size of a message, and the memory for all of them.
+/// Maximum size of a message, and total memory for messages, in bytes.
 const LIMITS: (usize, usize) = (96 << 10, 4 << 20);
 const LONG: Duration = Duration::from_secs(60);
-/// No wait for memory: there is one client, so no other one could free memory.
+/// The time to wait for memory is zero, because there is only one client and so no other client that could free memory.
 const RECEIVE_TIMEOUTS: ReceiveTimeouts =
     ReceiveTimeouts { room: Duration::ZERO, message: LONG, mib: LONG, held: LONG, end: LONG, answer: LONG };
 
@@ -37,7 +37,7 @@ impl HttpBody for Chunks {
     }
 }
 
-/// Receives chunks. The passed bytes must equal the sent ones after decompression, and all memory must be free at the end.
+/// Receives chunks. Checks that the decoder gets the sent bytes after decompression, and that all memory is free at the end.
 pub(crate) async fn receive(chunks: Vec<Bytes>, is_stream: bool) {
     let sent = chunks.concat();
     let (message_bytes, received_bytes) = LIMITS;
@@ -66,7 +66,7 @@ pub(crate) async fn receive(chunks: Vec<Bytes>, is_stream: bool) {
     }
 }
 
-/// Decompresses the body as far as possible; also returns whether it is complete.
+/// Decompresses the messages of a body as far as possible. Also returns whether the body is complete.
 fn unpacked(mut sent: &[u8], most: usize) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     while let Some((&[flag, a, b, c, d], rest)) = sent.split_first_chunk::<PREFIX>() {

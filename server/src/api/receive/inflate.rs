@@ -1,5 +1,5 @@
-//! Decompresses a gzipped message before its memory is counted. Its uncompressed size is then known, and the decoder gets it as if
-//! it had arrived uncompressed.
+//! Decompresses a gzipped message before its memory is counted. So the uncompressed size is counted, and the decoder gets a
+//! message without compression.
 
 use std::io::Read as _;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, memory::Held};
 
-/// Number of bytes to decompress at once.
+/// Number of bytes that are decompressed in one step, between yields to other tasks.
 const STEP: usize = 64 << 10;
 
 /// Decompresses the message, with a prefix that marks it as uncompressed.
@@ -36,13 +36,13 @@ pub(super) async fn inflate(
             0 => return Err(Status::internal("bug: a gzipped message got shorter when it was decompressed again")),
             bytes => message.push(&buffer[..bytes], PREFIX + length - message.len()),
         }
-        // Yields to other tasks between the steps.
+        // A large message must not block other tasks of the thread.
         tokio::task::yield_now().await;
     }
     Ok(message)
 }
 
-/// Uncompressed length of the message. Does not keep the data.
+/// Returns the uncompressed length of a message. Does not keep the uncompressed data.
 fn measure(packed: &Pieces, most: usize) -> Result<usize, Status> {
     let mut unpacked = decoder(packed).take(most as u64 + 1);
     let length = std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(broken)? as usize;

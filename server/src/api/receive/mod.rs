@@ -1,15 +1,15 @@
-//! Bounds the memory of all clients' messages, from the first byte until the response has been read.
+//! Bounds the memory of all clients' messages, from the first byte until their responses have been read.
 //!
 //! The maximum message size bounds one message, but thousands of clients may send one at the same time. So the memory of all
 //! messages is counted: their bytes, and the decoded fields. A large message reserves memory as it arrives, a small one when it
-//! has arrived; both wait until memory is free. A connection or a principal gets at most a quarter of the memory. A message keeps
-//! its memory until its call is answered and the response has been read; on a stream, until the stream asks for the next message.
-//! Messages that need less memory than their stream pass through.
+//! has arrived; both wait until memory is free. A connection or a principal gets at most a quarter of the memory. A message
+//! keeps its memory until its call is answered and the response has been read; on a stream, until the stream asks for the next
+//! message. Messages that need less memory than their stream are not counted.
 //!
 //! No client can hold memory forever. A separate task receives a large message with a time limit, even while its call is not
-//! polled. A client that stops sending, or stops reading responses, loses only its own message. No call waits for more memory
-//! while it holds some, except for messages that are still arriving, of which the oldest can always continue (`memory`). So calls
-//! never wait for each other in a cycle.
+//! polled. A client that stops sending, or stops reading responses, loses only its own message. To avoid deadlocks, no call
+//! waits for more memory while it holds some. The only exception is messages that are still arriving, of which the oldest can
+//! always continue (`memory`).
 
 mod arrival; // one large message and the task that receives it
 mod body; // the request body: small messages pass, others wait for memory
@@ -113,20 +113,20 @@ struct Call(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the response has begun. From then on, a unary call needs its message no longer, and a streaming call
-    /// needs its last message only until it asks for the next one.
+    /// Whether the response has begun. After that, a unary call no longer needs its message, and a streaming call needs its
+    /// last message only until it asks for the next one.
     answered: bool,
     message: Option<Kept>,
 }
 
 impl Call {
-    /// Keeps the memory of the message reserved.
+    /// Stores the message of the call, whose memory stays reserved.
     fn hold(&self, message: Kept) {
         self.0.lock().message = Some(message);
     }
 
-    /// Frees the last message of a streaming call, which asks for the next one. Returns whether another message that
-    /// needs memory may follow.
+    /// Frees the last message of a streaming call, because the call asks for the next one. Returns whether the call may receive
+    /// another message that needs memory.
     fn goes_on(&self) -> bool {
         let mut held = self.0.lock();
         if held.answered {
@@ -136,11 +136,12 @@ impl Call {
     }
 }
 
-/// Frees the memory of a unary call's message, however the call ends.
+/// Guard that frees the memory of a unary call's message, however the call ends.
 struct UntilAnswered(Arc<Call>);
 
 impl UntilAnswered {
-    /// Ends the call. Returns the message of a call with a single response, because the response may be as large.
+    /// Ends the call. Returns the message of a call with a single response, which stays reserved until the response has been
+    /// read.
     fn end(&self, answers: Answers) -> Option<Kept> {
         let mut state = self.0.0.lock();
         state.answered = true;

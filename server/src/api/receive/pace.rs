@@ -5,10 +5,10 @@ use std::{future::Future, pin::pin, time::Duration};
 
 use tokio::time::{Instant, timeout};
 
-/// Length of a measuring window.
+/// Length of a window in which the transfer rate is measured.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Minimum number of bytes per window while others wait for memory. A message smaller than this is not rejected, because it holds
-/// little memory: its total time limit is enough.
+/// Minimum number of bytes per window while others wait for memory. A smaller message has no minimum rate, because it holds
+/// little memory; its total time limit is enough.
 pub(crate) const LEAST: usize = 64 << 10;
 
 /// Measures the transfer time of a message, without its wait for memory.
@@ -16,7 +16,7 @@ pub(crate) const LEAST: usize = 64 << 10;
 pub(crate) struct Pace {
     left: Duration,
     window: Duration,
-    /// Bytes received in this window, and in total.
+    /// Bytes received in the current window (`bytes`) and in total.
     bytes: usize,
     total: usize,
 }
@@ -35,7 +35,7 @@ impl Pace {
         Self { left: within, window: WINDOW, bytes: 0, total: 0 }
     }
 
-    /// Waits for the next data. `is_short` returns whether other messages wait for memory.
+    /// Waits for the next data of the message. `is_short` returns whether other messages wait for memory.
     pub(crate) async fn next<F: Future>(&mut self, next: F, is_short: impl Fn() -> bool) -> Result<F::Output, Slow> {
         let mut next = pin!(next);
         loop {

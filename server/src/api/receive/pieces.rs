@@ -1,4 +1,4 @@
-//! The bytes of a message, in pieces.
+//! Storage for the bytes of a message, in pieces of a fixed size.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ impl Pieces {
         self.length
     }
 
-    /// Appends bytes. At most `missing` bytes, including these, are still to come.
+    /// Appends bytes to the message. `missing` is the maximum number of bytes to come, including these.
     pub(super) fn push(&mut self, mut bytes: &[u8], missing: usize) {
         let mut missing = missing;
         while !bytes.is_empty() {
@@ -39,7 +39,7 @@ impl Pieces {
         }
     }
 
-    /// Reads the message from its beginning.
+    /// Returns a reader that starts at the first byte of the message.
     pub(super) fn reader(&self) -> Reader<'_> {
         let mut parts: VecDeque<&[u8]> = self.whole.iter().map(|piece| &piece[..]).collect();
         parts.push_back(&self.last);

@@ -1,42 +1,42 @@
-//! Memory usage of a message: its bytes and its decoded fields. An empty job is five bytes in the message, and some 600 bytes when
-//! decoded and checked.
+//! Memory usage of a message: its bytes and its decoded fields. An encoded empty job takes five bytes; decoded and checked, it
+//! takes some 600 bytes.
 
 use bytes::Buf;
 use howdah_proto::{codec, v1};
 
 use crate::job::{NewJob, Settlement};
 
-/// Allocator overhead of a string of a few bytes.
+/// Allocator overhead of a short string, in bytes.
 const ALLOCATION: usize = 32;
 
 /// Memory that the decoded fields of a method's messages take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
-    /// Bytes per message field or string field.
+    /// Bytes for each field that is a message or a string.
     entry: usize,
-    /// Bytes per field nested inside such a field.
+    /// Bytes for each field nested in such a field.
     nested: usize,
 }
 
-/// A job as decoded and as checked: both exist during the conversion.
+/// Memory of a job: the decoded message and the checked job, which both exist during the check.
 pub(crate) const JOB: usize = size_of::<v1::NewJob>() + size_of::<NewJob>() + 2 * ALLOCATION;
-/// Name and value of a map entry; maps grow by doubling.
+/// Memory of a map entry with its name and value. Doubled, because maps grow by doubling.
 pub(crate) const FIELD: usize = 2 * size_of::<(String, String)>() + 2 * ALLOCATION;
-/// An outcome as decoded and as checked.
+/// Memory of an outcome: the decoded message and the checked outcome.
 pub(crate) const OUTCOME: usize = size_of::<v1::Outcome>() + size_of::<Settlement>() + 2 * ALLOCATION;
 
 impl Growth {
-    /// Growth of the messages of a method.
+    /// Returns the memory per field for the messages of the method with this path.
     pub(super) fn from_path(path: &str) -> Self {
         if path.starts_with("/howdah.v1.WorkerService/") {
-            // The messages of the stream nest outcomes one level deeper.
+            // In messages of the `Work` stream, outcomes are nested one level deeper than in unary requests.
             Self { entry: OUTCOME, nested: OUTCOME }
         } else {
             Self { entry: JOB, nested: FIELD }
         }
     }
 
-    /// Memory of a message besides its bytes.
+    /// Returns the memory that a message needs in addition to its encoded bytes.
     pub(super) fn decoded(self, message: impl Buf) -> usize {
         let count = codec::count(message);
         count.entries * self.entry + count.nested * self.nested

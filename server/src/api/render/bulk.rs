@@ -7,7 +7,7 @@ use howdah_proto::v1;
 use super::time::{duration, micros, time};
 use crate::job::{Bulk, BulkChange, BulkFields, BulkSpec, BulkState};
 
-/// Converts a bulk operation.
+/// Converts a bulk operation to its protocol message.
 pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {
     let state = match bulk.state {
         BulkState::Running => v1::BulkState::Running,

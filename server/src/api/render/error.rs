@@ -1,11 +1,12 @@
-//! Error of one request of a pipeline. `error.rs` converts the errors of calls to a `Status`.
+//! Conversion of the error of one pipeline request. `error.rs` converts the errors of calls to a `Status`.
 
 use howdah_proto::v1;
 
 use super::time::duration;
 use crate::error::Error;
 
-/// Answer to a failed request of a pipeline, with the code, text, field and reason that a call would have.
+/// Converts an error to the answer to a failed pipeline request. It has the same code, text, field and reason as the `Status`
+/// of a call.
 pub(crate) fn request_error(error: &Error) -> v1::RequestError {
     let (code, reason) = error.code();
     v1::RequestError {

@@ -1,4 +1,4 @@
-//! Jobs for producers, workers and operators.
+//! Conversion of jobs to protocol messages, for producers, workers and operators.
 
 use std::time::SystemTime;
 
@@ -21,7 +21,7 @@ pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
     v1::EnqueuedJob { id: job.id, is_new: job.is_new(), outcome: outcome as i32 }
 }
 
-/// Converts a leased job for its worker; `name` is its task type.
+/// Converts a leased job to the message for its worker. `name` is the task type.
 pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     let options = job.options.unwrap_or_default();
     v1::LeasedJob {
@@ -41,7 +41,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     }
 }
 
-/// Converts a job for operators.
+/// Converts a job to the message for operators.
 pub(crate) fn job(job: JobView) -> v1::Job {
     let updated = updated(&job);
     let (options, coordination) = (job.options.unwrap_or_default(), job.coordination.unwrap_or_default());
@@ -79,7 +79,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
     }
 }
 
-/// Time of the job's last change.
+/// Returns the time of the job's last change.
 fn updated(job: &JobView) -> SystemTime {
     let progress = job.options.as_ref().and_then(|options| options.progress()).map(|progress| progress.updated);
     let failures = job.failures.iter().filter_map(|failure| failure.failed);
@@ -111,7 +111,7 @@ fn failure(failure: Failure) -> v1::AttemptFailure {
     }
 }
 
-/// Converts a number of attempts. It is never negative; the column is `smallint`.
+/// Converts a number of attempts to the protocol's `uint32`. It is never negative.
 fn count(attempts: i16) -> u32 {
     u32::try_from(attempts).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Conversion of strict types to the protocol messages that several calls share.
+//! Conversion of internal types to the protocol messages that several calls share.
 
 mod bulk;
 mod error;

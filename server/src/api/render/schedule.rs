@@ -11,7 +11,7 @@ use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
 pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
     let next_times = schedule.next_times(next_times).into_iter().map(moment).collect();
     let Schedule { spec, state, created, updated } = schedule;
-    // Omits options that cannot be decoded.
+    // If the stored template cannot be decoded, the answer has only its task type and payload.
     let template = v1::NewJob::decode(&spec.template.message[..]);
     let mut template =
         template.unwrap_or_else(|_| v1::NewJob { task_type: spec.template.task_type, ..v1::NewJob::default() });
@@ -47,7 +47,7 @@ pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
     }
 }
 
-/// Converts a time in µs after 1970.
+/// Converts a time in µs after 1970 to a protobuf `Timestamp`.
 fn moment(us: i64) -> Timestamp {
     Timestamp { seconds: us.div_euclid(1_000_000), nanos: us.rem_euclid(1_000_000) as i32 * 1000 }
 }

@@ -5,7 +5,7 @@ use howdah_proto::v1;
 use super::time::duration;
 use crate::job::ClusterSettings;
 
-/// Converts all cluster settings.
+/// Converts all cluster settings to their protocol message.
 pub(crate) fn cluster_settings(settings: &ClusterSettings) -> v1::ClusterSettings {
     v1::ClusterSettings {
         payload_bytes: settings.payload_bytes as i64,

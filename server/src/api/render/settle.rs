@@ -1,4 +1,4 @@
-//! Answers to outcomes, extensions and progress reports.
+//! Conversion of the results of outcomes, extensions and progress reports.
 
 use howdah_proto::v1::{self, SettleStatus as Wire};
 
@@ -12,33 +12,36 @@ use crate::{
 pub(crate) fn settle_result(lease: Lease, status: SettleStatus) -> v1::SettleResult {
     match status {
         SettleStatus::Ok => result(lease, Wire::Ok, String::new()),
-        SettleStatus::LeaseLost => {
-            result(lease, Wire::LeaseLost, "you do not hold the lease; nothing was changed".into())
-        }
+        SettleStatus::LeaseLost => result(
+            lease,
+            Wire::LeaseLost,
+            "the lease has ended or belongs to another attempt; nothing was changed".into(),
+        ),
         SettleStatus::Unavailable => {
             result(lease, Wire::Unavailable, "it is unknown whether this took effect; send it again".into())
         }
     }
 }
 
-/// Result of an item with an invalid field.
+/// Returns the result `INVALID` for an outcome, extension or report with an invalid field.
 pub(crate) fn invalid_item(lease: Lease, error: &Error) -> v1::SettleResult {
     invalid_item_text(lease, error.to_string())
 }
 
-/// Result of an item with an invalid field, from the text of the error.
+/// Returns the result `INVALID` with this error text.
 pub(crate) fn invalid_item_text(lease: Lease, text: String) -> v1::SettleResult {
     result(lease, Wire::Invalid, text)
 }
 
-/// Results of a whole message, in its order: merges the results of the check with the broker's results for the accepted leases.
+/// Returns the results of all items of a message, in their order. Merges the results of rejected items with the broker's
+/// results for the accepted leases.
 pub(crate) fn settle_results(
     refused: Vec<(usize, v1::SettleResult)>,
     leases: Vec<Lease>,
     mut statuses: Vec<SettleStatus>,
 ) -> Vec<v1::SettleResult> {
     debug_assert_eq!(leases.len(), statuses.len(), "the broker answers each item");
-    // Each item gets a result. If the broker gave none, it is unknown whether the item took effect.
+    // Each accepted item gets a result. Without one from the broker, it is unknown whether the item took effect.
     statuses.resize(leases.len(), SettleStatus::Unavailable);
     let accepted = leases.into_iter().zip(statuses).map(|(lease, status)| settle_result(lease, status));
     Items::<()>::answers(refused, accepted)

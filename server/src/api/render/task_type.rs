@@ -1,4 +1,4 @@
-//! Task types and their settings.
+//! Conversion of task types and their settings.
 
 use std::time::Duration;
 
@@ -19,12 +19,11 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     }
 }
 
-/// Converts the numbers of ready, leased, scheduled, waiting and dead jobs.
 pub(crate) fn counts([ready, leased, scheduled, waiting, dead]: [i64; 5]) -> v1::TaskTypeCounts {
     v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead }
 }
 
-/// Converts the settings of a type; a setting without a value is 0 or unset.
+/// Converts the settings of a task type. A setting without a value becomes 0 or is left out.
 pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     let limits = &settings.limits;
     v1::TaskTypeSettings {

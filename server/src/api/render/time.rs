@@ -9,12 +9,12 @@ pub(crate) fn time(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 
-/// Converts a time in µs after 1970.
+/// Converts a time in µs after 1970 to a protobuf `Timestamp`.
 pub(super) fn micros(us: i64) -> Timestamp {
     Timestamp { seconds: us.div_euclid(1_000_000), nanos: (us.rem_euclid(1_000_000) * 1000) as i32 }
 }
 
-/// Converts a duration, at most 292 thousand million years.
+/// Converts a duration to a protobuf `Duration`.
 pub(crate) fn duration(duration: Duration) -> WireDuration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     WireDuration { seconds, nanos: duration.subsec_nanos() as i32 }

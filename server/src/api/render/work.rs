@@ -1,4 +1,4 @@
-//! Messages of a session to its worker.
+//! Conversion of messages from a session to its worker.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     session::{Answer, CancelReason, ServerMessage, SessionContext, ping_interval},
 };
 
-/// Converts a message for a worker.
+/// Converts a message of a session to the protocol message for its worker.
 pub(in crate::api) fn work_response(
     message: ServerMessage,
     context: &SessionContext,
@@ -37,9 +37,9 @@ pub(in crate::api) fn work_response(
     Ok(v1::WorkResponse { message: Some(message) })
 }
 
-/// Converts leased jobs. The registry has the names of their task types.
+/// Converts leased jobs. The names of their task types come from the registry.
 pub(in crate::api) fn leased_jobs(jobs: Vec<LeasedJob>, registry: &Registry) -> Result<Vec<v1::LeasedJob>, Error> {
-    // Most messages have jobs of one type, so the last name is kept.
+    // Most messages have jobs of one type, so the last looked-up name is reused.
     let mut last: Option<(i32, TaskTypeName)> = None;
     jobs.into_iter()
         .map(|job| {

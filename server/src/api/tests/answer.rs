@@ -1,4 +1,4 @@
-//! Responses that the client does not read are ended.
+//! Tests that responses are ended if the client does not read them.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::{
 const LONG: Duration = Duration::from_secs(3_600);
 const SHORT: Duration = Duration::from_millis(60);
 
-/// A body of chunks that arrive over time.
+/// Returns a response body whose chunks come from a stream.
 fn body(chunks: impl futures::Stream<Item = Bytes> + Send + 'static) -> Body {
     Body::new(Chunks(Box::pin(chunks)))
 }
 
-/// A stream as a body.
+/// A response body whose chunks come from a stream.
 struct Chunks(Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>);
 
 impl hyper::body::Body for Chunks {
@@ -38,7 +38,7 @@ impl hyper::body::Body for Chunks {
     }
 }
 
-/// A memory reservation as a response carries it.
+/// A memory reservation in the form that responses carry.
 fn room(memory: &Arc<Memory>) -> Option<AnswerRoom> {
     let held = memory.try_take(&Arc::default(), 100).expect("room");
     let mut extensions = Extensions::default();
@@ -81,7 +81,7 @@ async fn an_answer_that_is_read_comes_whole_in_small_copies_and_its_memory_is_fr
 async fn an_answer_that_nobody_reads_is_freed_and_its_stream_ends_with_the_reason() {
     let memory = Memory::new(1 << 20);
     for kind in [Answers::One, Answers::Many] {
-        // The client stops reading before the first byte, or in the middle.
+        // The client reads nothing (`begun` is false), or stops after the first frame.
         for begun in [false, true] {
             let answer = body(stream::iter([Bytes::from(vec![7; 100_000])]));
             let mut body = Answered::new(answer, (None, room(&memory)), kind, SHORT);
@@ -109,7 +109,7 @@ async fn a_stream_without_news_is_not_ended_and_what_comes_later_wakes_its_reade
         send.send(Bytes::from_static(b"news")).await.unwrap();
         assert_eq!(waiting.await.unwrap().unwrap().into_data().unwrap(), "news");
     }
-    // A later chunk is not read.
+    // The client does not read the later chunk, so the response is ended.
     send.send(Bytes::from_static(b"more")).await.unwrap();
     freed(&memory).await;
     assert!(send.send(Bytes::new()).await.is_err(), "its sender gets an error");

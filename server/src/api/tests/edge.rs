@@ -34,12 +34,12 @@ async fn works(running: &Running) {
     assert_eq!(answer.into_inner().task_types[0].name, "4");
 }
 
-/// A server with this time limit for the preface.
+/// Starts a server with this time limit for the HTTP/2 preface.
 async fn with_preface(preface: Duration) -> Running {
     serve_with(Limits::default(), Times { preface, ..Times::default() }).await
 }
 
-/// Stays silent until the server closes the connection, so that the time limit has passed.
+/// Opens a connection and sends nothing until the server closes it, which happens at the time limit of the preface.
 async fn outlast_a_preface(running: &Running) {
     closed(&mut TcpStream::connect(running.address).await.unwrap()).await;
 }
@@ -84,7 +84,8 @@ async fn http_1_tls_and_junk_are_closed_before_the_time_for_a_preface_has_passed
     let http1 = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
     let tls = [&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &[7; 600]].concat();
     let junk = vec![0xff; 4096];
-    // After a valid preface: a frame of 16 MiB, and an endless sequence of CONTINUATION frames.
+    // `huge` and `flood` begin with a valid preface. Then `huge` announces a frame of 16 MiB, and `flood` sends CONTINUATION
+    // frames without end.
     let huge = [PREFACE, SETTINGS, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat();
     let mut flood = [PREFACE, SETTINGS, &[0, 0, 0, 1, 0, 0, 0, 0, 1]].concat();
     for _ in 0..200_000 {
@@ -105,7 +106,7 @@ async fn a_flood_of_resets_ends_the_connection() {
     let mut peer = TcpStream::connect(running.address).await.unwrap();
     let mut bytes = [PREFACE, SETTINGS].concat();
     for stream in (1..40_001_u32).step_by(2) {
-        // The shortest possible request (POST, https, /), and its reset.
+        // The shortest possible request (POST, https, /), and a reset of its stream.
         bytes.extend([0, 0, 3, 1, 4]);
         bytes.extend(stream.to_be_bytes());
         bytes.extend([0x83, 0x87, 0x84]);
@@ -115,7 +116,7 @@ async fn a_flood_of_resets_ends_the_connection() {
     }
     let _ = peer.write_all(&bytes).await;
     let answer = closed(&mut peer).await;
-    // GOAWAY with ENHANCE_YOUR_CALM, unless the connection was reset before it could be read.
+    // Reads a GOAWAY frame with ENHANCE_YOUR_CALM, unless the connection is reset before the frame can be read.
     let goaway = answer.windows(4).any(|bytes| bytes == [0, 0, 0, 11]);
     assert!(goaway || answer.is_empty(), "{} bytes", answer.len());
     works(&running).await;
@@ -164,7 +165,7 @@ async fn requests_that_a_browser_sends_for_a_web_page_are_refused() {
     works(&running).await;
 }
 
-/// The HTTP status of a request with this content type.
+/// Returns the HTTP status of a request with this content type.
 async fn status_of(running: &Running, kind: &str) -> u16 {
     let stream = TcpStream::connect(running.address).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
@@ -226,7 +227,7 @@ async fn an_unknown_service_is_unimplemented() {
     assert_eq!(status.code(), Code::Unimplemented);
 }
 
-/// Asks both versions of the service for the file with this symbol.
+/// Asks both versions of the reflection service for the file that defines this symbol.
 async fn described(running: &Running, symbol: &str) -> [Vec<Vec<u8>>; 2] {
     use v1::{server_reflection_request::MessageRequest, server_reflection_response::MessageResponse};
     use v1alpha::{
@@ -291,7 +292,7 @@ async fn health_says_not_serving_before_the_connection_ends_and_watchers_do_not_
     let mut watch = client.watch(request()).await.unwrap().into_inner();
     assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
 
-    // Must end long before the deadline.
+    // The server must stop long before its shutdown deadline, although a `Watch` stream is open.
     running.stop().await;
     assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     assert!(watch.next().await.is_none());

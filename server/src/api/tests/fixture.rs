@@ -40,8 +40,8 @@ use crate::{
     tls::{PeerIdentity, TlsPort},
 };
 
-/// Stub: lists one type, named after the length of the requested name; "who" lists the caller; "panic" panics; "hang" never
-/// answers; "wait…" waits at the gate.
+/// Stub of a service. `ListTaskTypes` answers with one type, named after the length of the requested name. Special names: "who"
+/// lists the caller, "panic" panics, "hang" never answers, and "wait…" waits at the gate.
 struct Stub(Arc<Gate>);
 
 /// Blocks calls until the test releases them one by one.
@@ -53,17 +53,17 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Waits until one more call has entered.
+    /// Waits until one more call has reached the gate.
     pub(super) async fn entered(&self) {
         timeout(TIMEOUT, self.entered.acquire()).await.expect("a call inside").unwrap().forget();
     }
 
-    /// Releases this many calls, now or when they arrive.
+    /// Lets this many calls through, now or when they arrive.
     pub(super) fn open(&self, calls: usize) {
         self.open.add_permits(calls);
     }
 
-    /// Highest number of calls inside at the same time.
+    /// Returns the highest number of calls that have waited at the gate at the same time.
     pub(super) fn most_inside(&self) -> usize {
         self.most_inside.load(Ordering::SeqCst)
     }
@@ -78,7 +78,7 @@ impl Gate {
     }
 }
 
-/// A call inside the gate; it leaves when it is dropped, too.
+/// Guard of a call at the gate. A cancelled call leaves the gate too, when the guard is dropped.
 struct Inside<'a>(&'a Gate);
 
 impl Drop for Inside<'_> {
@@ -87,7 +87,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Maximum time for any step of a test.
+/// Time limit for each step of a test.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[async_trait]
@@ -162,10 +162,10 @@ pub(super) struct Running {
     served: JoinHandle<Result<(), Error>>,
 }
 
-/// Message limit of the stub.
+/// Maximum message size of the stub, in bytes.
 pub(super) const MESSAGE_BYTES: usize = 1 << 20;
 
-/// Time limits. The defaults exceed the duration of any test, so that only the tested limit applies.
+/// Time limits of the server. The defaults exceed the duration of any test, so that only the tested limit applies.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub(super) preface: Duration,
@@ -187,12 +187,12 @@ pub(super) async fn serve(limits: Limits) -> Running {
     serve_with(limits, Times::default()).await
 }
 
-/// Starts a server with these limits and times.
+/// Starts a server with these limits and time limits.
 pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
     serve_tls(limits, times, None).await
 }
 
-/// Starts a server with these limits and times, with or without TLS.
+/// Starts a server with these limits and time limits, with or without TLS.
 pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsPort>>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -243,7 +243,7 @@ impl Running {
         self.until(|running| running.budget.small.used() + running.budget.large.used() == 0).await;
     }
 
-    /// Polls, because counters have no notification.
+    /// Waits for a condition by polling it, because the counters send no notification.
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         let asking = async {
             while !is_so(self) {
@@ -261,7 +261,6 @@ impl Running {
         TaskTypeServiceClient::new(self.channel().await)
     }
 
-    /// Stops the server, and waits until it has stopped.
     pub(super) async fn stop(self) {
         self.stop.send(()).unwrap();
         timeout(TIMEOUT, self.served).await.expect("the end").unwrap().unwrap();

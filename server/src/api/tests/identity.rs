@@ -1,4 +1,4 @@
-//! Client certificates: the identity of the caller, as a service sees it.
+//! Tests of client certificates: the identity of the caller, as a service sees it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     tls::{Port, Tls, TlsPort},
 };
 
-/// A self-signed certificate: authority, broker and client at once.
+/// A self-signed certificate that serves as authority, broker certificate and client certificate.
 struct Own {
     cert: rcgen::Certificate,
     key: KeyPair,
@@ -33,7 +33,7 @@ fn own() -> Own {
     Own { cert: params.self_signed(&key).unwrap(), key }
 }
 
-/// A channel with the client certificate.
+/// Returns a channel that presents the client certificate.
 async fn channel(running: &Running, own: &Own) -> Channel {
     let mut roots = RootCertStore::empty();
     roots.add(own.cert.der().clone()).unwrap();

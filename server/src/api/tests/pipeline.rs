@@ -1,4 +1,4 @@
-//! `StreamEnqueue` without a broker: content and order of the answers, and the end of the stream.
+//! Tests of `StreamEnqueue` without a broker: content and order of the answers, and the end of the stream.
 
 use std::{
     future::ready,
@@ -31,7 +31,7 @@ type Answer = Result<v1::StreamEnqueueResponse, Status>;
 
 const BOUNDS: Bounds = Bounds { requests: 4, bytes: 1000, first: Duration::from_secs(3600) };
 
-/// A pipeline whose store accepts a request only when `gate` lets it, and rejects requests with a key.
+/// A pipeline with a stub of the store, which accepts one request for each permit of `gate`, and rejects requests with a key.
 struct Fixture {
     requests: Sender,
     gate: Arc<Semaphore>,
@@ -81,7 +81,7 @@ async fn sequence(answers: &mut (impl Stream<Item = Answer> + Unpin)) -> u64 {
     answers.next().await.unwrap().unwrap().sequence
 }
 
-/// Lets the pipeline make progress without an answer.
+/// Polls the pipeline for a while, and checks that it has no answer.
 async fn poll_once(answers: &mut (impl Stream<Item = Answer> + Unpin)) {
     assert!(tokio::time::timeout(Duration::from_millis(20), answers.next()).await.is_err());
 }
@@ -110,7 +110,8 @@ async fn a_request_is_queued_though_nobody_reads_the_answers() {
         move |_| {
             let (gate, queued) = (gate.clone(), queued.clone());
             async move {
-                // Holds a lock from here on, such as the lock of new task types.
+                // While this future waits for the gate, it stands for a request that holds a lock, such as the lock of new task
+                // types.
                 gate.acquire().await.unwrap().forget();
                 queued.add_permits(1);
                 Box::pin(ready(Ok(Vec::new()))) as Storing
@@ -223,7 +224,7 @@ async fn requests_in_flight_are_bounded_by_the_memory_of_all_and_go_on_when_ther
     let begun = fixture.begun.load(Ordering::Relaxed);
     assert!((10..40).contains(&begun), "{begun} without memory");
     drop(other);
-    // Memory for all of them is available now.
+    // Now there is enough memory for all 100 requests.
     assert!(futures::poll!(&mut first).is_pending());
     while fixture.begun.load(Ordering::Relaxed) < 100 {
         assert!(futures::poll!(&mut first).is_pending());

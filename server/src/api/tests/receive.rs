@@ -1,4 +1,4 @@
-//! Large messages share one memory budget.
+//! Tests of the memory budget for messages.
 
 use std::{
     collections::VecDeque,
@@ -29,13 +29,13 @@ fn long_timeouts() -> ReceiveTimeouts {
     Times::default().message
 }
 
-/// A server with this much memory for messages.
+/// Starts a server with this much memory for messages.
 async fn serve(received_bytes: usize, timeouts: ReceiveTimeouts) -> Running {
     let times = Times { message: timeouts, ..Times::default() };
     serve_with(Limits { received_bytes, ..Limits::default() }, times).await
 }
 
-/// A call of this size that waits at the gate.
+/// Returns a request of this size that waits at the gate.
 fn waiting(bytes: usize) -> howdah_proto::v1::ListTaskTypesRequest {
     named(format!("wait{}", "x".repeat(bytes)))
 }
@@ -122,7 +122,10 @@ async fn who_waits_for_room_too_long_is_told_of_the_limit() {
     begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     let status = next(&mut calls).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.message().starts_with("the 1 MiB of limits.received_bytes are in use"), "{status}");
+    assert!(
+        status.message().starts_with("the 1 MiB for received messages (limits.received_bytes) are in use"),
+        "{status}"
+    );
     running.gate.open(1);
     next(&mut calls).await.unwrap();
 }
@@ -133,7 +136,8 @@ async fn no_more_wait_than_there_is_room_for() {
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     running.gate.entered().await;
-    // A stream may leave a quarter of the budget unread.
+    // The flow-control window of a stream is a quarter of the budget. So messages of four other calls may wait unread, and the
+    // fifth is rejected.
     for _ in 0..5 {
         begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     }
@@ -153,7 +157,7 @@ async fn those_that_wait_leave_half_of_their_connection_to_others_and_three_quar
     for _ in 0..4 {
         running.gate.entered().await;
     }
-    // 32 times 256 KiB is half of a connection's window.
+    // 32 waiting messages with 256 KiB unread bytes each are half of a connection's window; the 33rd is rejected.
     begin(&mut calls, &channel, 33, 1000 * KIB);
     let status = next(&mut calls).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
@@ -176,7 +180,7 @@ async fn a_message_that_is_announced_and_does_not_come_holds_no_memory() {
         // Announces a message of maximum size, and sends no bytes of it.
         announced.spawn(stuck(channel, vec![Bytes::from_static(&[0, 0, 0x10, 0, 0])]));
     }
-    // All of them are accepted before the next calls start, regardless of the order of the connections.
+    // All 40 announced messages must be accepted before the next calls start.
     running.accepted(40).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 3, 900 * KIB);
@@ -191,7 +195,7 @@ async fn messages_that_fill_the_memory_halfway_do_not_wait_for_each_other() {
     let running = serve(MIB, long_timeouts()).await;
     running.gate.open(4);
     let mut calls = Calls::new();
-    // Together they need four times the memory.
+    // Together the four messages need four times the memory.
     for _ in 0..4 {
         begin(&mut calls, &running.channel().await, 1, 1000 * KIB);
     }
@@ -209,7 +213,6 @@ async fn who_sends_slowly_while_others_wait_is_refused_and_they_go_on() {
     let waits = async {
         running.taken(700 * KIB).await;
         let mut calls = Calls::new();
-        // Two calls, because one alone could use the memory that the other one holds.
         begin(&mut calls, &channel, 1, 900 * KIB);
         begin(&mut calls, &running.channel().await, 1, 900 * KIB);
         running.gate.open(2);
@@ -251,7 +254,7 @@ async fn a_request_that_does_not_end_after_its_message_loses_its_memory() {
     running.freed().await;
 }
 
-/// A body with these chunks. After them it ends or stalls.
+/// A request body with these chunks. After the chunks it ends (`ends`) or stalls.
 struct Chunks {
     chunks: VecDeque<Bytes>,
     ends: bool,
@@ -270,18 +273,18 @@ impl HttpBody for Chunks {
     }
 }
 
-/// A message with its gRPC prefix.
+/// Returns a message with its gRPC prefix.
 fn framed(message: &[u8]) -> Bytes {
     [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat().into()
 }
 
-/// Sends these chunks, and then neither more data nor an end. Returns the status of the response.
+/// Sends a request with these chunks, which then stalls without an end. Returns the status of the response.
 async fn stuck(channel: Channel, chunks: Vec<Bytes>) -> Status {
     let status = send(channel, Chunks { chunks: chunks.into(), ends: false }).await;
     status.expect("an error in the headers")
 }
 
-/// Sends a body. Returns the status if the response headers contain it.
+/// Sends a request. Returns the gRPC status if the response headers contain it.
 async fn send(mut channel: Channel, body: Chunks) -> Option<Status> {
     let request = http::Request::post("/howdah.v1.TaskTypeService/ListTaskTypes")
         .header("te", "trailers")
@@ -295,7 +298,8 @@ async fn send(mut channel: Channel, body: Chunks) -> Option<Status> {
 
 #[tokio::test]
 async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait() {
-    // The other call must arrive within this time, too. After two seconds the slow call would be rejected for its rate.
+    // The other call must also arrive within this time limit. It is below two seconds, after which the slow call would be
+    // rejected for its rate instead.
     let quick = Duration::from_millis(1_500);
     let running = serve(MIB, ReceiveTimeouts { message: quick, mib: quick, ..long_timeouts() }).await;
     let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..500 * KIB);

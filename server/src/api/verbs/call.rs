@@ -17,15 +17,14 @@ use crate::{
     stores::SharedStores,
 };
 
-/// Metadata key of the caller's reason. Its value is text, percent-encoded like `grpc-message` unless it is ASCII.
+/// Metadata key of the caller's reason. Text that is not ASCII is percent-encoded like `grpc-message`.
 pub(in crate::api) const REASON: &str = "howdah-reason";
 /// Maximum length of a reason, in bytes.
 pub(crate) const REASON_BYTES: usize = 500;
 
-/// A call in progress.
 #[derive(Clone)]
 pub(crate) struct Call {
-    /// Store in which the call runs; the primary store until a store is selected.
+    /// Broker of the store in which the call runs. It is the primary store until a store is selected.
     pub(super) broker: SharedBroker,
     /// All stores of this process.
     pub(super) stores: SharedStores,
@@ -40,7 +39,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Splits a request into the call and its message.
+    /// Splits a gRPC request into the call and its message.
     pub(super) fn open<T>(gateway: &Gateway, rpc: Rpc, request: Request<T>) -> Result<(Self, T), Error> {
         let (metadata, mut extensions, message) = request.into_parts();
         let call = Self {

@@ -6,8 +6,8 @@ pub(crate) use super::check_all as check_every_request;
 use super::{ListJobs, Verb as _, pages::Pages};
 use crate::api::page_token;
 
-/// Checks that `text` is rejected as a page token, that decoding its position does not panic, and that it is accepted with a
-/// valid signature.
+/// Checks that `text` without a signature is rejected as a page token, and is accepted with a valid signature. Decoding it as a
+/// position must not panic.
 pub(crate) fn open_page_token(text: &str) {
     let mut request = v1::ListJobsRequest { page_token: text.into(), ..Default::default() };
     let forged = Pages::open::<ListJobs>(b"key", "", &mut request).is_ok() && !text.is_empty();

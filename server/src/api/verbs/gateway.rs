@@ -12,8 +12,8 @@ use crate::stores::SharedStores;
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(super) stores: SharedStores,
-    /// Cancelled when the server stops. Then streams end, and unary calls complete. In an `Arc`, because cloning the token takes
-    /// a lock.
+    /// Cancelled when the server stops. Then streams end, and unary calls complete. It is in an `Arc` because cloning a
+    /// `CancellationToken` takes a lock.
     pub(super) stopping: Arc<CancellationToken>,
 }
 

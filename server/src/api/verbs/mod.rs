@@ -1,5 +1,5 @@
-//! The calls of the protocol, one file each. From top to bottom, a file shows the permission that a call requires, the checks of
-//! its request, its execution in one store, and its routing with several stores.
+//! The calls of the protocol, one file each. Each file has, from top to bottom, the required permission, the checks of the
+//! request, the execution in one store, and the routing between several stores.
 //!
 //! A [`Verb`] has one request and one response; [`Call::run`] runs every verb in the same way. The streams (`StreamEnqueue`,
 //! `WaitJobs`, `Work`, `MoveType`) are methods of [`Gateway`] in their own files.
@@ -41,33 +41,33 @@ pub(crate) use jobs::enqueue;
 pub(crate) use pages::PageFields;
 pub(crate) use router::{UNANSWERED, store_of_http};
 
-/// A call with one request and one response.
+/// A call of the protocol with one request and one response.
 pub(crate) trait Verb: Send + Sync + 'static {
-    /// Name and path in the protocol.
+    /// Identifies the call, with its name and path.
     const RPC: Rpc;
-    /// Permission that is checked before the request is read.
+    /// Permission that is checked before the request message is read.
     const RULE: Rule;
-    /// Whether a read-only page may make the call.
+    /// Whether the page may make this call when it is read-only.
     const READS: bool = matches!(Self::RULE, Rule::Types(Operation::Read) | Rule::Everything(Operation::Read));
-    /// Memory of an entry of the response besides twice its encoding, in bytes.
+    /// Memory of an entry of the response, in bytes, in addition to twice its encoded size.
     const ENTRY_BYTES: usize = answer::JOB_BYTES;
 
-    /// Request of the protocol.
+    /// Request message of the protocol.
     type Request: Message + Default + Clone + 'static;
-    /// Response of the protocol.
+    /// Response message of the protocol.
     type Response: Message + Default + 'static;
     /// Checked request.
     type Args: Send;
 
-    /// Checks every field of the request. An error names the field.
+    /// Checks every field of the request. An error names the invalid field.
     fn check(request: Self::Request, cluster: &ClusterSettings, limits: &Limits) -> Result<Self::Args, Error>;
 
-    /// Checks the permissions that depend only on the request.
+    /// Checks the permissions that can be decided from the request alone.
     fn permit(_: &Caller, _: &Self::Args) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Memory to reserve for the response, in bytes. 0 reserves nothing, which is for small responses.
+    /// Returns the number of bytes to reserve for the response. 0, for small responses, reserves nothing.
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
         0
     }
@@ -75,20 +75,20 @@ pub(crate) trait Verb: Send + Sync + 'static {
     /// Checks the permissions that depend on stored data, and executes the call in the store of `call`.
     fn run(call: &mut Call, args: Self::Args) -> impl Future<Output = Result<Self::Response, Error>> + Send;
 
-    /// Executes the call in the stores that it concerns, if the broker serves several stores.
+    /// Selects the stores that the call concerns, and executes it there. Only used if the broker serves several stores.
     fn route(call: &Call, request: Self::Request) -> impl Future<Output = Answer<Self>> + Send;
 
-    /// Page token and page size of a paginated request.
+    /// Returns the page token and page size of a request, if it is paginated.
     fn page(_: &mut Self::Request) -> Option<PageFields<'_>> {
         None
     }
 
-    /// Token of the next page. [`run`](Self::run) sets the position, and [`Call::run`] signs it.
+    /// Returns the field for the next page token. [`run`](Self::run) writes the position to it, and [`Call::run`] signs it.
     fn next_page(_: &mut Self::Response) -> Option<&mut String> {
         None
     }
 
-    /// Number of entries in the response.
+    /// Returns the number of entries in the response, to compute its memory.
     fn entries(_: &Self::Response) -> usize {
         0
     }
@@ -97,14 +97,14 @@ pub(crate) trait Verb: Send + Sync + 'static {
 /// Result of a call.
 pub(crate) type Answer<V> = Result<Response<<V as Verb>::Response>, Status>;
 
-/// A verb whose response is merged from several stores.
+/// A verb whose responses from several stores can be merged.
 pub(super) trait Merge: Verb {
-    /// Adds the response of a store to `all`, which starts empty.
+    /// Adds the response of the named store to `all`, which is empty at first.
     fn merge(all: &mut Self::Response, part: Self::Response, store: &str);
 }
 
-/// Implements the pagination methods of a verb. The arguments are the response field with the entries, and the request field with
-/// the page size, if there is one.
+/// Implements the pagination methods of a verb. The arguments are the response field with the entries and, if it exists, the
+/// request field with the page size.
 macro_rules! paged {
     ($entries:ident $(, $size:ident)?) => {
         fn page(request: &mut Self::Request) -> Option<crate::api::verbs::PageFields<'_>> {
@@ -131,7 +131,7 @@ macro_rules! rpcs {
     (calls { $($folder:ident: $($verb:ident),*;)* } streams { $($rpc:ident: $rule:expr,)* }) => {
         $(pub(crate) use $folder::{$($verb),*};)*
 
-        /// Permission that a call requires before its request is read.
+        /// Returns the permission that a call requires before its request is read.
         pub const fn rule(rpc: Rpc) -> Rule {
             match rpc {
                 $($(Rpc::$verb => $verb::RULE,)*)*
@@ -139,7 +139,7 @@ macro_rules! rpcs {
             }
         }
 
-        /// Decodes the bytes as every request and checks it. Returns all errors, for tests and fuzzers.
+        /// Decodes the bytes as the request of each call, and checks the request. Returns all errors, for tests and fuzzers.
         #[cfg(any(test, feature = "fuzzing"))]
         fn check_requests(bytes: &[u8]) -> Vec<Error> {
             let mut errors = Vec::new();
@@ -149,7 +149,7 @@ macro_rules! rpcs {
     };
 }
 
-// Every call of the protocol. The match on `Rpc` has no default, so a call without a file does not compile.
+// Lists every call of the protocol. The generated match on `Rpc` has no default arm, so a missing call is a compile error.
 rpcs! {
     calls {
         jobs: CancelJobs, DiscardJobs, EndLeases, EnqueueJobs, ExplainJob, GetJob, ListErrorGroups, ListJobs,
@@ -177,7 +177,8 @@ fn check_request<V: Verb>(bytes: &[u8]) -> Option<Error> {
     V::check(request, &ClusterSettings::DEFAULT, &Limits::default()).err()
 }
 
-/// Like `check_requests`, but also checks the messages of streams, and messages that a verb checks only in [`Verb::run`].
+/// Like `check_requests`, but also checks the messages of streams, and requests that are checked in [`Verb::run`] instead of
+/// [`Verb::check`].
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn check_all(bytes: &[u8]) -> Vec<Error> {
     use crate::api::check;

@@ -1,6 +1,6 @@
-//! Page tokens: a position (`page_token`) and a keyed hash. The hash binds the token to the call, to the caller, and to all fields
-//! of the request except the page size, so a token for one type's jobs is invalid for another type. The key is stored in the
-//! database, so every broker of the database accepts the token.
+//! Page tokens: a position (`page_token`) and a keyed hash. The hash covers the name of the call, the caller, and all fields of
+//! the request except the page size. So a token for the jobs of one task type is invalid for another. The hash key is stored in
+//! the database, so all brokers of the database accept the token.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use prost::Message as _;
@@ -9,27 +9,27 @@ use sha2::Sha256;
 use super::Verb;
 use crate::{api::page_token, error::Error};
 
-/// Length of the truncated hash, in bytes.
+/// Length of the truncated hash in a page token, in bytes.
 const HASH: usize = 16;
 
-/// Fields of a paginated request.
+/// Pagination fields of a request.
 pub(crate) struct PageFields<'a> {
-    /// Token of the page; empty for the first one.
+    /// Page token; empty for the first page.
     pub(super) token: &'a mut String,
-    /// Maximum number of entries. It may change from page to page.
+    /// Page size: the maximum number of entries. It may change from page to page.
     pub(super) size: Option<&'a mut i32>,
 }
 
-/// Signs the page tokens of one list.
+/// Signs and verifies the page tokens of one list.
 pub(super) struct Pages(Hmac<Sha256>);
 
 impl Pages {
-    /// Verifies the page token of a request, and replaces it with the position that it contains. Returns `None` if the verb has
-    /// no pages. `principal` is empty if the caller has none.
+    /// Verifies the page token of a request, and replaces it with the position that it contains. Returns `None` if the verb is
+    /// not paginated. `principal` is empty if the caller has none.
     pub(super) fn open<V: Verb>(key: &[u8], principal: &str, request: &mut V::Request) -> Result<Option<Self>, Error> {
         let Some(PageFields { token, size }) = V::page(request) else { return Ok(None) };
         let (token, size) = (std::mem::take(token), size.map(std::mem::take));
-        // HMAC accepts keys of any length, so this cannot fail.
+        // Cannot fail, because HMAC accepts keys of any length.
         let mut mac = Hmac::new_from_slice(key).map_err(|error| Error::Internal(error.to_string()))?;
         for part in [V::RPC.name().as_bytes(), principal.as_bytes(), &request.encode_to_vec()] {
             mac.update(&(part.len() as u64).to_be_bytes());
@@ -46,7 +46,8 @@ impl Pages {
         Ok(Some(pages))
     }
 
-    /// Appends the signature to the position of the next page. Leaves an empty text, which marks the last page, unchanged.
+    /// Appends the signature to the position of the next page. An empty text, which means that there is no next page, stays
+    /// empty.
     pub(super) fn seal(&self, next: &mut String) {
         if !next.is_empty() {
             let hash = self.0.clone().chain_update(&*next).finalize().into_bytes();
@@ -58,7 +59,7 @@ impl Pages {
         let (place, hash) = token.split_at_checked(token.len().checked_sub(2 * HASH)?)?;
         let mut bytes = [0; HASH];
         hex::decode_to_slice(hash, &mut bytes).ok()?;
-        // Compares in constant time.
+        // Compares the hashes in constant time.
         self.0.clone().chain_update(place).verify_truncated_left(&bytes).ok()?;
         Some(place.to_owned())
     }

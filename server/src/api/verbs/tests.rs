@@ -9,7 +9,7 @@ use prost::Message;
 use super::check_all;
 use crate::{api::check::enqueue, job::ClusterSettings};
 
-/// Bytes that are valid protobuf but no known message: fields with any number, type and value.
+/// Generates valid protobuf that is no known message: fields with any number, type and value.
 fn fields() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![0..3_u64, Just(1 << 31), Just(u64::MAX), Just(i64::MIN as u64), any::<u64>()];
     let text = prop_oneof![
@@ -37,7 +37,7 @@ fn varint(value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Jobs with every field set, often to a bad value.
+/// Generates jobs with every field set, often to an invalid value.
 fn job() -> impl Strategy<Value = v1::NewJob> {
     let seconds = prop_oneof![Just(0), Just(1), Just(i64::MAX), Just(i64::MIN), Just(253_402_300_799), any::<i64>()];
     let nanos = prop_oneof![Just(0), Just(-1), Just(999_999_999), Just(i32::MIN), any::<i32>()];
@@ -99,7 +99,7 @@ proptest! {
             prop_assert!(job.max_attempts.is_none_or(|attempts| (1..=1000).contains(&attempts)));
             prop_assert!(job.key.as_deref() != Some(""));
         }
-        // One changed byte, and truncation after it.
+        // Checking the message must not panic either if one byte is changed, or if the message ends before that byte.
         let mut bytes = delimited(1, &job.encode_to_vec());
         let index = cut.index(bytes.len());
         bytes[index] ^= flip;

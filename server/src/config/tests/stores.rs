@@ -94,7 +94,8 @@ fn a_mistake_is_said_with_its_place_and_without_the_url() {
         (error("[[stores]]\nname = 'a'", &[], vec![]), "store a: database_url is missing"),
         (
             error("[[stores]]\nname = 'A b'\ndatabase_url = 'host=h'", &[], vec![]),
-            "configuration file FILE: stores[0].name is \"A b\": must be 1 to 63 of a-z 0-9 - _, and begin with a letter",
+            "configuration file FILE: stores[0].name is \"A b\": must be 1 to 63 characters of a-z 0-9 - _, and begin with a \
+             letter",
         ),
         (
             error(&store("number = 4096"), &[], vec![]),

@@ -1,4 +1,4 @@
-//! Jobs that go direct to a worker of a store that shares no window with other stores.
+//! Tests of direct enqueue in a store that shares no window with other stores.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -28,7 +28,7 @@ fn claim_loop_has_to_look(store: &TestStore) -> bool {
     store.dispatch.work.notified().now_or_never().is_some()
 }
 
-/// Tokio runs the task woken last first, and the others in the order of their wake-ups.
+/// Tokio first runs the task that was woken last, then the others in the order of their wake-ups.
 #[test]
 fn a_single_caller_is_answered_before_its_worker_is_woken_and_many_callers_after_theirs() {
     for (callers, woken_before) in [(1, 0), (2, 1)] {

@@ -1,4 +1,4 @@
-//! When a store passes on the right to fill a window.
+//! Tests of when a store passes on the right to fill a window.
 
 use super::*;
 
@@ -10,8 +10,8 @@ async fn two_backlogs_alternate_slot_by_slot() {
     set.claim_all();
     let mut settled: BTreeMap<usize, usize> = BTreeMap::new();
     for round in 0..400 {
-        // In turn, each store settles one job of the worker, or the other store does if the worker holds no job of this
-        // one.
+        // The stores take turns to settle one job. If the worker holds no job of the store whose turn it is, the other
+        // store settles one.
         let store = if set.stores[round % 2].settle(0) { round % 2 } else { 1 - round % 2 };
         if store != round % 2 {
             assert!(set.stores[store].settle(0));
@@ -71,7 +71,7 @@ async fn leases_of_a_store_that_has_not_answered_count_in_the_window() {
     set.rights[0].open();
     set.claim_all();
     assert_eq!(set.held(0), 1);
-    // The store has answered: two of the leases were of this task type.
+    // Store 1 has now looked up the three unknown leases: two of them are of this task type.
     set.stores[1].sessions[0].held.lock().extend([job(100), job(101)]);
     set.subscribe(1, 0, Load { jobs: 2, bytes: 2 * BYTES });
     set.rights[0].known(1);

@@ -1,4 +1,4 @@
-//! Prefetching in a store that shares no window with other stores.
+//! Tests of prefetching in a store that shares no window with other stores.
 
 use std::time::Instant;
 
@@ -85,8 +85,7 @@ fn while_claims_are_slow_no_more_is_prefetched_than_workers_take_in_time() {
     claim(&mut store, 0);
     store.now += 99 * CLAIM;
     for _ in 0..8 {
-        // 80 jobs per second: 24 in the time of three claims, but only 4 in half of the time before prefetched jobs are
-        // released.
+        // Workers finish 80 jobs per second: 24 during three claims, but only 4 in half of `PREFETCHED_FOR`.
         (0..8).for_each(|_| assert!(store.settle(0)));
         assert!(store.begin());
         store.now += 99 * CLAIM;

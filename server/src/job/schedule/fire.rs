@@ -1,13 +1,13 @@
-//! Firing of schedules: which planned times fire, which are skipped, and when the schedule is checked next. Two short steps fire
-//! the same planned times as one long step.
+//! Firing of schedules: which planned times fire, which are skipped, and when the schedule is checked next. Two checks
+//! in a row fire the same planned times as one late check.
 
 use super::{Drift, Missed, Overlap, Plan, ScheduleSpec, ScheduleState};
 
 /// A planned time counts as missed if it is overdue by more than this, in µs.
 pub(crate) const MISSED_AFTER: i64 = 60_000_000;
-/// Maximum number of calendar times that are computed at once.
+/// Maximum number of planned times of a calendar that one search step computes.
 const MAX_TIMES: usize = 10_000;
-/// Shortest period to look back, in µs; a calendar has at most 60 planned times in it.
+/// Minimum length in µs of a search step backwards in time. A calendar has at most 60 planned times in it.
 const SHORTEST_LOOK: i64 = 60_000_000;
 
 /// Planned times to fire, and the state afterwards.
@@ -20,8 +20,8 @@ pub struct Firing {
 }
 
 impl ScheduleSpec {
-    /// Determines what to fire at `now`. `last_end`: end of the last watched job, once all have ended. `busy`: whether a job of
-    /// the schedule is unfinished. `room`: maximum number of jobs to enqueue.
+    /// Determines which planned times to fire at `now`. `last_end`: end of the last watched job, once all have ended.
+    /// `busy`: whether a job of the schedule is unfinished. `room`: maximum number of jobs to enqueue.
     pub fn fire(
         &self,
         plan: &Plan,
@@ -42,7 +42,7 @@ impl ScheduleSpec {
         Firing { planned: step.planned, state: step.state }
     }
 
-    /// The newest `at_most` planned times from `first` to `last`, oldest first, and the number of the others.
+    /// Returns the newest `at_most` planned times from `first` to `last`, oldest first, and the number of omitted ones.
     fn newest(&self, plan: &Plan, anchor: i64, first: i64, last: i64, at_most: usize) -> (Vec<i64>, i64) {
         if let Plan::Period(period) = plan {
             let count = (last - first) / period + 1;
@@ -72,7 +72,7 @@ impl ScheduleSpec {
         (found.split_off(besides), besides as i64)
     }
 
-    /// Planned times after `after` up to `last`; `None` if there are too many.
+    /// Planned times after `after` up to `last`; `None` if they are more than `MAX_TIMES`.
     fn between(&self, plan: &Plan, anchor: i64, after: i64, last: i64) -> Option<Vec<i64>> {
         let next = |time: &i64| self.next_after(plan, anchor, *time);
         let times: Vec<i64> =
@@ -124,10 +124,11 @@ impl Step<'_> {
         }
     }
 
-    /// The period starts at the end of the last job, so jobs never overlap.
+    /// Fires a schedule whose period starts at the end of the last job, so that jobs never overlap.
     fn by_the_end(&mut self, plan: &Plan, period: i64, now: i64, last_end: Option<i64>) {
         if self.busy {
-            // A job was run manually or belongs to an earlier plan: the next time follows its end.
+            // A job is unfinished, so the next planned time follows its end. This includes a job that was run manually
+            // or belongs to an earlier plan.
             self.state.watching = true;
             self.state.next = None;
             return;
@@ -152,7 +153,8 @@ impl Step<'_> {
         }
     }
 
-    /// Fires this planned time, holds it or skips it. Returns false without room for a job; the time stays the next one.
+    /// Fires, holds or skips this planned time. Returns false if there is no room for another job; then the time
+    /// remains the next planned time.
     fn offer(&mut self, time: i64) -> bool {
         match self.spec.overlap {
             Overlap::Skip if self.busy => self.state.skipped += 1,

@@ -56,7 +56,7 @@ fn a_long_outage_of_a_calendar_of_seconds_costs_little() {
     let plan = PlanText::Cron { expression: "* * * * 1 *".into(), time_zone: "UTC".into() };
     let spec = ScheduleSpec { missed: Missed::All(3), plan, ..every(1) };
     let state = ScheduleState { next: Some(0), ..ScheduleState::default() };
-    // 1 July, long after January, in which the schedule fires each second.
+    // It is 1 July, long after January, when the schedule fired each second.
     let firing = fire(&spec, &state, 181 * 24 * HOUR, false);
     let end = 31 * 24 * HOUR;
     assert_eq!(firing.planned, [end - 3 * SECOND, end - 2 * SECOND, end - SECOND]);
@@ -91,7 +91,7 @@ fn a_period_from_the_end_begins_when_the_job_has_ended() {
     assert_eq!((still.planned.len(), still.state.next, still.state.watching), (0, None, true));
     let ended = spec.fire(&plan, &still.state, 50 * SECOND, false, Some(47 * SECOND), 10);
     assert_eq!((ended.planned.len(), ended.state.next, ended.state.watching), (0, Some(57 * SECOND), false));
-    // If the end of the job is noticed only after the next time was due, that time fires at once.
+    // If the end of the job is noticed only after the next time was due, that time fires immediately.
     let late = spec.fire(&plan, &still.state, 58 * SECOND, false, Some(47 * SECOND), 10);
     assert_eq!((&late.planned[..], late.state.watching), (&[57 * SECOND][..], true));
 }
@@ -158,7 +158,7 @@ fn plans() -> impl Strategy<Value = PlanText> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Steps at any times and with any room fire each planned time once, in order.
+    /// Checks at any times and with any room fire each planned time once, in order.
     #[test]
     fn looking_more_often_fires_the_same(
         plan in plans(),

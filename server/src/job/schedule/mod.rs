@@ -23,12 +23,12 @@ pub use plan::{Plan, PlanText};
 pub const SCHEDULE_HEADER: &str = "howdah-schedule";
 /// Job header with the planned time of the job, in RFC 3339.
 pub const PLANNED_TIME_HEADER: &str = "howdah-planned-time";
-/// Maximum number of schedules in a cluster: each broker handles all of them.
+/// Maximum number of schedules in a cluster. It is bounded because each broker handles all of them.
 pub const MAX_SCHEDULES: i64 = 10_000;
 /// Maximum number of schedules that one principal may create.
 pub const MOST_OF_PRINCIPAL: i64 = MAX_SCHEDULES / 4;
 
-/// Maximum number of jobs of a schedule whose end is watched; older ones are ignored.
+/// Maximum number of jobs per schedule that are watched for their end; older jobs are ignored.
 const MAX_JOB_IDS: usize = 100;
 
 /// Creates a job from a template and the headers of a firing. Templates are stored as received, so each firing validates them like
@@ -42,7 +42,7 @@ pub struct Template {
     pub message: Bytes,
     /// Payload of the job.
     pub payload: Bytes,
-    /// Task type, for lists.
+    /// Task type of the jobs, shown in lists of schedules.
     pub task_type: String,
 }
 
@@ -59,17 +59,17 @@ impl PartialEq for Template {
 pub struct ScheduleSpec {
     /// Name.
     pub name: String,
-    /// Template of its jobs.
+    /// Template of the schedule's jobs.
     pub template: Template,
     /// Plan of its firing times.
     pub plan: PlanText,
-    /// Start of a period.
+    /// Point from which the next period is counted.
     pub drift: Drift,
     /// Policy for planned times while an earlier job is unfinished.
     pub overlap: Overlap,
     /// Policy for missed planned times.
     pub missed: Missed,
-    /// Start time, in µs after 1970: the schedule does not fire before.
+    /// Start time, in µs after 1970: the schedule does not fire earlier.
     pub start: Option<i64>,
     /// End time, in µs after 1970: the schedule does not fire from then on.
     pub end: Option<i64>,
@@ -80,33 +80,34 @@ pub struct ScheduleSpec {
 /// State of a schedule. Times are in µs after 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleState {
-    /// Whether it is paused.
+    /// Whether the schedule is paused.
     pub paused: bool,
     /// Start of the first period.
     pub anchor: i64,
     /// Next planned time; `None` if the schedule never fires again, or waits for its last job to end.
     pub next: Option<i64>,
-    /// The next planned time, and the time zone offset at it in s, by the rules that were used for planning.
+    /// The next planned time, and the offset of the time zone at that time in s, by the time zone rules that were used
+    /// to plan it.
     pub zone_offset: Option<(i64, i32)>,
     /// Planned time that is held until an unfinished job of the schedule has ended (`Overlap::OneWaiting`).
     pub held: Option<i64>,
-    /// Whether the end of its jobs affects the schedule.
+    /// Whether the schedule is waiting for its unfinished jobs to end.
     pub watching: bool,
-    /// Ids of its jobs that may be unfinished.
+    /// Ids of the schedule's jobs that may be unfinished.
     pub job_ids: Vec<i64>,
     /// Planned time of the last firing.
     pub last_planned: Option<i64>,
     /// Time of the last firing.
     pub last_fired: Option<i64>,
-    /// Job of the last firing.
+    /// Id of the job of the last firing.
     pub last_job_id: Option<i64>,
-    /// Number of enqueued jobs.
+    /// Number of jobs that the schedule has enqueued.
     pub fired: i64,
     /// Number of skipped planned times.
     pub skipped: i64,
     /// Error of the last firing, if it failed.
     pub last_error: Option<String>,
-    /// Earliest time of the next attempt to fire, after a failed or lock-blocked one.
+    /// Earliest time of the next attempt to fire, after an attempt that failed or was blocked by a lock.
     pub not_before: Option<i64>,
 }
 
@@ -117,18 +118,18 @@ pub struct Schedule {
     pub spec: ScheduleSpec,
     /// State.
     pub state: ScheduleState,
-    /// Time of its creation.
+    /// Time when the schedule was created.
     pub created: SystemTime,
-    /// Time of its last change.
+    /// Time when the schedule was last changed.
     pub updated: SystemTime,
 }
 
-/// Start of a period.
+/// Point from which the next period is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drift {
-    /// The previous planned time.
+    /// The next period is counted from the previous planned time.
     Plan,
-    /// The end of the last job.
+    /// The next period is counted from the end of the last job.
     End,
 }
 
@@ -148,9 +149,9 @@ pub enum Overlap {
 pub enum Missed {
     /// Skip all.
     Skip,
-    /// Fire for the newest one.
+    /// Fire for the newest missed time.
     One,
-    /// Fire for the newest ones, up to this number.
+    /// Fire for the newest missed times, up to this number.
     All(u32),
 }
 
@@ -190,9 +191,9 @@ impl Overlap {
 }
 
 impl Missed {
-    /// Default number in `All`.
+    /// Default of the maximum number in [`Missed::All`].
     pub const DEFAULT_LIMIT: u32 = 100;
-    /// Highest number in `All`.
+    /// Highest allowed number in [`Missed::All`].
     pub const MAX_LIMIT: u32 = 1_000;
 
     /// Name in SQL and on the command line.
@@ -224,7 +225,7 @@ impl Missed {
 }
 
 impl ScheduleSpec {
-    /// Jitter after a planned time, in µs. It is the same on every broker.
+    /// Random delay after a planned time, in µs. It is the same on every broker.
     pub fn jitter_of(&self, planned: i64) -> i64 {
         if self.jitter_ms <= 0 {
             return 0;
@@ -255,7 +256,7 @@ impl ScheduleSpec {
         Ok(ScheduleState { anchor, next: Some(next), ..ScheduleState::default() })
     }
 
-    /// Error for a schedule without a next time.
+    /// Error for a schedule that would never fire.
     fn never(&self) -> (&'static str, String) {
         match (self.end, &self.plan) {
             (None, PlanText::Cron { expression, .. }) => {
@@ -302,7 +303,7 @@ impl Schedule {
         self.state.not_before = Some(now.saturating_add(1_000_000));
     }
 
-    /// Records a failed firing. The next planned time is retried in a minute; a held one is skipped.
+    /// Records a failed firing. The next planned time is retried in a minute; a held planned time is skipped.
     pub fn has_failed(&mut self, problem: &str, now: i64) {
         let state = &mut self.state;
         state.last_error = Some(truncated(problem, 1_000));
@@ -316,7 +317,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the end of its jobs affects the schedule.
+    /// Whether unfinished jobs of the schedule affect when it fires.
     pub fn minds_its_jobs(&self) -> bool {
         self.spec.overlap != Overlap::Allow || self.spec.drift == Drift::End
     }

@@ -18,20 +18,21 @@ pub(crate) const EXPRESSION: usize = 200;
 const LATEST: i64 = 253_402_300_799_999_999;
 /// Maximum length of a time zone name, in bytes.
 pub(crate) const ZONE: usize = 100;
-/// Maximum number of steps in the search for a fixed time of the day; an hour that occurs twice has 3,600 seconds.
+/// Maximum number of search steps for the next fixed time of the day. An hour that occurs twice can take 3,600 steps,
+/// one per second.
 const LOOKS: usize = 100_000;
 
 /// Time zone database that is compiled into the program.
 static BUNDLED: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// A plan as defined and stored.
+/// Plan of a schedule, as defined and stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanText {
     /// A period in ms.
     Period(i64),
     /// A calendar.
     Cron {
-        /// Five or six fields, or a nickname.
+        /// Five or six cron fields, or a nickname such as `@daily`.
         expression: String,
         /// Name in the IANA time zone database.
         time_zone: String,
@@ -52,7 +53,8 @@ pub enum Plan {
 pub struct Calendar {
     cron: Cron,
     zone: TimeZone,
-    /// Whether it repeats within the day, at equal distances in real time. Otherwise it fires at fixed times of the day.
+    /// Whether the calendar repeats within the day, at equal intervals of elapsed time. Otherwise it fires at fixed
+    /// times of the day.
     repeats: bool,
 }
 
@@ -76,8 +78,8 @@ impl PlanText {
 }
 
 impl Plan {
-    /// First planned time after `after`; periods count from `anchor`. `None` without one before the year 10000, which the protocol
-    /// cannot express.
+    /// First planned time after `after`; periods count from `anchor`. `None` if it is after the year 9999, which the
+    /// protocol cannot express.
     pub fn next_after(&self, anchor: i64, after: i64) -> Option<i64> {
         let next = match self {
             Self::Period(_) if after < anchor => Some(anchor),
@@ -87,15 +89,15 @@ impl Plan {
         next.filter(|next| *next <= LATEST)
     }
 
-    /// Offset of its time zone from UTC at this time, in seconds; `None` for a period.
+    /// Offset of the plan's time zone from UTC at this time, in seconds; `None` for a period.
     pub(crate) fn offset_at(&self, time: i64) -> Option<i32> {
         let Self::Cron(calendar) = self else { return None };
         let time = Timestamp::from_microsecond(time).ok()?;
         Some(calendar.zone.to_offset(time).seconds())
     }
 
-    /// Current value of a time that was planned with another zone offset. Fixed times of the day keep their wall clock time; a
-    /// plan that repeats within the day continues in real time.
+    /// Recomputes a time that was planned with another offset of the time zone. Fixed times of the day keep their wall
+    /// clock time; a plan that repeats within the day continues at its intervals.
     pub(crate) fn planned_anew(&self, anchor: i64, planned: i64, offset: i32, now: i64) -> Option<i64> {
         match self {
             Self::Cron(calendar) if !calendar.repeats => {
@@ -107,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// Whether it is a calendar with fixed times of the day.
+    /// Whether the plan is a calendar with fixed times of the day.
     pub(crate) fn has_fixed_times(&self) -> bool {
         matches!(self, Self::Cron(calendar) if !calendar.repeats)
     }
@@ -122,8 +124,8 @@ impl Calendar {
             let next = self.cron.find_next_occurrence(&local, false).ok()?;
             return Some(next.timestamp().as_microsecond());
         }
-        // Each wall clock time is one moment, even when the clocks change, so none is skipped and none repeats. After an hour that
-        // occurs twice, the next times may still be before `after`.
+        // Each wall clock time maps to one moment, even when the clocks change, so no time is skipped and none repeats.
+        // After an hour that occurs twice, the next moments may still be before `after`.
         let mut wall = local.datetime();
         for _ in 0..LOOKS {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
@@ -162,7 +164,8 @@ fn zone(name: &str) -> Result<TimeZone, String> {
         return Err("is empty; name one, such as Europe/Berlin or UTC".into());
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_+-/".contains(c);
-    // Rejects files that exist beside the zones on some machines: the local time zone, or a placeholder.
+    // Rejects names of files that some machines have in the zone directory and that are not zones: the local time zone,
+    // or a placeholder.
     let lower = name.to_ascii_lowercase();
     let local = ["localtime", "posixrules", "factory"].contains(&&*lower)
         || ["posix/", "right/"].iter().any(|folder| lower.starts_with(folder));
@@ -189,7 +192,7 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// Fields of an expression, with a nickname replaced.
+/// Returns the fields of a cron expression, with a nickname replaced by its fields.
 fn spelled_out(expression: &str) -> Result<&str, String> {
     let trimmed = expression.trim();
     if !trimmed.starts_with('@') {
@@ -207,7 +210,7 @@ fn spelled_out(expression: &str) -> Result<&str, String> {
     ))
 }
 
-/// Parses an expression; also returns whether it repeats within the day.
+/// Parses a cron expression; also returns whether it repeats within the day.
 fn cron(expression: &str) -> Result<(Cron, bool), String> {
     const HELP: &str = "write five fields, minute hour day month weekday, such as 30 2 * * MON-FRI";
     if expression.len() > EXPRESSION {
@@ -218,7 +221,7 @@ fn cron(expression: &str) -> Result<(Cron, bool), String> {
         return Err(format!("has a character that cron does not know; {HELP}"));
     }
     let fields: Vec<&str> = spelled_out(expression)?.split_whitespace().collect();
-    // croner accepts such a list, and it never matches.
+    // Rejects a list with an empty element. croner accepts such a list, and it never matches.
     if fields.iter().any(|field| field.split(',').any(str::is_empty)) {
         return Err(format!("has a comma with nothing before or after it; {HELP}"));
     }
@@ -241,7 +244,7 @@ fn cron(expression: &str) -> Result<(Cron, bool), String> {
     Ok((cron, repeats))
 }
 
-/// Whether an expression matches any day. croner would search thousands of years for one.
+/// Whether a cron expression matches any day. croner would search thousands of years for one.
 fn has_a_day(parser: CronParser, each_minute: &str) -> bool {
     let Ok(cron) = parser.parse(each_minute) else { return true };
     // Leap years and weekdays repeat after 28 years.

@@ -47,7 +47,8 @@ fn a_daily_job_in_the_hour_that_comes_twice_runs_in_the_first() {
 fn several_set_times_a_day_run_once_each_whatever_the_clocks_do() {
     let found = times("0,30 2,14 * * *", "Europe/Berlin", "2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00");
     assert_eq!(found, ["25 02:00 +02:00", "25 02:30 +02:00", "25 14:00 +01:00", "25 14:30 +01:00"]);
-    // 02:00 and 02:30 are both skipped: one job at the end of the gap, because both are the same planned time.
+    // The clocks skip both 02:00 and 02:30. One job fires at the end of the gap, because both are the same planned
+    // time.
     let found = times("0,30 2,14 * * *", "Europe/Berlin", "2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00");
     assert_eq!(found, ["29 03:00 +02:00", "29 14:00 +02:00", "29 14:30 +02:00"]);
 }
@@ -170,7 +171,7 @@ fn nicknames_are_those_of_vixie_cron_but_reboot() {
 
 #[test]
 fn a_list_with_nothing_between_commas_is_refused() {
-    // Such a field never matches, so a search would go through thousands of years.
+    // Such a cron field never matches, so a search would go through thousands of years.
     for expression in ["0 , 1 * *", "0, 0 1 * *", "0 ,5 * * *", "0 0 1,,2 * *", "0 0 * * ,"] {
         let plan = PlanText::Cron { expression: expression.into(), time_zone: "UTC".into() };
         let (field, problem) = plan.parse().expect_err(expression);
@@ -196,7 +197,7 @@ fn a_day_that_never_comes_is_refused_before_a_time_is_searched_and_a_rare_one_is
     }
 }
 
-/// Every minute between two days whose wall clock time matches, found by checking each minute.
+/// Returns every minute between two days whose wall clock time matches the expression, by checking each minute.
 fn by_looking(expression: &str, zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<i64> {
     let (cron, _) = cron(expression).unwrap();
     (from.as_second() + 1..=to.as_second())
@@ -212,7 +213,7 @@ fn by_looking(expression: &str, zone: &TimeZone, from: Timestamp, to: Timestamp)
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Around every kind of clock change: half an hour, at midnight, whole days.
+    /// Compares planned times around every kind of clock change: by half an hour, at midnight, by whole days.
     #[test]
     fn a_repeating_job_runs_whenever_the_wall_clock_fits(
         zone in prop::sample::select(vec![

@@ -2,14 +2,15 @@
 
 use super::{Drift, Plan, Schedule};
 
-/// Fixed times of the day do not fire again if they repeat within this time, in µs. Vixie cron has the same rule for clocks that
-/// are set back.
+/// Fixed times of the day do not fire again if the clock is set back by at most this time, in µs. Vixie cron has the
+/// same rule.
 const REPEATED: i64 = 3 * 3_600 * 1_000_000;
-/// How far the time of a transaction may be behind the time of another one, in µs.
+/// Tolerance in µs for clock differences between transactions: a clock that is behind by less does not count as set
+/// back.
 const SLACK: i64 = 10_000_000;
 
 impl Schedule {
-    /// Offset of its time zone at the next planned time, in s, to be stored with that time.
+    /// Offset of the schedule's time zone at the next planned time, in s, to be stored with that time.
     pub fn zone_offset(&self) -> Option<i32> {
         let next = self.state.next?;
         match self.state.zone_offset {
@@ -18,7 +19,8 @@ impl Schedule {
         }
     }
 
-    /// Corrects the next planned time. Returns whether anything changed.
+    /// Corrects the next planned time if the time zone's rules have changed or the clock was set back. Returns whether
+    /// anything changed.
     pub fn replan(&mut self, plan: &Plan, now: i64) -> bool {
         let before = (self.state.anchor, self.state.next, self.state.zone_offset);
         self.follow_zone(plan, now);
@@ -26,8 +28,8 @@ impl Schedule {
         (self.state.anchor, self.state.next, self.state.zone_offset) != before
     }
 
-    /// Applies the current rules of the time zone, if the next time was planned by other rules. It remains the same planned time,
-    /// so none fires twice and none is skipped.
+    /// Applies the current rules of the time zone, if the next planned time was computed by other rules. The corrected
+    /// time stands for the same planned time, so that no time fires twice or is skipped.
     pub fn follow_zone(&mut self, plan: &Plan, now: i64) {
         let state = &mut self.state;
         let (Some(next), Some((time, offset))) = (state.next, state.zone_offset) else { return };
@@ -35,21 +37,21 @@ impl Schedule {
             return;
         }
         let Some(anew) = plan.planned_anew(state.anchor, next, offset, now) else { return };
-        // By the new rules, the time may be before an earlier firing.
+        // By the new rules, the corrected time may be before an earlier firing.
         let fired = state.last_planned.filter(|fired| (anew..=now).contains(fired));
         let anew = fired.map_or(Some(anew), |fired| self.spec.next_after(plan, state.anchor, fired));
         state.next = anew.filter(|anew| self.spec.end.is_none_or(|end| *anew < end));
         state.zone_offset = None;
     }
 
-    /// Moves back a time that is later than any time planned now could be, because the database's clock was ahead when it was
-    /// planned.
+    /// Moves the next planned time back if it is later than any time that could be planned now. Then the database's
+    /// clock was ahead when it was planned.
     fn pull_back(&mut self, plan: &Plan, now: i64) {
         let Some(next) = self.state.next.filter(|next| *next > now) else { return };
         if self.spec.start.is_some_and(|start| start > now) {
             return;
         }
-        // A period without a start time, or one from the end of jobs, may start at any time.
+        // A period without a start time, or a period counted from the end of jobs, may start at any time.
         let floats = self.spec.start.is_none() || self.spec.drift == Drift::End;
         let anchor = self.state.anchor.min(now);
         let after = |time| self.spec.next_after(plan, anchor, time);

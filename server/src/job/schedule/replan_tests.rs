@@ -36,13 +36,13 @@ fn cron(expression: &str) -> PlanText {
     PlanText::Cron { expression: expression.into(), time_zone: "Europe/Berlin".into() }
 }
 
-/// The plan with other time zone rules.
+/// Returns the plan with other time zone rules.
 fn by_rules(plan: &PlanText, rules: &str) -> Plan {
     let Plan::Cron(calendar) = plan.parse().unwrap() else { panic!("a period") };
     Plan::Cron(Box::new(calendar.in_zone(TimeZone::posix(rules).unwrap())))
 }
 
-/// Planned times that a schedule fires until a time, each when it is due.
+/// Returns the planned times that a schedule fires until `until`, each when it is due.
 fn fired(schedule: &mut Schedule, plan: &Plan, until: i64) -> Vec<i64> {
     let mut planned = Vec::new();
     while let Some(next) = schedule.state.next.filter(|next| *next <= until) {
@@ -57,7 +57,7 @@ fn fired(schedule: &mut Schedule, plan: &Plan, until: i64) -> Vec<i64> {
     planned
 }
 
-/// Stores the schedule like a broker with these rules.
+/// Stores the time zone offset as a broker with these time zone rules would.
 fn stored(schedule: &mut Schedule, rules: &Plan) {
     schedule.state.zone_offset = schedule.state.next.map(|next| (next, rules.offset_at(next).unwrap()));
 }
@@ -70,15 +70,15 @@ fn shown(times: &[i64]) -> Vec<String> {
 fn when_the_rules_of_a_zone_change_each_time_of_the_wall_clock_fires_once() {
     let text = cron("24 7 * * *");
     for (before, after, changed, expected) in [
-        // Three minutes earlier than by the old rules, both before and after the firing of that day.
+        // The new rules make times three minutes earlier: once before, and once after the firing of that day.
         ("XXX-1", "XXX-1:03", "2026-11-10T05:00:00Z", ["09 06:24", "10 06:21", "11 06:21"]),
         ("XXX-1", "XXX-1:03", "2026-11-10T07:00:00Z", ["09 06:24", "10 06:24", "11 06:21"]),
-        // Three minutes later than by the old rules. At 06:25 the schedule has fired on that day, and the new 07:24 is
-        // still to come.
+        // The new rules make times three minutes later. At 06:25 UTC the schedule has fired on that day, so it does not
+        // fire again at the new 07:24 local time.
         ("XXX-1", "XXX-0:57", "2026-11-10T05:00:00Z", ["09 06:24", "10 06:27", "11 06:27"]),
         ("XXX-1", "XXX-0:57", "2026-11-10T06:25:00Z", ["09 06:24", "10 06:24", "11 06:27"]),
-        // The rules change between the new time and the old time of that day: the schedule fires at once, for the new
-        // time.
+        // The rules change between the new time and the old time of that day: the schedule fires immediately, for the
+        // new time.
         ("XXX-1", "XXX-1:03", "2026-11-10T06:22:00Z", ["09 06:24", "10 06:21", "11 06:21"]),
     ] {
         let (old, new) = (by_rules(&text, before), by_rules(&text, after));
@@ -138,7 +138,7 @@ fn without_a_change_nothing_is_planned_anew() {
     }
 }
 
-/// Next time after the schedule fired while the clock was ahead, and the clock was corrected.
+/// Returns the next planned time of a schedule that fired while the clock was ahead, after the clock was corrected.
 fn after_a_clock_ahead(text: PlanText, ahead: i64, change: impl FnOnce(&mut ScheduleSpec)) -> (i64, Schedule) {
     let now = at("2026-11-09T12:00:30Z");
     let (mut schedule, plan) = schedule(text, now - 2 * DAY, change);
@@ -183,7 +183,7 @@ fn a_schedule_created_while_the_clock_was_ahead_begins_now() {
 
 #[test]
 fn a_clock_that_goes_back_by_less_than_three_hours_repeats_no_fixed_time_and_stops_no_short_period() {
-    // It has fired at 02:30; ten minutes later the clock shows 02:25 again.
+    // The schedule has fired at 02:30; ten minutes later the clock shows 02:25 again.
     let fired_at = at("2026-11-10T01:30:00Z");
     for (back, next) in
         [(10 * MINUTE, "2026-11-11T01:30:00Z"), (2 * HOUR, "2026-11-11T01:30:00Z"), (4 * HOUR, "2026-11-10T01:30:00Z")]

@@ -17,40 +17,41 @@ pub(crate) use work::{BATCH, ROUNDS, SHARE};
 
 /// Maximum number of running and paused bulk operations.
 pub(crate) const MOST_OPEN: i64 = 100;
-/// Jobs are counted up to this number.
+/// Maximum number of jobs of a bulk operation that are counted.
 pub(crate) const COUNTED: usize = 10_000;
-/// Maximum number of counting statements, each for at most 20,000 rows.
+/// Maximum number of statements that count the jobs of a bulk operation, each for at most 20,000 rows.
 const COUNTS: usize = 10;
-/// Number of jobs that a preview shows.
+/// Number of example jobs in a preview.
 pub(crate) const EXAMPLES: usize = 3;
-/// Approximate number of jobs changed per second.
+/// Expected speed of a bulk operation, in jobs per second.
 const EXPECTED_PER_S: i64 = 5_000;
-/// Jobs are counted if they failed before now plus this time: all failed jobs, even if this machine's clock is behind.
+/// Added to the current time as the upper bound for failure times. So all failed jobs are counted, even if this machine's clock
+/// is behind.
 const LATER: Duration = Duration::from_hours(24 * 365);
 
-/// Jobs of a bulk operation, counted up to a limit.
+/// Count of the jobs of a bulk operation, up to a limit.
 #[derive(Default)]
 struct Counted {
-    /// First jobs.
+    /// Ids of the first jobs.
     first: Vec<i64>,
     selected: usize,
-    /// Number of leased jobs among them.
+    /// Number of leased jobs among the selected jobs.
     running: usize,
-    /// Whether there may be more jobs.
+    /// Whether there may be more jobs than counted.
     has_more: bool,
 }
 
 /// A bulk operation to start.
 #[derive(Clone, Debug)]
 pub(crate) struct StartBulkQuery {
-    /// The change and the selection of jobs.
+    /// The change, and which jobs to change.
     pub(crate) spec: BulkSpec,
-    /// Request key of the caller; a repeat starts no further operation.
+    /// Request key of the caller. A second request with the same key starts no operation.
     pub(crate) request_key: Option<String>,
 }
 
 impl Operator {
-    /// Counts the jobs that a bulk operation would change, and returns the first ones.
+    /// Counts the jobs that a bulk operation would change, and returns some of them as examples.
     pub(crate) async fn preview_bulk(&self, spec: &BulkSpec) -> Result<BulkPreview, Error> {
         let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Ok(BulkPreview::default());
@@ -59,7 +60,7 @@ impl Operator {
         let mut preview =
             BulkPreview { selected: selected as i64, has_more, running: running as i64, ..BulkPreview::default() };
         for id in first {
-            // A job that has ended since is still an example; its history may be gone.
+            // The job may have ended since it was picked. It is still an example, unless its history is gone.
             preview.examples.extend(self.context.store.get_job(id).await?);
         }
         if spec.change.undoes().is_some() {
@@ -76,14 +77,15 @@ impl Operator {
         };
         let states = spec.states();
         preview.in_states = of_type.map(|_| states.iter().map(in_state).sum());
-        // The count may have reached its limit before it came to the leased jobs.
+        // The count may have reached its limit before the leased jobs. Then the last job counts of the type are used.
         if has_more && states.contains(&JobState::Leased) && spec.error_group.is_none() {
             preview.running = in_state(&JobState::Leased);
         }
         Ok(preview)
     }
 
-    /// Type of the jobs. For an undo it is the type of the bulk operation to undo, which must support that.
+    /// Returns the task type of the jobs. For an undo it is the type of the bulk operation to undo, which must be one that can
+    /// be undone.
     async fn type_of_bulk(&self, spec: &BulkSpec) -> Result<Option<TypeId>, Error> {
         let Some(id) = spec.change.undoes() else {
             return Ok(self.context.registry.find(&spec.task_type).await?);
@@ -96,7 +98,7 @@ impl Operator {
                 _ => String::new(),
             };
             let problem = format!(
-                "the operation of bulk operation {id} is {}; only cancel and discard can be undone{instead}",
+                "bulk operation {id} is a {}; only a cancel or discard can be undone{instead}",
                 bulk.spec.change.name()
             );
             return Err(Error::Precondition(problem));
@@ -110,14 +112,14 @@ impl Operator {
         Ok(Some(bulk.type_id))
     }
 
-    /// Counts the jobs, up to a limit.
+    /// Counts the jobs of a bulk operation, up to a limit.
     async fn count(&self, type_id: TypeId, spec: &BulkSpec) -> Result<Counted, Error> {
         let (states, before) = (spec.states(), SystemTime::now() + LATER);
         let mut at = states.first().copied().map(start_of);
         let mut counted = Counted::default();
         for _ in 0..COUNTS {
             let Some(from) = at else { break };
-            // One more than the limit, to detect whether there are more.
+            // One more job than the limit, to detect whether there are more.
             let at_most = (COUNTED + 1 - counted.selected) as i32;
             let pick = PickBulk { type_id, spec, from, at_most, last_id: i64::MAX, before };
             let picked = self.context.store.pick_for_bulk(&pick).await?;
@@ -134,21 +136,21 @@ impl Operator {
         Ok(Counted { has_more: at.is_some(), ..counted })
     }
 
-    /// Starts a bulk operation, which is executed in the background. A repeated request returns the existing operation.
+    /// Starts a bulk operation, which is executed in the background. A repeated request key returns the existing operation.
     pub(crate) async fn start_bulk(&self, query: &StartBulkQuery, by: &Actor) -> Result<Bulk, Error> {
         let spec = &query.spec;
         let Some(type_id) = self.type_of_bulk(spec).await? else {
             return Err(Error::NotFound(format!("there is no task type {:?}", spec.task_type.as_str())));
         };
         if let Some(to) = spec.change.to_type() {
-            // Creates a new type, as an enqueue does.
+            // The target task type is created if it is new, as by an enqueue.
             self.context.registry.resolve(std::slice::from_ref(to), by.name()).await?;
         }
         let Counted { selected, has_more, .. } = self.count(type_id, spec).await?;
         let undone = spec.change.undoes().filter(|_| selected == 0 && !has_more);
         let request_key = query.request_key.as_deref();
-        // An undo without jobs starts nothing. It still returns the operation that an earlier request with the same key has
-        // started, even if that is complete.
+        // An undo without jobs starts nothing. If an earlier request with the same key has started an operation, it is
+        // returned, even if it is complete.
         let at_most = if undone.is_some() { 0 } else { MOST_OPEN };
         let bulk = NewBulk { spec, type_id, selected: (selected as i64, has_more), request_key, at_most };
         let id = match (self.context.store.start_bulk(&bulk, by).await, undone) {
@@ -159,12 +161,12 @@ impl Operator {
         self.get_bulk(id).await
     }
 
-    /// A bulk operation by id.
+    /// Returns a bulk operation by id.
     pub(crate) async fn get_bulk(&self, id: i64) -> Result<Bulk, Error> {
         self.context.store.get_bulk(id).await?.ok_or_else(|| no_bulk(id))
     }
 
-    /// Bulk operations with lower ids, newest first.
+    /// Returns bulk operations whose id is lower than `before`, newest first.
     pub(crate) async fn list_bulks(
         &self,
         before: i64,
@@ -175,7 +177,7 @@ impl Operator {
         Ok(self.context.store.list_bulks(before, task_type, open_only, at_most as i32).await?)
     }
 
-    /// Pauses, resumes or cancels a bulk operation. Does nothing if it already has the state.
+    /// Pauses, resumes or cancels a bulk operation. Does nothing if it is already in the requested state.
     pub(crate) async fn change_bulk(&self, bulk: &Bulk, to: BulkState, by: &Actor) -> Result<Bulk, Error> {
         let from: &[BulkState] = match to {
             BulkState::Paused => &[BulkState::Running],
@@ -198,7 +200,7 @@ impl Operator {
     }
 }
 
-/// Estimated duration for this many jobs.
+/// Returns the estimated duration of a bulk operation with this number of jobs.
 pub(crate) fn expected(spec: &BulkSpec, jobs: i64) -> Duration {
     let rate = spec.jobs_per_s.map_or(EXPECTED_PER_S, |rate| EXPECTED_PER_S.min(rate.into()));
     Duration::from_secs_f64(jobs.max(0) as f64 / rate.max(1) as f64)

@@ -1,7 +1,7 @@
 //! Executes bulk operations in batches of jobs, with pauses for other work. The broker that owns a bulk operation executes it;
 //! when the owner's row has expired, another broker takes it over. Each transaction that changes jobs also counts them, if the
-//! bulk operation is still running and still owned by this broker. A separate transaction stores the position: changed jobs are
-//! not found a second time.
+//! bulk operation is still running and still owned by this broker. The position in the selection is stored in a separate
+//! transaction. If that is lost, no job is changed twice, because the selection does not find changed jobs again.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,14 @@ use crate::{
     store::{Actor, BulkChanged, Lane, LockWait, PickBulk, StoreError},
 };
 
-/// Maximum number of jobs in a transaction.
+/// Maximum number of jobs that one transaction of a bulk operation changes.
 pub(crate) const BATCH: i32 = 1_000;
-/// A broker spends one part in this many of a connection's time on bulk operations.
+/// A broker spends 1/`SHARE` of the time of one connection on bulk operations.
 pub(crate) const SHARE: u32 = 5;
-/// Maximum number of searches for jobs that have moved or were locked.
+/// Maximum number of passes over the jobs of a bulk operation. Later passes find jobs that have moved or were locked.
 pub(crate) const ROUNDS: i32 = 10;
-/// Maximum pause after a batch. A batch that is slower than usual has waited for a lock or for the disk.
+/// Maximum pause after a batch, unless a rate is set. A batch that is slower than usual has waited for a lock or for the disk,
+/// so a pause in proportion would be too long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Executes the bulk operations that this broker owns, and those without an owner.
@@ -36,8 +37,8 @@ impl Operator {
         let (store, broker_id) = (&self.context.store, self.context.dispatch.broker_id());
         if let Some(bulk) = store.claim_bulk(broker_id).await? {
             match self.batch(&bulk, broker_id).await {
-                // A bulk operation that Postgres refuses is paused. Otherwise the broker would retry it forever, and
-                // the others would wait.
+                // If Postgres rejects the statements of a bulk operation, it is paused. Otherwise the broker would retry it
+                // forever and delay the other bulk operations.
                 Err(error) if error.is_refused() => self.give_up(&bulk, &error).await?,
                 result => result?,
             }
@@ -70,8 +71,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Changes jobs, in smaller parts if some of them are locked or refused. Returns false if the bulk operation was paused or
-    /// this broker no longer owns it.
+    /// Changes jobs, in smaller parts if some of them are locked or cause errors. Returns false if the bulk operation was
+    /// paused or this broker no longer owns it.
     async fn change(&self, bulk: &Bulk, broker_id: i32, state: JobState, ids: Vec<i64>) -> Result<bool, StoreError> {
         let by = self.actor_of(bulk);
         let (mut store, mut todo) = (self.context.store.clone(), vec![ids]);
@@ -83,7 +84,7 @@ impl Operator {
                 Ok(None) => return Ok(false),
                 Ok(Some(changed)) => self.report(changed),
                 Err(error) if error.may_spare_other_jobs() || matches!(error, StoreError::Locked(_)) => {
-                    // Use the side lane, so that other statements do not wait for these jobs.
+                    // Use the side lane, so that other statements do not wait behind these jobs.
                     store = self.context.store.side_lane(Lane::Operate, LockWait::Short);
                     if part.len() > 1 {
                         let second = part.split_off(part.len() / 2);
@@ -101,7 +102,7 @@ impl Operator {
         Ok(true)
     }
 
-    /// Notifies workers and brokers of the changes.
+    /// Notifies workers and brokers of the changed jobs.
     fn report(&self, changed: BulkChanged) {
         let dispatch = &self.context.dispatch;
         match changed {
@@ -119,7 +120,7 @@ impl Operator {
     fn actor_of(&self, bulk: &Bulk) -> Actor {
         let Bulk { id, principal, peer, reason, .. } = bulk;
         let more = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        // Details that the name of the call does not contain.
+        // Details of the change that the audit log shows in addition to the name of the call.
         let what = match &bulk.spec.change {
             BulkChange::Undo(of) => format!(" (undo of {of})"),
             BulkChange::Move(to) => format!(" (move to {to})"),
@@ -135,10 +136,10 @@ impl Operator {
         }
     }
 
-    /// Pauses a bulk operation that Postgres refuses.
+    /// Pauses a bulk operation whose statements Postgres rejects, and records the error.
     async fn give_up(&self, bulk: &Bulk, error: &StoreError) -> Result<(), StoreError> {
-        tracing::error!(bulk = bulk.id, %error, "a bulk operation was paused because Postgres refuses it");
-        let problem = format!("{}; the log of the broker says more", error.public_text());
+        tracing::error!(bulk = bulk.id, %error, "a bulk operation was paused because Postgres refused its statement");
+        let problem = format!("{}; see the log of the broker", error.public_text());
         self.context.store.fail_in_bulk(bulk.id, &problem).await?;
         let by = self.actor_of(bulk);
         self.context.store.change_bulk(bulk, BulkState::Paused, &[BulkState::Running], &by).await.map(drop)

@@ -10,7 +10,7 @@ use crate::{
     store::{JobFacts, Undone},
 };
 
-/// Reason for a leased job.
+/// Returns the reason why a leased job is not finished: it runs, or its broker is lost.
 pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
     let broker = job.broker.clone().unwrap_or_default();
     let since = job.leased_at.map_or_else(String::new, |at| format!(" since {}", text::since(at, job.now)));
@@ -21,15 +21,15 @@ pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
         let name = if broker.is_empty() { String::new() } else { format!(" {broker}") };
         return Reason {
             kind: ReasonKind::BrokerGone,
-            text: format!("The broker{name} whose worker held it{since} is gone; this was {attempt}."),
-            remedy: "Another broker makes it ready again within some seconds.".into(),
+            text: format!("The broker{name} is lost; one of its workers held the job{since}, as {attempt}."),
+            remedy: "Another broker makes the job ready again within seconds.".into(),
             ..reason
         };
     }
     let holder = match (&worker, job.broker.is_some()) {
-        (Some(worker), _) => format!("Worker {worker} at broker {broker} holds it"),
-        (None, true) => format!("A worker at broker {broker} holds it"),
-        (None, false) => "A program that pulled it (PullJobs) holds it".into(),
+        (Some(worker), _) => format!("Worker {worker} at broker {broker} has held the job"),
+        (None, true) => format!("A worker at broker {broker} has held the job"),
+        (None, false) => "A program that called PullJobs has held the job".into(),
     };
     let (ends, remedy) = match deadline {
         Some(deadline) => (
@@ -50,12 +50,12 @@ pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
     }
 }
 
-/// Explanation of a finished job that is only in the archive.
+/// Returns the explanation of a finished job that is only in the archive.
 pub(super) fn archived(job: JobView) -> Explanation {
-    // The time of the machine is precise enough here: people want to know the approximate age.
+    // The clock of this machine is precise enough for the approximate age that the text shows.
     let reason = finished(job.state, job.finished, SystemTime::now());
     let error = job.failures.last().map(|failure| failure.error.clone()).unwrap_or_default();
-    let reason = Reason { text: format!("{} It is in the archive.", reason.text), error, ..reason };
+    let reason = Reason { text: format!("{} The job is in the archive.", reason.text), error, ..reason };
     Explanation {
         id: job.id,
         task_type: job.task_type,
@@ -67,7 +67,7 @@ pub(super) fn archived(job: JobView) -> Explanation {
     }
 }
 
-/// Reasons for a dead or finished job.
+/// Returns the reasons why a job is dead or finished.
 pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason> {
     let error = job.error.clone().unwrap_or_default();
     let mut ended = match job.state {
@@ -76,12 +76,12 @@ pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason
     };
     if let Some((bulk, why)) = &job.ended_by {
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        ended.text = format!("{} Bulk operation {bulk} did that{why}.", ended.text);
-        ended.remedy = format!("If that was wrong: howdah bulk start undo {bulk}.");
+        ended.text = format!("{} Bulk operation {bulk} ended the job{why}.", ended.text);
+        ended.remedy = format!("To undo this, run `howdah bulk start undo {bulk}`.");
     }
     let held = (job.state == JobState::Dead && !key_holder.is_empty()).then(|| Reason {
         kind: ReasonKind::DeadKeyHeld,
-        text: format!("It cannot be retried now: {} holds its key.", text::jobs(&key_holder)),
+        text: format!("The job cannot be retried now: {} holds its key.", text::jobs(&key_holder)),
         remedy: "Wait until that job has ended.".into(),
         jobs: key_holder,
         ..Reason::default()
@@ -89,12 +89,12 @@ pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason
     std::iter::once(Reason { error, ..ended }).chain(held).collect()
 }
 
-/// Sentence about a bulk operation that had ended the job and was undone.
+/// Returns a sentence about a bulk operation that had ended the job and was undone.
 pub(super) fn undone(undone: &Undone, now: SystemTime) -> String {
     let ended = match undone.operation.as_deref() {
         Some("cancel") => "cancelled",
         Some("discard") => "discarded",
-        // The bulk operation's row is deleted.
+        // The row of the bulk operation is deleted, so its kind is unknown.
         _ => "ended",
     };
     let Undone { bulk, .. } = undone;
@@ -104,7 +104,7 @@ pub(super) fn undone(undone: &Undone, now: SystemTime) -> String {
         Some((undo, who)) => format!(" by bulk operation {undo} of {who}"),
         None => String::new(),
     };
-    format!("Bulk operation {bulk} had {ended} it at {at}; that was undone at {back}{by}.")
+    format!("Bulk operation {bulk} had {ended} the job at {at}; that was undone at {back}{by}.")
 }
 
 fn dead(job: &JobFacts) -> Reason {
@@ -115,8 +115,8 @@ fn dead(job: &JobFacts) -> Reason {
     };
     Reason {
         kind: ReasonKind::Dead,
-        text: format!("It is dead{}: {why}.", since(job.finished, job.now)),
-        remedy: "Retry it, which gives it all of its attempts again, or discard it.".into(),
+        text: format!("The job is dead{}: {why}.", since(job.finished, job.now)),
+        remedy: "Retry the job, which gives it all of its attempts again, or discard it.".into(),
         since: job.finished,
         ..Reason::default()
     }
@@ -129,10 +129,12 @@ fn since(at: Option<SystemTime>, now: SystemTime) -> String {
 fn finished(state: JobState, at: Option<SystemTime>, now: SystemTime) -> Reason {
     let when = at.map_or_else(String::new, |at| format!(" at {}", text::since(at, now)));
     let (kind, text) = match state {
-        JobState::Succeeded => (ReasonKind::Succeeded, format!("It succeeded{when}.")),
-        JobState::Cancelled => (ReasonKind::Cancelled, format!("It was cancelled{when}.")),
-        JobState::Expired => (ReasonKind::Expired, format!("It expired{when}: no worker had started it.")),
-        _ => (ReasonKind::Discarded, format!("It was discarded{when}: an operator discarded it when it was dead.")),
+        JobState::Succeeded => (ReasonKind::Succeeded, format!("The job succeeded{when}.")),
+        JobState::Cancelled => (ReasonKind::Cancelled, format!("The job was cancelled{when}.")),
+        JobState::Expired => (ReasonKind::Expired, format!("The job expired{when}: no worker had started it.")),
+        _ => {
+            (ReasonKind::Discarded, format!("The job was discarded{when}: it was dead, and an operator discarded it."))
+        }
     };
     Reason { kind, text, since: at, ..Reason::default() }
 }

@@ -15,14 +15,14 @@ use crate::{
     store::{JobFacts, StoreError},
 };
 
-/// Maximum number of jobs counted before a job.
+/// Maximum number of jobs to count that run before a job.
 pub(crate) const MOST_BEFORE: i64 = 10_000;
 /// Maximum number of workers of a type to examine.
 pub(crate) const MOST_WORKERS: usize = 1_000;
 /// Maximum number of jobs named in a reason.
 const MOST_RELATED: usize = 10;
 
-/// Further facts besides the reasons.
+/// Facts in an explanation in addition to the reasons.
 #[derive(Default)]
 struct Outlook {
     before: Option<Before>,
@@ -31,8 +31,8 @@ struct Outlook {
 }
 
 impl Operator {
-    /// Explains why a job does not run; `None` if it does not exist or is not visible to the caller. Reasons contain only the ids
-    /// of other jobs that the caller may not read.
+    /// Explains why a job does not run; `None` if it does not exist or is not visible to the caller. Of other jobs that the
+    /// caller may not read, reasons contain only the ids.
     pub async fn explain_job(
         &self,
         id: i64,
@@ -94,7 +94,7 @@ impl Operator {
         Ok(Explanation { id, task_type, state, reasons, before, expected_in, settled_per_minute })
     }
 
-    /// Additional reason: the type is being moved, or its move is interrupted.
+    /// Returns an additional reason if the task type is being moved to another store, or its move is interrupted.
     async fn if_moving(&self, job: &JobFacts) -> Result<Option<Reason>, Error> {
         let is_held = matches!(job.state, JobState::Ready | JobState::Scheduled | JobState::Waiting);
         if !job.moves || !is_held {
@@ -125,7 +125,7 @@ impl Operator {
         Ok(Some(Reason { kind: howdah_proto::v1::ReasonKind::TypeMoving, text, remedy, since, ..Reason::default() }))
     }
 
-    /// Jobs that a waiting job runs after, the holder of its key first.
+    /// Returns the jobs that a waiting job waits for. The holder of its key comes first.
     async fn related(
         &self,
         job: &JobFacts,
@@ -150,7 +150,7 @@ impl Operator {
         Ok(jobs)
     }
 
-    /// Last pull of jobs of its type; `noted` is the last pull recorded by any broker.
+    /// Returns the last pull of jobs of the job's task type. `noted` is the last pull that any broker has recorded.
     fn pulled(&self, job: &JobFacts, noted: Option<SystemTime>) -> ready::Pulled {
         let pulls = &self.context.sessions.pulls;
         if pulls.is_waiting(job.type_id) {
@@ -160,7 +160,7 @@ impl Operator {
         own.max(noted).map_or(ready::Pulled::Never, ready::Pulled::At)
     }
 
-    /// Workers of a type.
+    /// Returns the workers that have a window for the task type.
     async fn workers_of(&self, task_type: &str) -> Result<Vec<ListedWorker>, Error> {
         self.list_workers(WorkerPosition::FIRST, Some(task_type), MOST_WORKERS).await
     }
@@ -170,7 +170,7 @@ fn before(counted: i64) -> Before {
     Before { jobs: counted.min(MOST_BEFORE), has_more: counted > MOST_BEFORE }
 }
 
-/// Additional reason: the type is paused.
+/// Returns an additional reason if the task type is paused.
 fn if_paused(job: &JobFacts) -> Option<Reason> {
     job.paused.then(|| Reason {
         kind: howdah_proto::v1::ReasonKind::TypePaused,

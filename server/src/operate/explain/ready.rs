@@ -11,12 +11,13 @@ use crate::{
     store::{JobFacts, ReadyFacts},
 };
 
-/// Programs that have pulled jobs of a type within this time are expected to pull again.
+/// Programs that have called `PullJobs` for a task type within this time are expected to pull again.
 const RECENT: Duration = Duration::from_secs(3_600);
-/// Minimum period of a rate, in seconds, so that the first settled job does not suggest a high rate.
+/// Minimum period, in seconds, over which the settle rate is computed, so that the first settled job does not suggest a high
+/// rate.
 const LEAST_S: f64 = 60.0;
 
-/// Last pull of a program without a stream (`PullJobs`).
+/// Last pull of jobs of a task type by a program without a stream (`PullJobs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pulled {
     /// No program has pulled.
@@ -27,22 +28,22 @@ pub(super) enum Pulled {
     Now,
 }
 
-/// A ready job, and the workers of its type.
+/// A ready job, and facts about the workers of its task type.
 pub(super) struct About<'a> {
     job: &'a JobFacts,
     facts: ReadyFacts,
     pulled: Pulled,
-    /// Number of workers that take jobs of the type.
+    /// Number of workers with a window for the task type.
     workers: usize,
     /// Number of workers that accept a job of this size.
     takers: usize,
-    /// Size of the largest job that any of them accepts.
+    /// Size in bytes of the largest job that any of the workers accepts.
     largest: u64,
-    /// Number of jobs that they hold.
+    /// Number of jobs of the task type that the workers hold.
     held: u64,
-    /// Number of jobs that they may hold.
+    /// Number of jobs of the task type that the windows of the workers allow.
     window: u64,
-    /// Number of free slots at workers that accept a job of this size.
+    /// Number of jobs that still fit into the windows of workers that accept a job of this size.
     room: u64,
 }
 
@@ -70,12 +71,12 @@ impl<'a> About<'a> {
         about
     }
 
-    /// Attempts settled per minute, averaged over the last minutes.
+    /// Returns the number of attempts settled per minute, averaged over the last minutes.
     pub(super) fn settled_per_minute(&self) -> f64 {
         self.facts.settled as f64 * 60.0 / self.facts.settled_s.max(LEAST_S)
     }
 
-    /// Estimated time until it starts, by the rate of the last minutes.
+    /// Returns the estimated time until the job starts, from the settle rate of the last minutes.
     pub(super) fn expected_in(&self) -> Option<Duration> {
         let is_taken = self.takers > 0 || self.is_pulled();
         if self.job.paused || !is_taken || self.facts.before > MOST_BEFORE {
@@ -93,7 +94,7 @@ impl<'a> About<'a> {
         (rate > 0.0).then(|| Duration::try_from_secs_f64(missing as f64 * 60.0 / rate).ok()).flatten()
     }
 
-    /// Whether programs pull jobs of its type.
+    /// Whether programs have recently pulled jobs of the task type (`PullJobs`).
     fn is_pulled(&self) -> bool {
         match self.pulled {
             Pulled::Never => false,
@@ -113,14 +114,14 @@ impl<'a> About<'a> {
         if reasons.is_empty() {
             reasons.push(Reason {
                 kind: ReasonKind::Starting,
-                text: "Nothing holds it back: a worker gets it in a moment.".into(),
+                text: "Nothing holds the job back: a worker gets it in a moment.".into(),
                 ..Reason::default()
             });
         }
         reasons
     }
 
-    /// Reason if no worker accepts the job and no pull waits for it.
+    /// Returns a reason if no worker accepts the job and no pull waits for jobs.
     fn not_taken(&self) -> Option<Reason> {
         if self.takers > 0 || self.pulled == Pulled::Now {
             return None;
@@ -130,10 +131,10 @@ impl<'a> About<'a> {
             Pulled::At(last) if self.is_pulled() => Some(Reason {
                 kind: ReasonKind::NextPull,
                 text: format!(
-                    "It waits for the next pull: jobs of the type {task_type} were last pulled (PullJobs) at {}.",
+                    "The job waits for the next pull: jobs of the type {task_type} were last pulled (PullJobs) at {}.",
                     text::since(last, self.job.now)
                 ),
-                remedy: "Let the program that pulls them call again. A worker with a stream would get the job at once."
+                remedy: "Let the program that pulls jobs call PullJobs again. A worker with a stream would get the job at once."
                     .into(),
                 since: Some(last),
                 ..Reason::default()
@@ -165,7 +166,7 @@ impl<'a> About<'a> {
         Reason {
             kind: ReasonKind::TooLarge,
             text: format!(
-                "It has {} bytes; the {} of {task_type} {} at most {}.",
+                "The job has {} bytes; the {} of the type {task_type} {} at most {}.",
                 self.job.weight.unwrap_or_default(),
                 workers(self.workers),
                 text::verb(self.workers as i64, "takes", "take"),
@@ -178,13 +179,13 @@ impl<'a> About<'a> {
         }
     }
 
-    /// Reason if the workers hold as many jobs as their windows allow.
+    /// Returns a reason if the workers hold as many jobs as their windows allow.
     fn full(&self) -> Option<Reason> {
         let is_full = self.takers > 0 && self.room == 0 && self.pulled != Pulled::Now;
         is_full.then(|| Reason {
             kind: ReasonKind::WorkersFull,
             text: format!(
-                "The {} of {} {} {} of at most {}.",
+                "The {} of the type {} {} {} of at most {}.",
                 workers(self.workers),
                 self.job.task_type,
                 text::verb(self.workers as i64, "holds", "hold"),
@@ -192,9 +193,9 @@ impl<'a> About<'a> {
                 text::count(self.window as i64)
             ),
             remedy: format!(
-                "{} must end{}; more workers or larger windows make it start earlier.",
+                "{} must end{}; more workers or larger windows make this job start earlier.",
                 if self.held == 1 { "That job" } else { "One of those jobs" },
-                if self.is_pulled() { ", or a program must pull it (PullJobs)" } else { "" }
+                if self.is_pulled() { ", or a program must pull this job (PullJobs)" } else { "" }
             ),
             limit: self.window as f64,
             used: self.held as i64,
@@ -202,13 +203,13 @@ impl<'a> About<'a> {
         })
     }
 
-    /// Reason if the type has reached its limit of running jobs.
+    /// Returns a reason if the task type has reached its limit of running jobs.
     fn type_limit(&self) -> Option<Reason> {
         let most = self.job.max_running.filter(|_| self.is_at_limit())?;
         Some(Reason {
             kind: ReasonKind::TypeLimit,
             text: format!(
-                "Of {}, {} may run at once, and {} {}.",
+                "Of the type {}, {} may run at once, and {} {}.",
                 self.job.task_type,
                 text::count(i64::from(most)),
                 self.facts.running,
@@ -221,14 +222,14 @@ impl<'a> About<'a> {
         })
     }
 
-    /// Reason if the rate limit of the type allows no start now.
+    /// Returns a reason if the rate limit of the task type allows no start now.
     fn type_rate(&self) -> Option<Reason> {
         let next = self.facts.next_token.filter(|&next| next > self.job.now)?;
         let rate = self.job.rate_per_s?;
         Some(Reason {
             kind: ReasonKind::TypeRate,
             text: format!(
-                "The rate limit of {} ({rate} a second) allows the next start at {}.",
+                "The rate limit of the type {} ({rate} a second) allows the next start at {}.",
                 self.job.task_type,
                 text::until(next, self.job.now)
             ),
@@ -243,9 +244,9 @@ impl<'a> About<'a> {
         let first = before(self.facts.before);
         let others = (first.jobs > 0).then(|| Reason {
             kind: ReasonKind::OthersFirst,
-            text: format!("Of {}, {} first.", self.job.task_type, text::go_first(first)),
+            text: format!("Of the type {}, {} before this one.", self.job.task_type, text::go_first(first)),
             remedy: format!(
-                "{} must start; a lower priority number makes this one go before {}.",
+                "{} must start; a lower priority number makes this job go before {}.",
                 text::those(first.jobs),
                 text::verb(first.jobs, "it", "them")
             ),
@@ -255,8 +256,10 @@ impl<'a> About<'a> {
         let fair = self.job.fair_key.as_ref().filter(|_| self.facts.takes_turns).map(|key| Reason {
             kind: ReasonKind::FairShare,
             text: match first.jobs {
-                1 => format!("It has another fair key: jobs of that key take turns with jobs of {key:?}."),
-                _ => format!("Some of those have other fair keys: they take turns with jobs of {key:?}."),
+                1 => {
+                    format!("That job has another fair key: jobs of that key take turns with jobs of fair key {key:?}.")
+                }
+                _ => format!("Some of those jobs have other fair keys: they take turns with jobs of fair key {key:?}."),
             },
             key: key.clone(),
             ..Reason::default()
@@ -265,7 +268,7 @@ impl<'a> About<'a> {
     }
 }
 
-/// Start of a sentence about the running jobs.
+/// Returns the beginning of a sentence about one of the running jobs.
 pub(super) fn one_of(running: i64) -> &'static str {
     if running == 1 { "That job" } else { "One of them" }
 }

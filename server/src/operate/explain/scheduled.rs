@@ -10,19 +10,23 @@ pub(super) fn reasons(job: &JobFacts) -> Vec<Reason> {
     let is_due = job.run_at.is_none_or(|at| at <= job.now);
     let has_run = job.leased_at.is_some() && job.attempt > 0;
     let (kind, text, remedy) = match () {
-        () if is_due => (ReasonKind::Due, "Its time has come: it is ready in a moment.".to_owned(), ""),
+        () if is_due => {
+            (ReasonKind::Due, "The start time of the job has come: it becomes ready in a moment.".to_owned(), "")
+        }
         () if has_run && job.failed_last => {
-            let text =
-                format!("Attempt {} of {} failed; the next one may start at {until}.", job.attempt, job.max_attempts);
-            (ReasonKind::BackingOff, text, "Wait until then; a retry makes it ready now.")
+            let text = format!(
+                "Attempt {} of {} failed; the next attempt may start at {until}.",
+                job.attempt, job.max_attempts
+            );
+            (ReasonKind::BackingOff, text, "Wait until then, or retry the job, which makes it ready now.")
         }
         () if job.leased_at.is_some() => {
-            let text = format!("A worker snoozed it until {until}.");
-            (ReasonKind::Snoozed, text, "Wait until then; a retry makes it ready now.")
+            let text = format!("A worker snoozed the job until {until}.");
+            (ReasonKind::Snoozed, text, "Wait until then, or retry the job, which makes it ready now.")
         }
         () => {
-            let text = format!("It is delayed until {until}.");
-            (ReasonKind::Delayed, text, "Wait until then; a retry makes it ready now.")
+            let text = format!("The job is delayed until {until}.");
+            (ReasonKind::Delayed, text, "Wait until then, or retry the job, which makes it ready now.")
         }
     };
     let error = job.error.clone().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 pub(super) use crate::durations::short;
 use crate::job::{Before, RelatedJob};
 
-/// Formats `2026-11-23T10:00:00Z, in 3m 12s`.
+/// Formats a future time as `2026-11-23T10:00:00Z, in 3m 12s`.
 pub(super) fn until(at: SystemTime, now: SystemTime) -> String {
     match at.duration_since(now) {
         Ok(left) => format!("{}, in {}", time(at), short(left)),
@@ -13,7 +13,7 @@ pub(super) fn until(at: SystemTime, now: SystemTime) -> String {
     }
 }
 
-/// Formats `2026-11-23T10:00:00Z, 3m 12s ago`.
+/// Formats a past time as `2026-11-23T10:00:00Z, 3m 12s ago`.
 pub(super) fn since(at: SystemTime, now: SystemTime) -> String {
     format!("{}, {} ago", time(at), short(now.duration_since(at).unwrap_or_default()))
 }
@@ -23,7 +23,7 @@ pub(super) fn time(at: SystemTime) -> String {
     jiff::Timestamp::try_from(at).map_or_else(|_| "a time far away".into(), |at| format!("{at:.0}"))
 }
 
-/// Formats `12 jobs go`, `more than 10,000 jobs go`.
+/// Formats the number of jobs that run before a job: `12 jobs go`, or `more than 10,000 jobs go`.
 pub(super) fn go_first(before: Before) -> String {
     match before {
         Before { has_more: true, jobs } => format!("more than {jobs} jobs go"),
@@ -32,22 +32,22 @@ pub(super) fn go_first(before: Before) -> String {
     }
 }
 
-/// Formats `That job`, `Those jobs`.
+/// Returns `That job` for one job, else `Those jobs`.
 pub(super) fn those(number: i64) -> &'static str {
     if number == 1 { "That job" } else { "Those jobs" }
 }
 
-/// Verb in the singular or plural: `holds`, `hold`.
+/// Returns the singular or the plural of a verb for a number of things: `holds` or `hold`.
 pub(super) fn verb(number: i64, of_one: &'static str, of_many: &'static str) -> &'static str {
     if number == 1 { of_one } else { of_many }
 }
 
-/// Formats `1 job`, `12 jobs`.
+/// Formats a number of jobs: `1 job` or `12 jobs`.
 pub(super) fn count(number: i64) -> String {
     format!("{number} {}", verb(number, "job", "jobs"))
 }
 
-/// Formats `job 17 (ready)`, `jobs 17 (ready), 18 and 19 (dead)`.
+/// Formats jobs with their states: `job 17 (ready)`, or `jobs 17 (ready), 18 and 19 (dead)`.
 pub(super) fn jobs(jobs: &[RelatedJob]) -> String {
     let one = |job: &RelatedJob| match &job.known {
         Some((_, state)) => format!("{} ({})", job.id, state.name()),

@@ -1,4 +1,4 @@
-//! Explanations of jobs that wait for other jobs, or at their limit key.
+//! Explanations of jobs that wait for other jobs, or because their limit key has reached a limit.
 
 use howdah_proto::v1::ReasonKind;
 
@@ -8,7 +8,7 @@ use crate::{
     store::{JobFacts, LimitKeyFacts},
 };
 
-/// Reasons for a job that waits for other jobs.
+/// Returns the reasons why a job waits for other jobs: the holder of its key, or its dependencies.
 pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> {
     let is_behind = |related: &RelatedJob| job.queued_behind == Some(related.id);
     let (holder, after): (Vec<_>, Vec<_>) = related.into_iter().partition(is_behind);
@@ -16,7 +16,7 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
     if !holder.is_empty() {
         reasons.push(Reason {
             kind: ReasonKind::KeyHeld,
-            text: format!("It runs after {}, which holds its key.", text::jobs(&holder)),
+            text: format!("The job runs after {}, which holds its key.", text::jobs(&holder)),
             remedy: "Wait until that job has ended.".into(),
             jobs: holder,
             ..Reason::default()
@@ -27,7 +27,7 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
         let more = if job.after.len() > after.len() { ", and others" } else { "" };
         reasons.push(Reason {
             kind: ReasonKind::Dependency,
-            text: format!("It runs after {}{more}.", text::jobs(&after)),
+            text: format!("The job depends on {}{more}.", text::jobs(&after)),
             remedy: remedy_after(&job.after, dead),
             jobs: after,
             ..Reason::default()
@@ -36,14 +36,14 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
     if reasons.is_empty() {
         reasons.push(Reason {
             kind: ReasonKind::Due,
-            text: "It no longer waits for other jobs: it is ready in a moment.".into(),
+            text: "The job no longer waits for other jobs: it becomes ready in a moment.".into(),
             ..Reason::default()
         });
     }
     reasons.into_iter().chain(if_paused(job)).collect()
 }
 
-/// Remedy for a job that runs after these jobs.
+/// Returns the remedy for a job that waits for these dependencies.
 fn remedy_after(after: &[i64], dead: bool) -> String {
     let retried = match (dead, after.len()) {
         (false, _) => "",
@@ -53,7 +53,8 @@ fn remedy_after(after: &[i64], dead: bool) -> String {
     format!("{} must succeed{retried}.", text::those(after.len() as i64))
 }
 
-/// A gap or a rate limit counts ready jobs as if they started now, so no more jobs become ready than may start.
+/// Returns a reason if ready jobs use up the gap or the rate limit of the limit key. They count as if they started now, so that
+/// no more jobs become ready than may start.
 fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reason> {
     let ready = limit.slots.iter().filter(|(_, state)| *state == JobState::Ready);
     let ready: Vec<RelatedJob> =
@@ -68,7 +69,7 @@ fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reaso
     let jobs: Vec<RelatedJob> = ready.into_iter().take(MOST_RELATED).collect();
     Some(Reason {
         kind,
-        text: format!("Its limit key {key:?} has {why}, and {} must start first.", text::jobs(&jobs)),
+        text: format!("The limit key {key:?} of the job has {why}, and {} must start first.", text::jobs(&jobs)),
         remedy: "Wait until a worker takes the ready jobs.".into(),
         jobs,
         key: key.to_owned(),
@@ -78,7 +79,7 @@ fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reaso
     })
 }
 
-/// Reasons for a job that waits at its limit key.
+/// Returns the reasons why a job waits for its limit key: a limit is reached, or the key is paused.
 pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec<Reason> {
     let base = || Reason { key: key.to_owned(), ..Reason::default() };
     let mut reasons = Vec::new();
@@ -86,7 +87,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
         let until = limit.paused_until.map_or_else(String::new, |at| format!(" until {}", text::until(at, job.now)));
         reasons.push(Reason {
             kind: ReasonKind::LimitKeyPaused,
-            text: format!("Its limit key {key:?} is paused{until}."),
+            text: format!("The limit key {key:?} of the job is paused{until}."),
             remedy: "Resume the limit key.".into(),
             until: limit.paused_until,
             ..base()
@@ -102,7 +103,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
         reasons.push(Reason {
             kind: ReasonKind::LimitKeyFull,
             text: format!(
-                "Of its limit key {key:?}, {most} may run at once{strict}: {} {has} {}.",
+                "Of the limit key {key:?} of the job, {most} may run at once{strict}: {} {has} {}.",
                 text::jobs(&jobs),
                 if used == 1 { "the slot" } else { "the slots" }
             ),
@@ -116,7 +117,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
     reasons.extend(limit.gap_over.filter(|&over| over > job.now).map(|over| Reason {
         kind: ReasonKind::LimitKeyGap,
         text: format!(
-            "The gap after the last start of its limit key {key:?} lasts until {}.",
+            "The gap after the last start of the limit key {key:?} lasts until {}.",
             text::until(over, job.now)
         ),
         remedy: "Wait until then.".into(),
@@ -126,7 +127,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
     reasons.extend(limit.next_token.filter(|&next| next > job.now).map(|next| Reason {
         kind: ReasonKind::LimitKeyRate,
         text: format!(
-            "The rate limit of its limit key {key:?} allows the next start at {}.",
+            "The rate limit of the limit key {key:?} allows the next start at {}.",
             text::until(next, job.now)
         ),
         remedy: "Wait until then, or raise the rate.".into(),
@@ -140,7 +141,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
     if limit.before > 0 {
         reasons.push(Reason {
             kind: ReasonKind::LimitKeyOrder,
-            text: format!("At its limit key {key:?}, {} first.", text::go_first(before(limit.before))),
+            text: format!("At the limit key {key:?}, {} before this one.", text::go_first(before(limit.before))),
             remedy: format!("{} must start.", text::those(limit.before)),
             ..base()
         });
@@ -148,7 +149,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
     if reasons.is_empty() {
         reasons.push(Reason {
             kind: ReasonKind::Due,
-            text: format!("There is a slot at its limit key {key:?}: it is ready in a moment."),
+            text: format!("The limit key {key:?} has a free slot: the job becomes ready in a moment."),
             ..base()
         });
     }

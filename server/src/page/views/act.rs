@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Result of a call.
+/// Result of an API call that executes an action.
 #[derive(Default)]
 struct Done {
     count: usize,
@@ -29,7 +29,7 @@ struct Done {
     next: String,
 }
 
-/// Handles the form of a confirmation.
+/// Executes the action when the user submits the confirmation form.
 pub(in crate::page) async fn act(State(page): State<SharedPage>, request: Request<Body>) -> Response {
     let req = match PageRequest::of_change(page, request).await {
         Ok(req) => req,
@@ -91,7 +91,7 @@ async fn retry(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let made = req.calls().call::<RetryJobs>(&req.by, request).await?.into_inner();
     if made.retried_ids.is_empty() && !made.key_held_ids.is_empty() {
         let problem =
-            "another job holds their key, so these jobs stay dead; cancel that job, or wait until it has ended";
+            "other jobs hold the keys of these jobs, which stay dead; cancel those jobs, or wait until they have ended";
         return Err(Error::Precondition(problem.into()).into());
     }
     Ok(Done { count: made.retried_ids.len(), next: made.next_page_token })
@@ -129,7 +129,7 @@ async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageEr
     Ok(Done { count, next: made.next_page_token })
 }
 
-/// Reads the settings of the type first, because an update replaces all of them.
+/// Pauses or resumes a task type. Reads the type's settings first, because an update replaces all of them.
 async fn pause(req: &PageRequest, action: &Action, paused: bool) -> Result<Done, PageError> {
     let Target::Type(name) = &action.target else { return Err(Error::invalid("type", "is missing").into()) };
     let (view, _) = req.calls().counted_type(&req.by, name).await?;
@@ -140,7 +140,7 @@ async fn pause(req: &PageRequest, action: &Action, paused: bool) -> Result<Done,
 }
 
 async fn start_bulk(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
-    // The request key makes a repeated form idempotent.
+    // The form contains a request key, so sending the form again starts no second bulk operation.
     let request_key = req.params.get("once").to_owned();
     req.calls()
         .call::<StartBulk>(&req.by, v1::StartBulkRequest { spec: spec::from_action(action), request_key })
@@ -165,7 +165,7 @@ async fn on_name(req: &PageRequest, action: &Action) -> Result<Done, PageError> 
             calls.call::<ResumeSchedule>(by, v1::ResumeScheduleRequest { name }).await?;
         }
         (ActionKind::RunSchedule, Target::Schedule(name)) => {
-            // The request key makes a repeated form idempotent.
+            // The form contains a request key, so sending the form again enqueues no second job.
             let request_key = req.params.get("once").to_owned();
             calls.call::<RunSchedule>(by, v1::RunScheduleRequest { name, request_key }).await?;
         }

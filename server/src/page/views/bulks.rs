@@ -1,4 +1,4 @@
-//! Bulk operations with their progress, and a form to start one.
+//! Lists bulk operations with their progress, and shows a form to start one.
 
 use askama::Template;
 use axum::response::Response;
@@ -23,7 +23,7 @@ const PAGE: i32 = 50;
 #[template(path = "bulks.html")]
 struct View {
     layout: Layout,
-    /// Task types to choose from.
+    /// Task types that the form offers.
     types: Vec<String>,
     task_type: String,
     open_only: bool,
@@ -33,14 +33,14 @@ struct View {
     states: Vec<&'static str>,
     state: String,
     group: String,
-    /// Query of the next page.
+    /// Query string of the next page of the list; empty on the last page.
     next: String,
 }
 
 struct Row {
     id: i64,
     state: &'static str,
-    /// Whether the bulk operation runs and the user may pause it.
+    /// Whether to offer a pause: the bulk operation runs, and the user may change it.
     can_pause: bool,
     can_resume: bool,
     can_undo: bool,
@@ -57,7 +57,7 @@ struct Row {
     broker: String,
 }
 
-/// List of bulk operations, newest first.
+/// Renders the list of bulk operations, newest first.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let params = &req.params;
     let (task_type, open_only) = (params.get("type").to_owned(), params.get("open") == "yes");
@@ -90,7 +90,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-/// Builds the rows. A bulk operation that another one has fully undone does not offer an undo.
+/// Builds the table rows. Offers no undo for a bulk operation that another bulk operation has fully undone.
 fn rows(req: &PageRequest, bulks: Vec<v1::Bulk>) -> Vec<Row> {
     let undone = |bulk: &v1::Bulk| {
         bulks.iter().any(|other| {
@@ -127,7 +127,8 @@ fn row(req: &PageRequest, bulk: v1::Bulk, undone: bool) -> Row {
         group: first_line(&spec.error_group, 140),
         task_type: spec.task_type,
         done: bulk.done_count,
-        // The total is at least the number done: a bulk operation may find more jobs than were counted.
+        // Shows at least `done_count` as the total, because a bulk operation may change more jobs than were counted at
+        // its start.
         selected: bulk.selected_count.max(bulk.done_count).max(1),
         progress: progress(&bulk),
         problem: first_line(&bulk.problem, 200),
@@ -138,7 +139,7 @@ fn row(req: &PageRequest, bulk: v1::Bulk, undone: bool) -> Row {
     }
 }
 
-/// Progress, such as `3 of 5, 1 skipped`.
+/// Formats the progress, such as `3 of 5, 1 skipped`.
 fn progress(bulk: &v1::Bulk) -> String {
     let more = if bulk.has_more { "more than " } else { "" };
     let mut parts = vec![format!("{} of {more}{}", number(bulk.done_count), number(bulk.selected_count))];

@@ -27,9 +27,9 @@ struct View {
     call: &'static str,
     button: &'static str,
     is_final: bool,
-    /// Whether the action has no target, such as a retry without dead jobs; the form is then omitted.
+    /// Whether there is nothing to change, such as a retry without dead jobs. The page then omits the form.
     nothing: bool,
-    /// Parameters of the action.
+    /// Names and values of the action's parameters.
     facts: Vec<(&'static str, String)>,
     examples: Vec<JobRow>,
     /// Hidden form fields.
@@ -67,7 +67,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-/// End of the question, after the jobs.
+/// Returns the end of the question, such as " to 5" for a priority. It follows the jobs.
 fn ending(action: &Action) -> String {
     match (action.kind, action.priority) {
         (ActionKind::Release, _) => " from the worker".into(),
@@ -77,7 +77,7 @@ fn ending(action: &Action) -> String {
     }
 }
 
-/// Hidden form fields that repeat the action.
+/// Returns hidden form fields that encode the action again.
 fn hidden(action: &Action, back: &str, page: &str) -> Vec<(&'static str, String)> {
     let mut hidden = action.pairs();
     hidden.extend([("back", back.to_owned()), ("page", page.to_owned()), ("sure", "yes".to_owned())]);
@@ -88,7 +88,8 @@ fn hidden(action: &Action, back: &str, page: &str) -> Vec<(&'static str, String)
     hidden
 }
 
-/// Page that asks whether to continue, because one call changes only a part of many jobs.
+/// Renders a page that reports the jobs changed so far and asks whether to continue. One call changes only a limited
+/// number of jobs.
 pub(super) fn go_on(req: &PageRequest, action: &Action, done: usize, page: &str) -> Response {
     let words = action.kind.words();
     let back = within(req.params.get("back")).to_owned();

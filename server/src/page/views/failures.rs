@@ -1,4 +1,4 @@
-//! Failed jobs, grouped by error.
+//! Lists error groups: failed jobs grouped by their errors.
 
 use askama::Template;
 use axum::response::Response;
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Maximum number of groups.
+/// Maximum number of error groups to show.
 const MOST: i32 = 100;
 
 #[derive(Template)]
@@ -23,7 +23,7 @@ struct View {
     layout: Layout,
     task_type: String,
     types: Vec<String>,
-    /// Whether the groups were queried: false if the caller may not read all types and has not chosen one.
+    /// Whether error groups were queried. False if no type is chosen and the caller may not read all types.
     looked: bool,
     /// Whether the task type does not exist.
     unknown: bool,
@@ -44,7 +44,7 @@ struct Row {
     any_dead: bool,
 }
 
-/// Error groups of one type, or of all types.
+/// Renders the error groups of one task type, or of all types.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let task_type = req.params.get("type").to_owned();
     let looked = !task_type.is_empty() || req.by.may_everywhere(Operation::Read);

@@ -7,7 +7,7 @@ use crate::{
     page::{PageError, PageRequest, params::query},
 };
 
-/// Redirects to the job or the type.
+/// Redirects to the job or the task type that the user looks for.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let text = req.params.get("q");
     if text.is_empty() {

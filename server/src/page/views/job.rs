@@ -35,19 +35,19 @@ struct View {
     headers: Vec<(String, String)>,
     events: Vec<Event>,
     reasons: Option<Reasons>,
-    /// Jobs that must finish before this one starts.
+    /// Ids of jobs that must finish before this job starts.
     after: Vec<i64>,
     parent: Option<i64>,
     next_stages: Vec<String>,
-    /// Last progress report: percentage if known, text and time.
+    /// Last progress report of the job: percentage if known, text and time.
     progress: Option<Progress>,
-    /// Payload and result by name; `None` if empty.
+    /// Payload, result and checkpoint, each with its name; `None` if empty.
     carries: Vec<(&'static str, Option<Shown>)>,
     /// Whether the user may see payloads and results.
     sees: bool,
-    /// Whether the user may change the job and what blocks it.
+    /// Whether the user may change the job and end the pauses that block it.
     operates: bool,
-    /// Available actions: name, label and whether the action is final.
+    /// Actions that the state allows: name, label, and whether the action is final.
     actions: Vec<(&'static str, &'static str, bool)>,
     reprioritizes: bool,
     priority: i32,
@@ -59,15 +59,15 @@ struct Progress {
     at: Option<When>,
 }
 
-/// The job with the requested id.
+/// Renders the job with the requested id.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let id = req.params.number("id")?.ok_or_else(|| Error::invalid("id", "is missing"))?;
-    // Holds the answer's memory reservation until the page is rendered.
+    // `answer` holds the memory reserved for the answer until the page is rendered.
     let answer = req.calls().call::<GetJob>(&req.by, v1::GetJobRequest { id }).await?;
     let job =
         answer.get_ref().job.as_ref().ok_or_else(|| Error::Internal("bug: the GetJob answer has no job".into()))?;
-    // Finished jobs are not explained: the timeline suffices, and an explanation would read the archive. An error is
-    // ignored: the job may have ended since it was read, and its history may be gone.
+    // `ExplainJob` is not called for finished jobs: the timeline suffices, and the call would read the archive. Its
+    // errors are ignored, because the job may have ended meanwhile.
     let explained = match job.state() {
         JobState::Succeeded | JobState::Cancelled | JobState::Expired | JobState::Discarded => None,
         _ => req.calls().call::<ExplainJob>(&req.by, v1::ExplainJobRequest { id }).await.ok(),
@@ -105,7 +105,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-/// Actions available for a state.
+/// Returns the actions that are possible in a job's state.
 fn possible(state: JobState) -> &'static [ActionKind] {
     match state {
         JobState::Dead => &[ActionKind::Retry, ActionKind::Discard],

@@ -1,4 +1,4 @@
-//! Jobs of a type: by state, from a search, or ordered by attempts.
+//! Lists jobs of a task type: by state, from a search, or ordered by attempts.
 
 mod search_form; // search query
 
@@ -27,7 +27,7 @@ const PAGE: i32 = 50;
 #[template(path = "jobs.html")]
 struct View {
     layout: Layout,
-    /// Task types to choose from.
+    /// Task types that the form offers.
     types: Vec<String>,
     task_type: String,
     state: String,
@@ -37,36 +37,36 @@ struct View {
     states: Vec<&'static str>,
     rows: Vec<JobRow>,
     operates: bool,
-    /// Whether the user may search payloads.
+    /// Whether the user may search in payloads.
     sees: bool,
     /// Sentences above the list: its order, and how many jobs the search scanned. Empty if not needed.
     note: String,
-    /// Reason why the list is empty; empty if it is not.
+    /// Message that explains an empty list; empty if the list has jobs.
     empty: String,
-    /// Queries of the first page and of the next one.
+    /// Query strings of the first and of the next page of the list.
     first: String,
     next: String,
 }
 
-/// Jobs found, and the position of the next page.
+/// One page of jobs, and the position of the next page.
 #[derive(Default)]
 struct Found {
     jobs: Vec<v1::Job>,
     /// Page token of the next page; empty on the last page.
     next: String,
-    /// Start of the searched period, for the next page.
+    /// Start of the searched period, which the next page must use as well.
     since: String,
     note: String,
-    /// Sentence that asks for input without which the query cannot run; empty if the input is complete.
+    /// Sentence that asks for an input that the query needs; empty if nothing is missing.
     missing: &'static str,
 }
 
-/// List of jobs.
+/// Renders the list of jobs.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let params = &req.params;
     let task_type = params.get("type").to_owned();
     let (state, group, search_form) = (params.get("state"), params.get("group"), SearchForm::from_params(params));
-    // Jobs of an error group are not ordered by attempts, and search results have their own order.
+    // The order by attempts is ignored for an error group. Search results also have their own order.
     let by_attempts = params.get("sort") == "attempts" && group.is_empty();
     if !params.get("id").is_empty() {
         return super::find::job_of(&req, params.get("id"));
@@ -108,18 +108,18 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-/// Reason why the list is empty; empty if it is not.
+/// Returns the message that explains an empty list; empty if the list has jobs.
 async fn empty(req: &PageRequest, task_type: &str, found: &Found) -> String {
     match found {
         Found { missing, .. } if !missing.is_empty() => (*missing).to_owned(),
         Found { jobs, .. } if !jobs.is_empty() => String::new(),
-        Found { next, .. } if !next.is_empty() => "None on this page, but there may be more.".into(),
+        Found { next, .. } if !next.is_empty() => "No job on this page, but there may be more.".into(),
         _ if req.is_unknown(task_type).await => format!("There is no task type {task_type}."),
         _ => "There is no such job.".into(),
     }
 }
 
-/// Jobs in one state or in any state, in the order in which they run.
+/// Reads a page of the jobs in one state or in any state, in the order in which they run.
 async fn list(req: &PageRequest, task_type: &str, state: Option<JobState>, group: &str) -> Result<Found, PageError> {
     let request = v1::ListJobsRequest {
         task_type: task_type.to_owned(),
@@ -134,7 +134,7 @@ async fn list(req: &PageRequest, task_type: &str, state: Option<JobState>, group
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, ..Found::default() })
 }
 
-/// Jobs that match a search.
+/// Reads a page of the jobs that match a search.
 async fn search(
     req: &PageRequest,
     task_type: &str,
@@ -167,13 +167,13 @@ async fn search(
     }
     if !answer.skipped_ids.is_empty() {
         let ids: Vec<String> = answer.skipped_ids.iter().map(i64::to_string).collect();
-        note = format!("{note} Skipped, because comparing their payloads took too long: {}.", ids.join(", "));
+        note = format!("{note} Skipped jobs, because comparing their payloads took too long: {}.", ids.join(", "));
     }
     let since = since.map(search_form::written).unwrap_or_default();
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, since, note, missing: "" })
 }
 
-/// Unfinished jobs with the most attempts.
+/// Reads the unfinished jobs with the most attempts.
 async fn most_attempts(req: &PageRequest, task_type: &str, state: Option<JobState>) -> Result<Found, PageError> {
     let finished = [JobState::Succeeded, JobState::Cancelled, JobState::Expired, JobState::Discarded];
     if state.is_some_and(|state| finished.contains(&state)) {
@@ -191,12 +191,13 @@ async fn most_attempts(req: &PageRequest, task_type: &str, state: Option<JobStat
     let mut note = if answer.has_more {
         format!("The {} with the most attempts.", counted(answer.jobs.len() as i64, "job"))
     } else {
-        "Jobs that have started and are not finished.".to_owned()
+        "All jobs that have started and are not finished.".to_owned()
     };
     if answer.partial {
         let scanned_count = counted(answer.scanned_count, "job");
         note = format!(
-            "{note} Scanned {scanned_count}, but not all of them: others may have as many attempts. All dead jobs are included."
+            "{note} Scanned {scanned_count}, but not all of them: jobs that were not scanned may have as many attempts. \
+             All dead jobs are included."
         );
     }
     Ok(Found { jobs: answer.jobs, note, ..Found::default() })

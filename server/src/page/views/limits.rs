@@ -1,4 +1,4 @@
-//! Limits: task types with limits, and the waiting or paused limit keys of one type.
+//! Lists task types with limits, and the waiting or paused limit keys of one task type.
 
 use askama::Template;
 use axum::response::Response;
@@ -15,14 +15,14 @@ use crate::{
     },
 };
 
-/// Maximum number of keys and of types per page.
+/// Maximum number of limit keys, and of task types, per page.
 const PAGE: i32 = 100;
 
 #[derive(Template)]
 #[template(path = "limits.html")]
 struct View {
     layout: Layout,
-    /// Task types with limits, and their limits in words.
+    /// Task types with limits, and a description of these limits.
     types: Vec<(String, String)>,
     task_type: String,
     keys: Vec<Row>,
@@ -40,7 +40,7 @@ struct Row {
     until: Option<When>,
 }
 
-/// Limits of all types, or the limit keys of one type.
+/// Renders the limits of all task types, or the limit keys of one task type.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let task_type = req.params.get("type").to_owned();
     let (mut keys, mut next) = (Vec::new(), String::new());
@@ -77,7 +77,7 @@ fn row(key: v1::LimitKey) -> Row {
     }
 }
 
-/// Limits among the settings of a type; `None` if it has no limits.
+/// Returns the limits in a type's settings; `None` if the type has no limits.
 fn describe(settings: &v1::TaskTypeSettings) -> Option<String> {
     let mut parts = Vec::new();
     if settings.max_running > 0 {

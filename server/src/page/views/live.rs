@@ -1,4 +1,4 @@
-//! Live figures of the overview, as server-sent events. Browsers reconnect automatically.
+//! Live job counts of the overview, as server-sent events. Browsers reconnect automatically.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -22,9 +22,9 @@ use crate::{
     quota::OpenGuard,
 };
 
-/// Maximum number of event streams of this broker. Each one also counts towards the principal's limit on streams.
+/// Maximum number of event streams of this broker. Each stream also counts towards the principal's limit on streams.
 pub(crate) const MOST: usize = 64;
-/// Polling interval of the figures.
+/// Interval at which an event stream sends new figures.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
 /// Maximum duration of an event stream. The browser then reconnects and authenticates again.
 pub(crate) const LASTS: Duration = Duration::from_secs(300);
@@ -48,7 +48,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let live = Live { req, ends: Instant::now() + LASTS, first: true, _slot: slot, _open: open };
     let events = futures::stream::unfold(live, async |live| live.next().await);
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Disables response buffering in nginx.
+    // This header disables response buffering in nginx.
     let at_once = (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     Ok(([kind, at_once], Body::from_stream(events)).into_response())
 }

@@ -1,4 +1,4 @@
-//! View for unknown paths.
+//! View for unknown paths of the page.
 
 use axum::response::Response;
 

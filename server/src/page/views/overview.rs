@@ -1,4 +1,4 @@
-//! The overview: job counts by state, and task types that need attention.
+//! The overview of the page: job counts by state, and task types that need attention.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::page::{
     words::{State, number, span},
 };
 
-/// Maximum number of types in each list.
+/// Maximum number of task types in each list of the overview.
 const MOST: usize = 12;
 
 #[derive(Template)]
@@ -26,13 +26,14 @@ struct View {
     closed: Vec<String>,
     totals: Vec<(State, String)>,
     types: usize,
-    /// Types with jobs to run, most jobs first.
+    /// Task types with jobs to run, most jobs first.
     busy: Vec<TypeRow>,
-    /// Types with dead jobs, most dead jobs first.
+    /// Task types with dead jobs, most dead jobs first.
     dead: Vec<TypeRow>,
     paused: Vec<String>,
     age: String,
-    /// Time of the counts in the tables, which do not refresh as the tiles do. Empty if there are no counts.
+    /// Time of the job counts in the tables. Only the tiles refresh automatically; the tables do not. Empty if there
+    /// are no counts.
     as_of: String,
     cut: bool,
 }
@@ -60,7 +61,8 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let (unreachable, closed) = req.calls().troubled_stores();
     let view = View {
         layout: req.layout("overview"),
-        // While a store is unreachable, the layout shows its own warning, and the broker still serves the other stores.
+        // Omits the readiness problem while a store is unreachable: the layout already shows a warning, and the broker
+        // still serves the other stores.
         problem: if unreachable.is_empty() { req.readiness().await.err().unwrap_or_default() } else { String::new() },
         closed: closed.into_iter().map(str::to_owned).collect(),
         totals: totals.into_iter().map(|(word, count)| (State { word }, number(count))).collect(),
@@ -75,7 +77,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-/// Formats the time of counts of this age.
+/// Formats the time at which counts of this age were made.
 fn as_of(age: Duration) -> String {
     let at = Timestamp::try_from(SystemTime::now() - age);
     at.map(|at| at.strftime("%H:%M:%S UTC").to_string()).unwrap_or_default()

@@ -4,17 +4,17 @@ use howdah_proto::v1;
 
 use crate::page::words::{State, When, first_line, wire_span};
 
-/// A task type with its job counts.
+/// Table row of a task type, with its job counts.
 #[derive(Clone)]
 pub(super) struct TypeRow {
     pub(super) name: String,
     pub(super) paused: bool,
-    /// Store of the type; empty if there is only one store.
+    /// Store of the task type; empty if there is only one store.
     pub(super) store: String,
     /// Job counts by state.
     pub(super) counts: [(&'static str, i64); 5],
     pub(super) oldest: String,
-    /// Sort key: age of the oldest ready job, in seconds.
+    /// Age of the oldest ready job in seconds, by which rows are sorted; -1 without a ready job.
     pub(super) oldest_s: i64,
 }
 
@@ -37,13 +37,13 @@ impl TypeRow {
     }
 }
 
-/// Job counts with the names of the states.
+/// Returns job counts with the names of the states.
 pub(super) fn counts(counts: v1::TaskTypeCounts) -> [(&'static str, i64); 5] {
     let v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead } = counts;
     [("ready", ready), ("leased", leased), ("scheduled", scheduled), ("waiting", waiting), ("dead", dead)]
 }
 
-/// A job in a table.
+/// Table row of a job.
 pub(super) struct JobRow {
     pub(super) id: i64,
     pub(super) state: State,
@@ -51,9 +51,9 @@ pub(super) struct JobRow {
     pub(super) max_attempts: u32,
     pub(super) priority: i32,
     pub(super) key: String,
-    /// Time of the enqueue.
+    /// Time at which the job was enqueued.
     pub(super) created: Option<When>,
-    /// Time of the last event, or of the next one.
+    /// Time of the job's last event, or of its planned start.
     pub(super) at: Option<When>,
     pub(super) error: String,
 }

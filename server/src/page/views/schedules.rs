@@ -1,4 +1,4 @@
-//! Schedules: plan, next times, last firing and counts.
+//! Lists schedules: plan, next times, last firing and counts.
 
 use askama::Template;
 use axum::response::Response;
@@ -18,7 +18,7 @@ use crate::{
 
 /// Schedules per page.
 const PAGE: i32 = 100;
-/// Number of next times to show.
+/// Number of next planned times to show.
 const NEXT: usize = 5;
 
 #[derive(Template)]
@@ -36,7 +36,7 @@ struct OneView {
     row: Row,
     times: Vec<When>,
     facts: Vec<(&'static str, String)>,
-    /// Summary of its firings.
+    /// Summary of the schedule's firings.
     so_far: String,
     enqueues: bool,
 }
@@ -125,20 +125,20 @@ fn plan(plan: Option<&Plan>) -> (String, String) {
 
 fn facts(schedule: &v1::Schedule) -> Vec<(&'static str, String)> {
     let overlap = match schedule.overlap() {
-        OverlapPolicy::Unspecified | OverlapPolicy::Allow => "enqueue all the same",
-        OverlapPolicy::Skip => "skip the time",
-        OverlapPolicy::OneWaiting => "one waits until they have finished",
+        OverlapPolicy::Unspecified | OverlapPolicy::Allow => "enqueue a job anyway",
+        OverlapPolicy::Skip => "skip the planned time",
+        OverlapPolicy::OneWaiting => "enqueue one job, which waits until they have finished",
     };
     let missed = match schedule.missed() {
         MissedPolicy::Skip => "nothing",
         MissedPolicy::Unspecified | MissedPolicy::One => "one job",
-        MissedPolicy::All => "a job for each",
+        MissedPolicy::All => "one job for each",
     };
     let time =
         |time: Option<prost_types::Timestamp>| When::new(time).map(|when| when.full().to_owned()).unwrap_or_default();
     let all = [
         ("Counts from", if schedule.drift() == Drift::End { "the end of the last job".into() } else { String::new() }),
-        ("While earlier jobs run", overlap.to_owned()),
+        ("While an earlier job runs", overlap.to_owned()),
         ("After missed times", missed.to_owned()),
         ("Delayed at random up to", schedule.jitter.map(wire_span).unwrap_or_default()),
         ("Not before", time(schedule.start_time)),

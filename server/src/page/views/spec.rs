@@ -1,4 +1,4 @@
-//! Bulk operations: the request of an action, and descriptions in words.
+//! Converts an action to the request that starts a bulk operation, and describes bulk operations in words.
 
 use howdah_proto::v1::{self, bulk_fields::Start};
 
@@ -7,7 +7,7 @@ use crate::page::{
     words::{State, number, plain, wire_span},
 };
 
-/// Bulk operation that an action previews or starts.
+/// Returns the specification of the bulk operation that an action previews or starts.
 pub(super) fn from_action(action: &Action) -> Option<v1::BulkSpec> {
     let operation = action.kind.starts()? as i32;
     let (priority, max_jobs_per_second) = (action.priority, action.rate.unwrap_or_default());
@@ -26,7 +26,7 @@ pub(super) fn from_action(action: &Action) -> Option<v1::BulkSpec> {
     }
 }
 
-/// Short description, such as `retry dead jobs`.
+/// Returns a short description of a bulk operation, such as `retry dead jobs`.
 pub(super) fn describe(spec: &v1::BulkSpec) -> String {
     let operation = spec.operation().as_str_name().trim_start_matches("BULK_OPERATION_").to_lowercase();
     let of = if spec.undo_bulk_id == 0 { String::new() } else { format!(" of bulk operation {}", spec.undo_bulk_id) };
@@ -41,9 +41,9 @@ pub(super) fn describe(spec: &v1::BulkSpec) -> String {
     format!("{operation} {jobs}{to}{of}{priority}{fields}{rate}")
 }
 
-/// Fields to set, such as `, max attempts 5, start 2027-01-01 03:00:00 UTC`.
+/// Describes the job fields that a bulk operation sets, such as `, max attempts 5, start 2027-01-01 03:00:00 UTC`.
 fn set(fields: &v1::BulkFields) -> String {
-    // The first word is empty so that each field starts with a comma.
+    // The empty first element makes the joined text start with a comma.
     let mut words = vec![String::new()];
     words.extend(fields.max_attempts.map(|attempts| format!("max attempts {}", number(attempts.into()))));
     words.extend(fields.timeout.map(|timeout| format!("timeout {}", wire_span(timeout))));
@@ -60,7 +60,7 @@ fn start(fields: &v1::BulkFields) -> Option<String> {
     }
 }
 
-/// All parameters of a bulk operation, so that the user can spot a typing error before it starts.
+/// Returns all parameters of a bulk operation, so that the user can spot a typing error before the operation starts.
 pub(super) fn facts(spec: &v1::BulkSpec) -> Vec<(&'static str, String)> {
     let state = match spec.state {
         // An undo has no state: it changes the jobs that the undone bulk operation has recorded.
@@ -69,7 +69,7 @@ pub(super) fn facts(spec: &v1::BulkSpec) -> Vec<(&'static str, String)> {
         _ => State::new(spec.state()).word,
     };
     let rate = match spec.max_jobs_per_second {
-        0 => "as many as other work leaves room for".into(),
+        0 => "no limit, but other work goes first".into(),
         rate => format!("at most {}", number(rate.into())),
     };
     let fields = spec.fields.clone().unwrap_or_default();

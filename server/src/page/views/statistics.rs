@@ -1,4 +1,4 @@
-//! Statistics: plots and a table for one type, or the totals of all types.
+//! Statistics of one task type with plots and a table, or totals of all task types.
 
 use std::time::Duration;
 
@@ -18,10 +18,12 @@ use crate::{
     },
 };
 
-/// Maximum number of types in the list. Small, because the percentiles of a type are computed from all of its periods.
+/// Maximum number of task types in the list of totals. It is small, because the percentiles of a type are computed from
+/// all of its periods.
 const TYPES: i32 = 25;
 
-/// A selectable time range: parameter value, label, length in seconds, period, and period length in seconds.
+/// A selectable time range: value of the form field, label, length in seconds, period of the statistics, and length of
+/// the period in seconds.
 type Span = (&'static str, &'static str, u64, StatsPeriod, u64);
 const SPANS: [Span; 4] = [
     ("2h", "2 hours", 7_200, StatsPeriod::Minute, 60),
@@ -29,11 +31,10 @@ const SPANS: [Span; 4] = [
     ("7d", "7 days", 604_800, StatsPeriod::Hour, 3_600),
     ("90d", "90 days", 7_776_000, StatsPeriod::Day, 86_400),
 ];
-/// Seconds in a day.
 const DAY: u64 = 86_400;
-/// Longest gap between two backlog samples that is filled with the earlier sample, in seconds.
+/// Longest gap between two backlog samples, in seconds, that a plot fills with the earlier sample.
 const MOST_GAP: u64 = 600;
-/// Index of the default time range.
+/// Index of the default time range in `SPANS`.
 const FIRST: usize = 1;
 
 #[derive(Template)]
@@ -48,22 +49,22 @@ struct View {
     rows: Vec<Row>,
     /// Whether the task type does not exist.
     unknown: bool,
-    /// Whether there are more types.
+    /// Whether there are more task types than the list shows.
     cut: bool,
     complete: Option<When>,
 }
 
-/// Row of the table: a period of one type, or the totals of one type.
+/// Row of the table: one period of a task type, or the totals of a task type.
 struct Row {
     name: String,
     counts: [String; 4],
-    /// Highest number of ready jobs in the period.
+    /// Highest number of ready jobs during the period.
     ready: String,
-    /// Wait time and run time: mean, p50, p90, p99 and sum.
+    /// Wait times and run times: each with mean, p50, p90, p99 and sum.
     times: [[String; 5]; 2],
 }
 
-/// Statistics of one type, or the totals of all types.
+/// Renders the statistics of one task type, or the totals of all types.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let task_type = req.params.get("type").to_owned();
     let (over, _, length, period, step) = chosen(req.params.get("over"))?;
@@ -71,7 +72,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let now = Timestamp::now().as_second();
     let first = (now - length as i64).div_euclid(step as i64) * step as i64;
     let mut answer = v1::GetStatsResponse::default();
-    // Totals add up all periods of a type, so a range of more than a day uses days, which are fewer than hours.
+    // The totals of a range longer than a day are computed from days, because these are fewer rows than hours.
     let whole_days = task_type.is_empty() && length > DAY;
     let period = if whole_days { StatsPeriod::Day } else { period };
     // Totals require the right to read every type. Other users choose one type.
@@ -106,7 +107,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-/// Looks up a time range by its parameter value.
+/// Returns the time range with this value of the form field.
 fn chosen(word: &str) -> Result<Span, Error> {
     if word.is_empty() {
         return Ok(SPANS[FIRST]);
@@ -147,7 +148,7 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
     for stats in all {
         let at = stats.start_time.map_or(0, |at| at.seconds) - first;
         let slot = usize::try_from(at.div_euclid(step as i64)).ok().and_then(|slot| by_slot.get_mut(slot));
-        // Ignores a period that began after this request read the clock: the plot has no slot for it.
+        // Ignores a period that began after this request read the clock, because the plot ends before the period.
         if let Some(slot) = slot {
             *slot = Some(stats);
         }
@@ -199,8 +200,8 @@ fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
     ]
 }
 
-/// Backlog of each period, with gaps filled. With millions of jobs, brokers do not sample every minute, and the current period may
-/// have no sample yet. A gap of up to `longest` periods repeats the sample before it.
+/// Returns the backlog of each period. With millions of jobs, brokers do not sample the backlog every minute, and the
+/// current period may have no sample yet. A gap of up to `longest` periods repeats the sample before it.
 fn filled(by_slot: &[Option<&v1::Stats>], longest: usize) -> Vec<Option<v1::TaskTypeCounts>> {
     let mut backlog: Vec<Option<v1::TaskTypeCounts>> =
         by_slot.iter().map(|stats| stats.and_then(|s| s.backlog)).collect();
@@ -230,7 +231,8 @@ mod tests {
         let all = [0, 5, 0, 7, 0, 0, 0, 0, 2].map(of);
         let by_slot: Vec<Option<&v1::Stats>> = all.iter().map(Some).chain([None]).collect();
         let ready: Vec<i64> = filled(&by_slot, 3).into_iter().map(|b| b.map_or(0, |b| b.ready)).collect();
-        // Gaps between samples are filled. After the last sample, only a short gap is, because jobs may have gone.
+        // Gaps between samples are filled. After the last sample, only one period is filled, because the backlog may
+        // have changed.
         assert_eq!(ready, [0, 5, 5, 7, 0, 0, 0, 0, 2, 2]);
     }
 }

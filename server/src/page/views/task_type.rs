@@ -1,4 +1,4 @@
-//! One task type: job counts, settings and actions.
+//! View of one task type: job counts, settings and actions.
 
 use askama::Template;
 use axum::response::Response;
@@ -18,19 +18,19 @@ use crate::{
 struct View {
     layout: Layout,
     name: String,
-    /// Stores that have the type; empty if there is only one store.
+    /// Names of the stores that have the task type; empty if there is only one store.
     store: String,
     paused: bool,
     operates: bool,
     counts: Vec<(State, String, bool)>,
     oldest: String,
     next_due: String,
-    /// Age of the job counts; empty if they are unknown.
+    /// Age of the job counts; empty if there are no counts.
     age: String,
     settings: Vec<(&'static str, String)>,
 }
 
-/// The task type with the requested name.
+/// Renders the task type with the requested name.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let (view, age) = req.calls().counted_type(&req.by, req.params.get("name")).await?;
     let settings = view.settings.clone().unwrap_or_default();
@@ -50,7 +50,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-/// Settings that differ from the broker's defaults.
+/// Returns the type's settings that differ from the broker's defaults, as names and texts.
 fn describe(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
     let count = |n: u32| if n == 0 { String::new() } else { number(n.into()) };
     let time = |time: Option<prost_types::Duration>| time.map(wire_span).unwrap_or_default();

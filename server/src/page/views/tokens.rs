@@ -1,4 +1,4 @@
-//! Tokens with their principals and scopes.
+//! Lists tokens with their principals and scopes.
 
 use askama::Template;
 use axum::response::Response;

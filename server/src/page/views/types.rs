@@ -1,4 +1,4 @@
-//! Task types with their job counts, sortable.
+//! Lists task types with their job counts. The user can sort the list.
 
 use std::cmp::Reverse;
 
@@ -26,7 +26,7 @@ struct View {
     found: String,
     age: String,
     cut: bool,
-    /// Queries of the previous page and of the next one; empty if there is no such page.
+    /// Query strings of the previous and of the next page; empty if there is no such page.
     before: String,
     next: String,
 }
@@ -34,7 +34,7 @@ struct View {
 /// Sort orders.
 const SORTS: [&str; 8] = ["name", "total", "ready", "leased", "scheduled", "waiting", "dead", "oldest"];
 
-/// List of task types.
+/// Renders the list of task types.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let known = req.calls().counted_types(&req.by).await?;
     let q = req.params.get("q").to_owned();

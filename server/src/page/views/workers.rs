@@ -1,4 +1,4 @@
-//! Workers of all brokers: windows, leased jobs, settled jobs, and stuck workers.
+//! Lists the workers of all brokers: windows, leased jobs, settled jobs, and stuck workers.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
 
 /// Workers per page.
 const PAGE: i32 = 100;
-/// Maximum number of windows and of jobs to show per worker.
+/// Maximum number of windows per worker (`WINDOWS`), and of jobs per window (`JOBS`), in the list.
 const WINDOWS: usize = 10;
 const JOBS: usize = 5;
 
@@ -35,13 +35,13 @@ struct View {
 
 struct Row {
     worker_id: String,
-    /// State, and whether the worker needs attention.
+    /// State of the worker; `is_bad` if the worker needs attention.
     state: &'static str,
     is_bad: bool,
     labels: String,
     from: String,
     broker: String,
-    /// Store of the figures; empty if there is only one store.
+    /// Store to which the row's numbers belong; empty if there is only one store.
     store: String,
     windows: Vec<Window>,
     more_windows: usize,
@@ -54,11 +54,11 @@ struct Window {
     task_type: String,
     held: String,
     most: String,
-    /// Jobs with the oldest leases.
+    /// Ids of the window's jobs with the oldest leases.
     jobs: Vec<i64>,
 }
 
-/// Workers of all types, or of one type.
+/// Renders the workers of all task types, or of one task type.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let task_type = req.params.get("type").to_owned();
     let page_token = req.params.get("page").to_owned();

@@ -1,18 +1,18 @@
-//! Moves the jobs of a type in batches, then its schedules, and then completes the move.
+//! Moves the jobs of a task type in batches, then its schedules, and then completes the move.
 
 use super::{LOOK, MovePhase, Running, Stop};
 use crate::store::{LeavingJob, LeavingState};
 
-/// Limits of a batch: number of jobs, and total size of their payloads (besides the first job).
+/// Limits of a batch of moved jobs: number of jobs, and size of the payloads in bytes, not counting the first job.
 const JOBS: i32 = 2_000;
 const BYTES: i64 = 8 << 20;
-/// Start positions of a scan: before all (rank, id) of ready jobs, and before all (start time in µs, id) of scheduled
-/// jobs. Dead jobs have time 0.
+/// Positions at which scans for jobs to move start: (rank, id) for ready jobs, and (start time in µs, id) for the
+/// others. Dead jobs have time 0.
 const FIRST: (i64, i64) = (i64::MIN, 0);
 const FIRST_TIME: (i64, i64) = (0, 0);
 
 impl Running<'_> {
-    /// Executes the whole move. Steps that an interrupted move has already done have no effect when they are repeated.
+    /// Executes the whole move. Repeating a step that an interrupted move has already made has no effect.
     pub(super) async fn run_on(&mut self) -> Result<(), Stop> {
         self.begin().await?;
         self.progress.phase = MovePhase::Moving;
@@ -34,7 +34,7 @@ impl Running<'_> {
         }
     }
 
-    /// Lets the brokers of the new store claim jobs of the type, after all movable jobs have moved.
+    /// Lets the brokers of the new store claim jobs of the task type, after all movable jobs have moved.
     async fn go_on(&mut self) -> Result<(), Stop> {
         let (store, broker, new_type) = (self.job.stores().1, self.target()?.broker.clone(), self.new_type);
         let version = self.step(&store, || broker.operator.store().end_arrival(new_type)).await?;
@@ -43,12 +43,12 @@ impl Running<'_> {
         self.report().await
     }
 
-    /// Moves the ready, then the scheduled, then the dead jobs that the old store has now. Returns the number of moved
-    /// jobs.
+    /// Makes one pass over the old store: moves the ready, then the scheduled, then the dead jobs. Returns the number
+    /// of moved jobs.
     async fn pass(&mut self) -> Result<i64, Stop> {
         let (store, broker, type_id) = (self.job.stores().0, self.source()?.broker.clone(), self.job.type_id);
         let mut moved = 0;
-        // An interrupted move may have taken jobs out of their table without storing them in the new store. They go
+        // Jobs that an interrupted move has taken out of their table and not yet stored in the new store are moved
         // first.
         loop {
             let jobs = self.step(&store, || broker.operator.store().jobs_in_transit(type_id, JOBS)).await?;
@@ -87,7 +87,8 @@ impl Running<'_> {
         Ok(done)
     }
 
-    /// Moves the schedules and ends the move. Returns false without ending it if the old store had more jobs to move.
+    /// Moves the schedules and ends the move. Returns false and does not end the move if the old store still had jobs
+    /// to move.
     async fn finish(&mut self) -> Result<bool, Stop> {
         let (old_name, new_name) = self.job.stores();
         let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());

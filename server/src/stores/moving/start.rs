@@ -1,4 +1,4 @@
-//! Validation and start of a move.
+//! Checks and starts the move of a task type.
 
 use std::time::SystemTime;
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Move {
-    /// Checks that a type can move from store `from` to store `to`. If `from` is empty, the type leaves the store from
-    /// which a move to `to` has already begun, or else its home. Changes nothing.
+    /// Checks that a task type can move from store `from` to store `to`; changes nothing. An empty `from` selects the
+    /// old store of an interrupted move to `to`, or else the home of the type.
     pub(crate) async fn check(
         stores: &SharedStores,
         name: TaskTypeName,
@@ -77,8 +77,8 @@ fn name_of(stores: &SharedStores, nth: usize) -> Option<&str> {
     stores.all().get(nth).map(ConfiguredStore::name)
 }
 
-/// Returns the positions of the stores that have the type, with the creation time there. Fails if a store is
-/// unreachable, because that store may be the home.
+/// Returns the positions of the stores that have the task type, with the type's creation time in each. Fails if a store
+/// is unreachable, because that store may be the home.
 async fn having(stores: &SharedStores, name: &TaskTypeName) -> Result<Vec<(usize, SystemTime)>, Error> {
     let created = stores.all().iter().enumerate().map(|(nth, store)| async move {
         let broker = store.reachable()?.reachable()?;
@@ -88,7 +88,7 @@ async fn having(stores: &SharedStores, name: &TaskTypeName) -> Result<Vec<(usize
     Ok(known?.into_iter().flatten().collect())
 }
 
-/// Returns the store from which a move of the type to store `to` has begun. `None` if no such move has begun.
+/// Returns the old store of a move of this task type to store `to` that has begun. `None` if there is no such move.
 async fn begun(
     stores: &SharedStores,
     having: &[(usize, SystemTime)],
@@ -105,14 +105,15 @@ async fn begun(
     Ok(None)
 }
 
-/// Returns the store other than `to` that has had the type for the longest time.
+/// Returns the store besides `to` that has had the task type for the longest time.
 fn oldest_but(stores: &SharedStores, having: &[(usize, SystemTime)], to: &str) -> Option<usize> {
     let others = having.iter().filter(|(nth, _)| name_of(stores, *nth) != Some(to));
     others.min_by_key(|(_, created)| *created).map(|(nth, _)| *nth)
 }
 
 impl Running<'_> {
-    /// Pauses the type in both stores, waits until all brokers know that, and makes the new store the home of the type.
+    /// Pauses the task type in the old and the new store, waits until all brokers know that, and makes the new store
+    /// the home of the type.
     pub(super) async fn begin(&mut self) -> Result<(), Stop> {
         self.report().await?;
         let (name, type_id, by) = (self.job.name.clone(), self.job.type_id, self.job.by.clone());
@@ -147,11 +148,13 @@ impl Running<'_> {
         let oldest = self.job.oldest;
         let at_home = self.step(&new_name, || new.operator.store().make_home_store(new_type, oldest)).await?;
         new.operator.settings_changed(at_home).await;
-        // Once all brokers use this version, a job goes to the old store only if the caller names that store.
+        // Once all brokers use this version of the settings, a job goes to the old store only if the caller names that
+        // store.
         self.all_know(self.job.to, at_home).await
     }
 
-    /// Creates the type in the new store if it is new, with the settings of the old store.
+    /// Creates the task type in the new store. Copies the settings from the old store if the move is new, or if the
+    /// type has no settings in the new store.
     async fn copy_settings(&mut self, is_new: bool) -> Result<(), Stop> {
         let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
         let (name, by) = (self.job.name.clone(), self.job.by.clone());
@@ -164,7 +167,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Waits until every broker of a store uses this version of its settings.
+    /// Waits until every broker of a store uses this version of the store's settings.
     async fn all_know(&mut self, nth: usize, version: i64) -> Result<(), Stop> {
         let (store, broker) = {
             let served = self.job.served(nth)?;

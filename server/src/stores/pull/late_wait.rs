@@ -1,4 +1,4 @@
-//! The late wait: a pull call goes on waiting for the answer of a slow store after the wait that its caller asked for.
+//! The late wait: after its requested wait is over, a pull call continues to wait for the answer of a slow store.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,11 +6,11 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::session::SessionContext;
 
-/// Limits the late wait to one call per store, because a waiting call holds memory that calls for other stores need.
-/// One call per store is enough to deliver the jobs of a slow store eventually.
+/// Limits the late wait to one pull call per store, because waiting calls hold memory that calls for other stores need.
+/// One call per store suffices to deliver the jobs of a slow store eventually.
 pub(super) struct LateWait<'a> {
     contexts: &'a [Arc<SessionContext>],
-    /// Permits of the stores for which this call does the late wait, by position of the store.
+    /// Late-wait permits that this call holds, by position of the store.
     permits: HashMap<usize, OwnedMutexGuard<()>>,
 }
 
@@ -19,8 +19,8 @@ impl<'a> LateWait<'a> {
         Self { contexts, permits: HashMap::new() }
     }
 
-    /// Whether this call does the late wait for a store. False if the store is unreachable, or another call already
-    /// does it.
+    /// Whether this call waits late for the store. False if the store is unreachable, or if another call already waits
+    /// for it.
     pub(super) fn waits_for(&mut self, nth: usize) -> bool {
         let Some(context) = self.contexts.get(nth).filter(|context| !context.store.is_unreachable()) else {
             return false;

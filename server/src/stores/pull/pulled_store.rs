@@ -1,4 +1,4 @@
-//! A store that a pull queries, with the ids of the requested task types in that store.
+//! A store that a pull call queries, with the ids of the requested task types in that store.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,23 +15,23 @@ use crate::{
     stores::stream::{Home, Serving},
 };
 
-/// Requested types that a store has, with their ids.
+/// Requested task types that a store has, with their ids.
 pub(super) type Found = HashMap<TaskTypeName, TypeId>;
 
-/// A store that a pull queries.
+/// A store that a pull call queries.
 pub(super) struct PulledStore {
     store_no: usize,
     context: Arc<SessionContext>,
-    /// Ids of the requested types that the store has. `None` until the store was asked for them.
+    /// Ids of the requested task types that the store has. `None` until the store has been asked.
     ids: Option<Vec<TypeId>>,
-    /// Makes the broker of the store count this call as a waiting pull of these types.
+    /// Counts this call as a waiting pull of these task types at the store's broker, until dropped.
     _pulling: Pulling,
-    /// Reports when the store gets a requested type that it does not have yet.
+    /// Reports when a requested task type that the store lacks is created there.
     awaited: Awaited,
 }
 
 impl PulledStore {
-    /// Creates a store that was not asked yet which of the types it has.
+    /// Creates the state of a store that has not been asked yet which of the requested types it has.
     fn new(store_no: usize, context: Arc<SessionContext>) -> Self {
         let (awaited, pulling) = (context.registry.await_types(Vec::new()), context.sessions.pulls.begin(&[]));
         Self { store_no, context, ids: None, _pulling: pulling, awaited }
@@ -41,17 +41,17 @@ impl PulledStore {
         &self.context
     }
 
-    /// Ids of the requested types that the store has. Empty until the store was asked for them.
+    /// Returns the ids of the requested types that the store has. Empty until the store has been asked.
     pub(super) fn ids(&self) -> &[TypeId] {
         self.ids.as_deref().unwrap_or_default()
     }
 
-    /// Arguments of the next query.
+    /// Returns the arguments of the next query to this store.
     pub(super) fn query_args(&self) -> (Arc<SessionContext>, Option<Vec<TypeId>>) {
         (self.context.clone(), self.ids.clone())
     }
 
-    /// Records which of the requested types the store has.
+    /// Records which of the requested task types the store has.
     pub(super) fn has(&mut self, found: &Found, types: &[TaskTypeName]) {
         let ids: Vec<TypeId> = found.values().copied().collect();
         let awaited = self.context.registry.await_types(missing(found, types));
@@ -60,7 +60,7 @@ impl PulledStore {
             Self { store_no: self.store_no, context: self.context.clone(), ids: Some(ids), _pulling: pulling, awaited };
     }
 
-    /// Forgets which types the store has, so that the next query asks for them again.
+    /// Forgets which task types the store has, so that the next query looks them up again.
     pub(super) fn clear_types(&mut self) {
         *self = Self::new(self.store_no, self.context.clone());
     }
@@ -71,7 +71,7 @@ impl PulledStore {
         Ok(())
     }
 
-    /// Waits until the store gets a requested type that it did not have.
+    /// Waits until a requested task type that the store lacks is created there.
     pub(super) async fn appeared(&self) {
         self.awaited.appeared().await;
     }
@@ -81,7 +81,8 @@ fn missing(found: &Found, types: &[TaskTypeName]) -> Vec<TaskTypeName> {
     types.iter().filter(|name| !found.contains_key(*name)).cloned().collect()
 }
 
-/// Claims ready jobs of a store. If the ids of the types are unknown, looks them up first and returns them as `Found`.
+/// Claims ready jobs of a store. If the ids of the task types are unknown, looks them up first and returns them as
+/// `Found`.
 pub(super) async fn query(
     nth: usize,
     (context, ids): (Arc<SessionContext>, Option<Vec<TypeId>>),
@@ -97,7 +98,7 @@ pub(super) async fn query(
     (nth, found, context.pull_once(&ids, args.max_jobs, args.lease).await)
 }
 
-/// Asks the stores which of the types they have, and returns all stores. At least one has answered. If all have
+/// Asks the stores which of the task types they have. Returns all stores once at least one has answered. If all have
 /// answered, creates the types that no store has in their home stores.
 pub(super) async fn pulled_stores(
     served: &[(usize, Serving)],
@@ -118,8 +119,8 @@ pub(super) async fn pulled_stores(
     let mut answers: FuturesUnordered<_> = contexts.into_iter().map(find).collect();
     let (mut having, mut failure): (Vec<Found>, Option<Error>) = (Vec::new(), None);
     let begun = Instant::now();
-    // A type is created only if all stores have answered that they do not have it, so the call waits for all answers.
-    // It waits only `OVERLAP_AFTER` if a store has one of the types, because that store may have jobs.
+    // A type may be created only if all stores have answered that they do not have it, so the call waits for all
+    // answers. Once a store has one of the types, that store may have jobs, so the call waits only `OVERLAP_AFTER`.
     while let has_none = having.iter().all(HashMap::is_empty)
         && let max_wait = if has_none { GIVE_UP_AFTER } else { OVERLAP_AFTER }
         && let Ok(Some((nth, found))) = timeout_at(begun + max_wait, answers.next()).await

@@ -1,4 +1,4 @@
-//! The order in which a pull queries its stores, and the time at which it stops waiting for answers.
+//! The order in which a pull call queries its stores, and the time at which it stops waiting for answers.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -10,26 +10,26 @@ use tokio::time::Instant;
 use super::no_store_answered;
 use crate::{error::Error, job::LeasedJob, session::Unsent};
 
-/// Times that control the queries of a pull.
+/// Time limits for the queries of a pull call.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// Time without an answer of the queried store after which the next store is queried as well.
+    /// Time after which the next store is queried as well if the queried store has not answered.
     pub(super) overlap_after: Duration,
-    /// Time after the start of the last round at which the call stops waiting for answers.
+    /// Time from the start of the last round of queries until the call stops waiting for answers.
     pub(super) longest: Duration,
     /// Pause before a store whose query failed is queried again.
     pub(super) again: Duration,
 }
 
-/// State of a pull's queries. Stores are named by their position in the list of stores.
+/// State of a pull call's queries. Stores are identified by their position in the list of stores.
 pub(super) struct QueryOrder {
     count: usize,
     queue: VecDeque<usize>,
     querying: HashSet<usize>,
-    /// Start of the latest query.
+    /// Start time of the most recent query.
     asked: Instant,
     times: Times,
-    /// Time at which the last round of queries ends. `None` until the last round starts.
+    /// End of the last round of queries. `None` until the last round starts.
     last_until: Option<Instant>,
     /// Stores whose query failed, with the time of their next query.
     failed: VecDeque<(Instant, usize)>,
@@ -38,8 +38,8 @@ pub(super) struct QueryOrder {
 }
 
 impl QueryOrder {
-    /// Queues all stores, starting with a random one, so that the first store does not fill every answer. Unreachable
-    /// stores come last.
+    /// Queues all stores in rotated order with a random start, so that no store is preferred. Unreachable stores come
+    /// last.
     pub(super) fn new(count: usize, is_unreachable: impl Fn(usize) -> bool, times: Times) -> Self {
         let first = rand::random::<u32>() as usize % count.max(1);
         let (away, near): (Vec<usize>, Vec<usize>) =
@@ -50,8 +50,8 @@ impl QueryOrder {
         Self { count, queue, querying, asked, times, last_until, failed, has_answered, failure }
     }
 
-    /// Returns the store to query now. `None` if no store is queued, or if the latest query is younger than
-    /// `overlap_after`.
+    /// Returns the store to query now. `None` if no store is queued, or if a query younger than `overlap_after` is
+    /// running.
     pub(super) fn next(&mut self) -> Option<usize> {
         let now = Instant::now();
         while let Some(&(at, nth)) = self.failed.front()
@@ -72,7 +72,7 @@ impl QueryOrder {
         Some(nth)
     }
 
-    /// Queues a store that may have jobs.
+    /// Puts a store that may have jobs at the front of the queue.
     pub(super) fn enqueue(&mut self, nth: usize) {
         if !self.queue.contains(&nth) {
             self.queue.push_front(nth);
@@ -90,7 +90,7 @@ impl QueryOrder {
         }
     }
 
-    /// Records the answer of a store. Returns its jobs, if it has any.
+    /// Records the answer of a store. Returns the jobs in the answer, if any.
     pub(super) fn answered(
         &mut self,
         nth: usize,
@@ -112,7 +112,7 @@ impl QueryOrder {
         }
     }
 
-    /// Whether no store is queried or queued.
+    /// Whether no query is running and no store is queued.
     pub(super) fn is_idle(&self) -> bool {
         self.querying.is_empty() && self.queue.is_empty()
     }
@@ -121,7 +121,7 @@ impl QueryOrder {
         self.last_until.is_some()
     }
 
-    /// Whether something happens at `timeout_at`: another store is queried, or the call stops waiting for slow stores.
+    /// Whether to wait for `timeout_at`, at which another store is queried or the call stops waiting for slow stores.
     pub(super) fn is_waiting(&self) -> bool {
         !self.querying.is_empty() && (self.has_others() || self.is_last())
     }
@@ -135,25 +135,25 @@ impl QueryOrder {
         }
     }
 
-    /// Whether the call stops waiting for answers, in the last round only: when the round has ended, or when only
-    /// stores in `is_skipped` have not answered and their `overlap_after` is over.
+    /// Whether the call stops waiting for answers. That is only possible in the last round: at its end, or when all
+    /// remaining queries are to stores in `is_skipped` and their `overlap_after` is over.
     pub(super) fn gives_up(&self, is_skipped: impl FnMut(usize) -> bool) -> bool {
         let now = Instant::now();
         let nobody_else = !self.has_others() && now >= self.asked + self.times.overlap_after;
         self.last_until.is_some_and(|last| now >= last || nobody_else && self.querying.iter().copied().all(is_skipped))
     }
 
-    /// Whether a failed store will be queried again.
+    /// Whether a store will be queried again after a failed query.
     pub(super) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
 
-    /// Time at which the first failed store is queried again.
+    /// Returns the time at which the first failed store is queried again.
     pub(super) fn again_at(&self) -> Instant {
         self.failed.front().map_or_else(Instant::now, |(at, _)| *at)
     }
 
-    /// Whether the queue has a store that is not being queried now.
+    /// Whether a queued store is not being queried at present.
     fn has_others(&self) -> bool {
         self.queue.iter().any(|nth| !self.querying.contains(nth))
     }

@@ -1,4 +1,4 @@
-//! Queue of the worker's messages to one store. The queue is bounded. The reader of the stream waits only briefly for
+//! Queue of a worker's messages to one store. The queue is bounded. The reader of the stream waits only briefly for
 //! room in it, because messages for other stores follow on the same stream.
 
 use std::{
@@ -15,19 +15,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::session::ClientMessage;
 
-/// Maximum number of queued bytes; a single message may be larger.
+/// Maximum size of the queue in bytes. A single message may be larger.
 const BYTES: u32 = 1 << 20;
 /// Bytes that the queue counts for a message, and for each of its items, in addition to their texts.
 const OVERHEAD: usize = 64;
-/// Time for which the stream waits for room in a full queue. After one such wait without success, messages that do not
-/// fit are returned at once, until one fits again.
+/// Maximum time that the stream waits for room in a full queue. After a wait without success, messages that do not fit
+/// are returned at once, until a message fits again.
 const MAX_WAIT: Duration = Duration::from_millis(250);
 
 type Sender = mpsc::UnboundedSender<(ClientMessage, Option<OwnedSemaphorePermit>)>;
 
 /// Bounded queue of the worker's messages to one store.
 pub(super) struct Inbox {
-    /// Sender to the store's session. `None` while the store is not attached.
+    /// Sender to the worker's session in the store. `None` while the worker has no session there.
     sender: Mutex<Option<Sender>>,
     room: Arc<Semaphore>,
     is_stuck: AtomicBool,
@@ -39,12 +39,12 @@ impl Inbox {
         Self { sender: Mutex::new(None), room, is_stuck: AtomicBool::new(false) }
     }
 
-    /// Attaches the store: messages go to `sender`, whose receiver the store's session reads.
+    /// Opens the queue: messages now go to `sender`, from which the worker's session in the store reads.
     pub(super) fn open(&self, sender: Sender) {
         *self.sender.lock() = Some(sender);
     }
 
-    /// Detaches the store.
+    /// Closes the queue, which ends the worker's session in the store.
     pub(super) fn close(&self) {
         self.sender.lock().take();
     }
@@ -53,8 +53,8 @@ impl Inbox {
         self.sender.lock().is_some()
     }
 
-    /// Queues a message. `bytes` is the [`weight`] of its items. Returns the message as an error if the store is not
-    /// attached, or if the queue stays full.
+    /// Queues a message. `bytes` is the [`weight`] of its items. Returns the message as the error if the queue is not
+    /// open or stays full.
     pub(super) async fn send(&self, message: ClientMessage, bytes: usize) -> Result<(), ClientMessage> {
         if !self.is_open() {
             return Err(message);
@@ -76,9 +76,10 @@ impl Inbox {
         self.put(message, Some(room))
     }
 
-    /// Queues a message without items, even if the queue is full. Drops the message if the store is not attached.
+    /// Queues a message that has no items, even if the queue is full. Drops the message if the queue is not open.
     pub(super) fn send_unbounded(&self, message: ClientMessage) {
-        // A dropped message does no harm: a store gets the current windows and the drain when it attaches.
+        // A dropped message does no harm: a new session in the store starts with the current windows and the current
+        // `Drain`.
         drop(self.put(message, None));
     }
 
@@ -91,7 +92,7 @@ impl Inbox {
     }
 }
 
-/// Creates a queue. Returns the sender for the inbox, and the stream of messages that the store's session reads.
+/// Creates a queue. Returns the sender for an [`Inbox`], and the stream of messages from which the session reads.
 pub(super) fn channel<E>() -> (Sender, impl Stream<Item = Result<ClientMessage, E>> + Send + Unpin + 'static)
 where
     E: Send + 'static,
@@ -107,7 +108,7 @@ where
     (sender, Box::pin(read))
 }
 
-/// Size of a message's items, as the queue counts it. `texts` has the length of each item's text.
+/// Returns the size of a message's items, as the queue counts it. `texts` are the lengths of the items' texts.
 pub(super) fn weight(texts: impl Iterator<Item = usize>) -> usize {
     texts.map(|bytes| bytes + OVERHEAD).sum()
 }

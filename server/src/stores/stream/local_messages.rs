@@ -1,4 +1,4 @@
-//! Messages to the worker that come from no store: answers to items of unknown or unreachable stores, and pings.
+//! Messages to the worker that no store sends: answers about jobs of unknown or unreachable stores, and pings.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -23,7 +23,7 @@ struct State {
     unanswered: usize,
 }
 
-/// Kind of the worker's message that an answer belongs to.
+/// Kind of the worker's message that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Settled,
@@ -86,8 +86,7 @@ impl LocalMessages {
         self.state.lock().outbox.is_empty()
     }
 
-    /// Waits until at most `most` answers are queued. This is backpressure on a worker that sends faster than it reads
-    /// answers.
+    /// Waits until at most `most` answers are queued: backpressure on a worker that sends faster than it reads answers.
     pub(super) async fn until_answered(&self, most: usize) {
         loop {
             let answered = self.answered.notified();

@@ -1,6 +1,6 @@
-//! Merges the outgoing messages of a stream: one `Welcome`, then the messages of the stores in order of arrival. The
-//! worker gets one `Drain` when no store sends more jobs, and another one when the broker stops. The transport polls
-//! `Merge` when it can send a message.
+//! Merges the outgoing messages of a worker's stream over several stores: one `Welcome`, then the messages of the
+//! stores in order of arrival. The worker gets one `Drain` when no store sends more jobs, and one when the broker
+//! stops. The transport polls `Merge` when it can send a message.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{open::Shared, store_stream::Event};
 use crate::{error::Error, job::Lease, session::ServerMessage};
 
-/// Maximum time for which the `Welcome` waits for stores that have neither attached the worker nor failed.
+/// Maximum time that the `Welcome` waits for stores in which opening the session has neither succeeded nor failed.
 const WELCOME: Duration = Duration::from_secs(1);
 
-/// The outgoing messages of a stream. Dropping it ends the stream.
+/// The outgoing messages of a worker's stream. Dropping the value ends the stream.
 pub(super) struct Merge {
     shared: Arc<Shared>,
     streams: SelectAll<BoxStream<'static, (usize, Event)>>,
@@ -24,13 +24,13 @@ pub(super) struct Merge {
     welcome: Option<Welcome>,
     /// Messages that arrived before the `Welcome` was sent.
     early: VecDeque<ServerMessage>,
-    /// Bit mask of all stores of the stream. `attached`, `unreachable`, `ended`, `drained` and `leaving` are masks of
-    /// some of these stores.
+    /// Bit mask of all stores of the stream. `attached` (stores with a session of the worker), `unreachable`, `ended`,
+    /// `drained` and `leaving` are masks of some of these stores.
     all: u64,
     attached: u64,
     unreachable: u64,
     ended: u64,
-    /// Stores that have sent a `Drain`, and the subset that has sent one because its broker is stopping.
+    /// Mask of stores that have sent a `Drain`, and mask of those that have sent one because their broker is stopping.
     drained: u64,
     leaving: u64,
     /// Whether the worker got the `Drain` that ends jobs, and the `Drain` that announces the stop of the broker.
@@ -43,20 +43,21 @@ struct Welcome {
     until: Instant,
     kept: Vec<Lease>,
     lost: Vec<Lease>,
-    /// Leases that the worker claims to hold in each store. Cleared for a store when it has attached the worker.
+    /// Leases that the worker says it holds, by store. Cleared for a store when the worker's session is open there.
     open: Vec<Vec<Lease>>,
 }
 
 impl Drop for Merge {
     fn drop(&mut self) {
-        // Close the window shares first, so that the end of one store's session does not give more jobs to the other sessions.
+        // Closes the window shares first. Otherwise, when one store's session ends, its share of the windows would go
+        // to the other sessions.
         self.shared.rights.close();
         self.shared.gone.cancel();
     }
 }
 
 impl Merge {
-    /// Creates the merged stream. `held` has the leases that the worker claims to hold in each store, `lost` the leases
+    /// Creates the merged stream. `held` are the leases that the worker says it holds, by store. `lost` are leases
     /// whose ids belong to no store.
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -124,21 +125,21 @@ impl Merge {
                 }
                 () = self.shared.local.changed.notified() => {}
                 () = past(until), if self.attached != 0 => {}
-                // The reader of the stream drops the channel if it ends without an error, so only a received error ends
-                // the stream.
+                // Only a received error ends the stream. Without an error, the reader of the stream drops the channel
+                // when it ends.
                 Ok(error) = &mut self.failed, if !self.failed.is_terminated() => return Err(error),
             }
         }
     }
 
-    /// Whether the stream ends, because every attached store has ended its session. Then the broker is stopping or the
-    /// worker has closed its side, so unreachable stores are not waited for.
+    /// Whether the stream is over, because every opened session has ended: the broker is stopping, or the worker has
+    /// closed its side. Unreachable stores are not waited for.
     fn is_over(&self) -> bool {
         self.streams.is_empty() || (self.attached != 0 && self.attached & !self.ended == 0)
     }
 
-    /// Returns the `Welcome` once all stores have attached the worker or failed, or one has attached it and the time is
-    /// over. Then opens the window shares, so that stores may send jobs.
+    /// Returns the `Welcome` once the sessions are open in all reachable stores, or in one store and `WELCOME` has
+    /// passed. Then opens the window shares, so that stores may send jobs.
     fn welcome(&mut self) -> Option<ServerMessage> {
         let welcome = self.welcome.as_ref()?;
         let is_complete = self.attached | self.unreachable == self.all || Instant::now() >= welcome.until;
@@ -188,8 +189,8 @@ impl Merge {
         }
     }
 
-    /// Records a `Drain` of a store. Returns true if the worker gets this `Drain`: when the last attached store ends
-    /// its jobs, and when the last one announces the stop of the broker.
+    /// Records a `Drain` of a store. Returns whether to pass it on to the worker: if it is the last store to end its
+    /// jobs, or the last to announce the stop of the broker.
     fn drains(&mut self, store_no: u64, shutdown: bool) -> bool {
         self.drained |= store_no;
         let was_sent = if shutdown {

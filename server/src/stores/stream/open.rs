@@ -1,4 +1,5 @@
-//! Opens a stream: reads its first message and builds the state that all stores of the stream share.
+//! Opens a worker's stream over several stores: reads the first message, and builds the state that all stores of the
+//! stream share.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use crate::{
     session::{ClientInfo, ClientMessage, SessionId, SubscribeArgs, first_message},
 };
 
-/// State shared by all stores of a stream.
+/// State that all stores of a worker's stream share.
 pub(super) struct Shared {
     pub(super) stores: Vec<StreamStore>,
     pub(super) inboxes: Vec<Inbox>,
@@ -39,9 +40,9 @@ pub(super) struct Shared {
     pub(super) next_generation: u32,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) max_message_bytes: usize,
-    /// Silence after which the worker is lost.
+    /// Liveness: time without a message after which the worker counts as lost.
     pub(super) liveness: Duration,
-    /// Whether the worker has sent a `Drain`, so that it gets no more jobs.
+    /// Whether the worker has sent a `Drain` and gets no more jobs.
     pub(super) is_draining: AtomicBool,
     /// Cancelled when the `Welcome` is sent.
     pub(super) welcomed: CancellationToken,
@@ -52,7 +53,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Returns the position of the store to which a job id belongs. `None` if it belongs to no store of the stream.
+    /// Returns the position of the store to which a job id belongs. `None` if the id belongs to no store of the stream.
     pub(super) fn store_no_of(&self, id: i64) -> Option<usize> {
         store_no_of(&self.stores, id)
     }
@@ -81,7 +82,8 @@ pub(super) async fn open_and_read<S>(
     let (failing, failed) = oneshot::channel();
     let stream = |(store_no, held): (usize, &Vec<Lease>)| StoreStream::new(&shared, store_no, held.clone()).events();
     let streams: Vec<_> = held.iter().enumerate().map(stream).collect();
-    // If the worker's connection has already ended, `send` returns the merge. Dropping it ends the stream.
+    // If the worker's connection has already ended, `send` fails and returns the `Merge`. Dropping the `Merge` ends the
+    // stream.
     drop(opened.send(Ok(Merge::new(shared.clone(), streams.into_iter(), held, lost, failed))));
     tokio::select! {
         () = shared.gone.cancelled() => {}
@@ -107,7 +109,7 @@ where
 {
     let served: Vec<Serving> = stores.iter().filter_map(StreamStore::now).collect();
     let Some(config) = served.first().map(|serving| serving.context.config.clone()) else {
-        return Err(Error::Unavailable("no store of this broker was reached since the broker started".into()));
+        return Err(Error::Unavailable("the broker has not reached any store since it started; try again".into()));
     };
     let SubscribeArgs { windows, session_id, held, labels, max_message_bytes, liveness } =
         first_message(incoming, config.limits.first_message).await?;

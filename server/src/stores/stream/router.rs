@@ -1,5 +1,5 @@
-//! Passes each of the worker's messages to the stores that own its jobs. A store that does not read its messages delays
-//! the others by at most `inbox::MAX_WAIT`, once.
+//! Passes the worker's messages to the stores that own the jobs. A store that does not read its messages delays the
+//! others only once, by at most `inbox::MAX_WAIT`.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::{
     session::{ClientMessage, Heartbeat, WindowArgs, reader::MOST_UNANSWERED},
 };
 
-/// Reads messages until the worker closes its side of the stream.
+/// Reads the worker's messages until the worker closes its side of the stream.
 pub(super) async fn read<S>(shared: &Shared, incoming: &mut S) -> Result<(), Error>
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
@@ -62,7 +62,10 @@ fn set_window(shared: &Shared, window: WindowArgs) -> Result<(), Error> {
     shared.caller.check(Operation::Work, &window.task_type)?;
     let limit = shared.config.limits.stream_types;
     if shared.wanted.types_with(&window.task_type) > limit {
-        return Err(Error::invalid("window.task_type", format!("is one type too many; a stream has at most {limit}")));
+        return Err(Error::invalid(
+            "window.task_type",
+            format!("is one task type too many; a stream may have at most {limit}"),
+        ));
     }
     shared.wanted.set(window);
     Ok(())
@@ -75,8 +78,8 @@ fn drain(shared: &Shared) {
     }
 }
 
-/// Sends each store the items about its jobs. Items whose id belongs to no store are answered with `LeaseLost`. Items
-/// of a store that is not attached, or whose queue is full, are answered with `Unavailable`.
+/// Splits a message by store, and sends each store the items about its jobs. The answer is `LeaseLost` for items whose
+/// id belongs to no store. It is `Unavailable` for a store whose session is not open or whose queue is full.
 async fn split<T>(
     shared: &Shared,
     kind: Kind,

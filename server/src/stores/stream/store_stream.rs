@@ -1,5 +1,5 @@
-//! One store of a worker's stream. `StoreStream` opens the worker's session in the store ("attaches" the worker) once
-//! the store's database is reachable. It sends the session the windows of the task types that the store has.
+//! One store's part of a worker's stream. `StoreStream` opens the worker's session in the store ("attaches" the worker)
+//! once the store's database is reachable. It passes on the windows of the task types that the store has.
 
 use std::{
     collections::HashMap,
@@ -26,20 +26,21 @@ use crate::{
     store::StoreError,
 };
 
-/// First and longest pause between two attempts to attach the worker. The pauses grow exponentially.
+/// First and longest pause between two attempts to open the worker's session. The pauses grow exponentially.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Pause after a failed lookup of types.
+/// Pause before a failed lookup of task types is repeated.
 const LOOKUP_RETRY: Duration = Duration::from_secs(1);
 
 /// An event that one store adds to the merged stream.
 pub(super) enum Event {
-    /// The store has attached the worker. The worker still holds the leases in `kept`; the leases in `lost` have ended.
+    /// The worker's session in the store is open. The worker still holds the leases in `kept`; the leases in `lost`
+    /// have ended.
     Attached { kept: Vec<Lease>, lost: Vec<Lease> },
     /// A message for the worker.
     Message(ServerMessage),
-    /// The store cannot attach the worker now. `StoreStream` retries, and the worker keeps its leases of the store
-    /// meanwhile.
+    /// The worker's session cannot be opened now. `StoreStream` retries, and meanwhile the worker keeps its leases of
+    /// the store.
     Unreachable(Error),
     /// An error that ends the worker's whole stream.
     Failed(Error),
@@ -54,10 +55,10 @@ pub(super) struct StoreStream {
     serving: watch::Receiver<Option<Serving>>,
     held: Vec<Lease>,
     attached: Option<Attached>,
-    /// Whether to pause before the next attempt to attach the worker. False before the first attempt.
+    /// Whether to pause before the next attempt to open the session. False before the first attempt.
     pauses: bool,
-    /// Whether an attempt at a reachable store was already retried without reporting `Unreachable`. This happens once
-    /// per stream.
+    /// Whether a failed attempt at a reachable store was already retried once without an `Unreachable` event. At most
+    /// one such retry is made per stream.
     has_tried_again: bool,
     backoff: Backoff,
 }
@@ -67,16 +68,16 @@ struct Attached {
     context: Arc<SessionContext>,
     given: Given,
     changed: watch::Receiver<u64>,
-    /// Reports that a subscribed type that was missing in the store has been created there.
+    /// Reports when a subscribed task type that was missing in the store is created there.
     awaited: Awaited,
     lookup: OptionFuture<BoxFuture<'static, LookupResult>>,
     is_looking_up: bool,
-    /// Whether to look up the missing types again after the current lookup, because windows or types have changed since
-    /// it began.
+    /// Whether to look up the missing types once more after the current lookup, because windows or types have changed
+    /// since its start.
     repeats_lookup: bool,
 }
 
-/// Result of a lookup or creation of types.
+/// Result of looking up or creating task types.
 enum LookupResult {
     Found(Vec<TaskTypeName>, Result<HashMap<TaskTypeName, TypeId>, StoreError>),
     Created(Vec<WindowArgs>, Result<(), StoreError>),
@@ -127,7 +128,7 @@ impl StoreStream {
             }
             Err(error @ (Error::Unavailable(_) | Error::Locked(_))) => {
                 let name = shared.stores.get(store_no).map_or("", |store| store.name.as_str());
-                tracing::debug!(store = name, %error, "cannot attach a worker to this store now");
+                tracing::debug!(store = name, %error, "cannot open a worker's session at this store now; trying again");
                 self.pauses = true;
                 Some(Event::Unreachable(error))
             }
@@ -135,8 +136,8 @@ impl StoreStream {
         }
     }
 
-    /// Attaches the worker. Retries once without reporting `Unreachable` if a reachable store refuses: its broker may
-    /// just be checking whether a lease of the worker has ended.
+    /// Opens the worker's session in the store. If a reachable store refuses, retries once without an `Unreachable`
+    /// event: the broker may just be checking whether a lease of the worker has ended.
     async fn attach_or_again(&mut self) -> Result<(Attached, Event), Error> {
         match self.attach().await {
             Err(Error::Unavailable(_) | Error::Locked(_)) if !self.has_tried_again && self.answers() => {
@@ -202,8 +203,8 @@ impl StoreStream {
         Ok((attached, Event::Attached { kept, lost }))
     }
 
-    /// Waits until the store's database is reached. Before the first attempt it fails instead of waiting, so that the
-    /// `Welcome` does not wait for this store.
+    /// Waits until the store's database is reached. The first attempt fails instead of waiting, so that the `Welcome`
+    /// is not delayed.
     async fn serving(&mut self) -> Result<Serving, Error> {
         if !self.pauses && self.serving.borrow().is_none() {
             return Err(Error::Unavailable(
@@ -248,8 +249,8 @@ impl Attached {
         }
     }
 
-    /// Looks up which of these types the store has, after the pause `after`. While a lookup runs, only marks that
-    /// another one must follow.
+    /// Looks up which of these task types the store has, after the pause `after`. If a lookup is running, only requests
+    /// another one after it.
     fn look_up(&mut self, names: Vec<TaskTypeName>, after: Duration) {
         if self.is_looking_up {
             self.repeats_lookup = true;
@@ -265,13 +266,13 @@ impl Attached {
 
     fn run(&mut self, lookup: impl Future<Output = LookupResult> + Send + 'static) {
         self.is_looking_up = true;
-        // The lookup runs to its end even if the stream stops polling it, because it may hold a connection to Postgres
-        // or the lock for creating task types.
+        // Runs the lookup to its end even if the stream stops polling it. The lookup may hold a connection to Postgres
+        // or the mutex for creating task types.
         self.lookup = Some(detached(lookup).boxed()).into();
     }
 
-    /// Sends the windows of the types that were found or created, and starts a further lookup or creation if needed. A
-    /// returned error ends the worker's stream.
+    /// Sends the store the windows of the types that were found or created. Starts another lookup or creation if
+    /// needed. A returned error ends the worker's stream.
     fn on_lookup(&mut self, shared: &Shared, store_no: usize, on_lookup: LookupResult) -> Option<Error> {
         match on_lookup {
             LookupResult::Found(asked, Ok(found)) => {
@@ -305,7 +306,7 @@ impl Attached {
         None
     }
 
-    /// Creates types that no store has, after the pause `after`. Their windows are sent when they exist.
+    /// Creates the task types that no store has, after the pause `after`. Their windows are sent afterwards.
     fn create(&mut self, shared: &Shared, names: Vec<TaskTypeName>, windows: Vec<WindowArgs>, after: Duration) {
         let (context, principal) = (self.context.clone(), shared.caller.principal().clone());
         self.run(async move {

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use super::Home;
 use crate::{job::TaskTypeName, session::WindowArgs};
 
-/// Windows that a worker has requested on its stream, and the stores that lack their task types.
+/// Windows that a worker has requested on its stream, each with the stores that lack its task type.
 pub(super) struct Wanted {
     windows: Mutex<HashMap<TaskTypeName, Entry>>,
-    /// Bit mask of all stores.
+    /// Bit mask of all stores of the stream.
     all: u64,
     home: Home,
     /// Version of the windows. Increases with each change, and notifies the stores.
@@ -22,22 +22,22 @@ pub(super) struct Wanted {
 struct Entry {
     args: WindowArgs,
     version: u64,
-    /// Bit mask of the stores that have answered that they do not have the type.
+    /// Bit mask of the stores that have answered that they do not have the task type.
     missing: u64,
 }
 
-/// Record of the windows sent to one store: their types, and the version up to which changes were sent.
+/// Windows that one store has received: their task types, and the version up to which changes were sent.
 #[derive(Default)]
 pub(super) struct Given {
     types: HashSet<TaskTypeName>,
     version: u64,
 }
 
-/// Changes to send to a store.
+/// Changes of windows that one store has not received yet.
 pub(super) struct News {
-    /// Changed windows of types that the store has.
+    /// Changed windows of task types that the store has.
     pub(super) windows: Vec<WindowArgs>,
-    /// Types for which it is unknown whether the store has them.
+    /// Task types of which it is unknown whether the store has them.
     pub(super) unknown: Vec<TaskTypeName>,
 }
 
@@ -54,13 +54,13 @@ impl Wanted {
         self.changed.subscribe()
     }
 
-    /// Returns the number of task types that the stream has if it also subscribes to `task_type`.
+    /// Returns the number of task types that the stream would have with `task_type`.
     pub(super) fn types_with(&self, task_type: &TaskTypeName) -> usize {
         let windows = self.windows.lock();
         windows.len() + usize::from(!windows.contains_key(task_type))
     }
 
-    /// Opens, resizes or closes a window.
+    /// Applies the worker's request to open, resize or close a window.
     pub(super) fn set(&self, args: WindowArgs) {
         self.changed.send_modify(|version| {
             *version += 1;
@@ -70,7 +70,7 @@ impl Wanted {
         });
     }
 
-    /// Returns the changes for a store since the last call with the same `given`.
+    /// Returns the changes for a store since the last call with the same `given`, and updates `given`.
     pub(super) fn news(&self, given: &mut Given) -> News {
         let version = *self.changed.borrow();
         let windows = self.windows.lock();
@@ -84,8 +84,8 @@ impl Wanted {
         news
     }
 
-    /// Records which of the types `asked` a store has. Returns the windows that the store gets now, and the types that
-    /// it must create: it is their home, and no store has them.
+    /// Records which of the task types `asked` a store has. Returns the windows for the store, and the types that the
+    /// store must create: those that no store has and whose home it is.
     pub(super) fn found(
         &self,
         store_no: usize,
@@ -101,8 +101,8 @@ impl Wanted {
             if !is_found {
                 let before = entry.missing;
                 entry.missing |= 1 << store_no;
-                // The last store has answered that it does not have the type. The home store is notified, so that it
-                // asks again and creates the type.
+                // All stores have now answered that they lack the type. Notifies the home store, which then asks again
+                // and creates the type.
                 is_news |= before != self.all && entry.missing == self.all;
             }
             let is_created = !is_found && entry.missing == self.all && (self.home)(name) == store_no;
@@ -121,7 +121,7 @@ impl Wanted {
         (gets, creates)
     }
 
-    /// Returns the subscribed types for which the store has got no window.
+    /// Returns the subscribed task types of which the store has not received a window.
     pub(super) fn missing(&self, given: &Given) -> Vec<TaskTypeName> {
         self.windows.lock().keys().filter(|name| !given.types.contains(*name)).cloned().collect()
     }

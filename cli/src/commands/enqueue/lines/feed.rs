@@ -21,7 +21,8 @@ pub(super) struct Line {
     /// Line number, from 1.
     pub(super) number: u64,
     pub(super) payload: Bytes,
-    /// Permit for the bytes of the line in the limit of unsent input, returned when the line is dropped.
+    /// Semaphore permit for the bytes of the line. It limits the unsent input in memory, and is released when the line is
+    /// dropped.
     _room: Option<OwnedSemaphorePermit>,
 }
 

@@ -85,11 +85,11 @@ struct Lines<'a> {
     client: &'a Client,
     template: NewJob,
     on_error: OnError,
-    /// `None` after the reader has closed the output. The jobs are still enqueued.
+    /// Printer of the results. `None` after stdout was closed: the remaining jobs are still enqueued.
     printer: Option<Printer>,
     /// Lines that are read but not stored.
     pending: VecDeque<Line>,
-    /// Maximum lines of the next request. Near a refused line, requests are small.
+    /// Maximum lines of the next request. After a refusal it shrinks, to isolate the refused line.
     size: usize,
     /// Number of the first line that is neither stored nor reported as refused.
     next: u64,
@@ -117,12 +117,12 @@ impl Lines<'_> {
         }
     }
 
-    /// Repeats the request of an earlier run, with its request key.
+    /// Repeats the last request of an earlier run with its request key, so that the broker stores its lines only once.
     async fn repeat(&mut self, feed: &mut Feed, request: Request) -> Result<(), Failure> {
         while self.pending.back().is_none_or(|line| line.number < request.last) {
             let Some(line) = feed.next().await else {
                 return Err(Failure::data(format!(
-                    "the input ends before line {}, which --resume names",
+                    "the input ends before line {} of the request that --resume repeats: use the input of the earlier run",
                     request.last
                 )));
             };
@@ -131,9 +131,10 @@ impl Lines<'_> {
         let count = self.pending.len();
         match self.request(count, &request.key).await {
             Ok(jobs) => self.stored(jobs),
-            // The input has changed: the key belongs to other jobs. A new key could store lines of the earlier run twice.
+            // The request key belongs to other jobs, so the input has changed since the earlier run. A new key could store
+            // lines twice.
             Err(error) if error.code() == Code::AlreadyExists => {
-                return Err(Failure::data("lines or options differ from the earlier run, which --resume continues"));
+                return Err(Failure::data("--resume needs the lines and options of the earlier run, but they differ"));
             }
             Err(error) => self.refused(count, request.key, error)?,
         }
@@ -185,7 +186,7 @@ impl Lines<'_> {
             Refusal::Unknown => {
                 let position = Position { first: self.next, request: Some(Request { last, key }) };
                 let then = format!(
-                    "it is unknown whether they are stored, and no later line is stored: continue with --resume {position} \
+                    "it is unknown whether these lines are stored; later lines are not. Continue with --resume {position} \
                      within 24 hours, which stores no line twice"
                 );
                 Err(Failure::from(error).within(&format!("lines {} to {last}", self.next)).followed_by(&then))
@@ -198,7 +199,7 @@ impl Lines<'_> {
             Refusal::First | Refusal::All => {
                 let next = self.next;
                 let then = format!(
-                    "no line from this one on is stored: continue with --resume {next}, or skip this line with --resume {}",
+                    "this line and later ones are not stored: use --resume {next}, or skip this line with --resume {}",
                     next + 1
                 );
                 Err(Failure::from(error).within(&format!("line {next}")).followed_by(&then))

@@ -2,8 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
-/// Number of the first line to send. If a request had no answer, also its last line and its request key: the request is repeated
-/// unchanged, so that the broker stores its lines once.
+/// Number of the first line to send. If an earlier request got no answer, also contains its last line and its request key: the
+/// repeated request is identical, so the broker stores its lines once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::commands) struct Position {
     pub(super) first: u64,

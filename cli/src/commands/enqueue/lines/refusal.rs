@@ -8,7 +8,7 @@ use tonic::Code;
 pub(super) enum Refusal {
     /// No answer: the request may have been stored, so it can only be repeated with the same request key.
     Unknown,
-    /// The request was not stored. To find the refused line, send only this many of its first lines next.
+    /// The request was not stored. The next request should send only this many of its first lines, to isolate the refused line.
     Lines(usize),
     /// The request was not stored because of its first line.
     First,
@@ -36,7 +36,7 @@ impl Refusal {
     }
 }
 
-/// Extracts the 3 of `jobs[3].payload`.
+/// Extracts the job index from a field path, such as 3 from `jobs[3].payload`.
 fn line(field: &str) -> Option<usize> {
     let (number, _) = field.strip_prefix("jobs[")?.split_once(']')?;
     number.parse().ok()

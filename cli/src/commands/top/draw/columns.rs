@@ -1,4 +1,4 @@
-//! A table that drops its least important columns on narrow terminals.
+//! Draws a table that drops its least important columns on narrow terminals.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const GAP: u16 = 1;
 pub(super) struct Column<R: 'static> {
     pub(super) title: &'static str,
     pub(super) width: u16,
-    /// Columns with higher ranks are dropped first.
+    /// Rank of the column. On a narrow terminal, columns with higher ranks are dropped first.
     pub(super) rank: u8,
     pub(super) is_number: bool,
     pub(super) cell: fn(&R) -> String,
@@ -30,7 +30,7 @@ pub(super) struct Column<R: 'static> {
 /// Title and cell of the first column.
 type First<R> = (&'static str, fn(&R) -> (String, Style));
 
-/// Selects the columns that fit into `width` beside the first one.
+/// Returns the columns that fit into `width` next to the first column.
 pub(super) fn fitting<R>(columns: &[Column<R>], width: u16) -> Vec<&Column<R>> {
     let mut kept: Vec<&Column<R>> = columns.iter().collect();
     while FIRST + kept.iter().map(|column| column.width + GAP).sum::<u16>() > width {

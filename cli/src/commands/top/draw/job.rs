@@ -1,10 +1,10 @@
-//! The job view: why a job does not run, and the details that `howdah job` shows.
+//! Draws the view of one job: why the job does not run, and the details that `howdah job` shows.
 
 use ratatui::{Frame, layout::Rect, text::Line, widgets::Paragraph};
 
 use super::{super::state::Top, BOLD};
 
-/// Draws the lines from the scroll position on.
+/// Draws the lines of the job view, beginning at the scroll position.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     top.height.set(area.height.into());
     let Some(lines) = &top.job else {

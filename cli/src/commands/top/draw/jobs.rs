@@ -1,4 +1,4 @@
-//! The jobs view: jobs of a type below the type's counts.
+//! Draws the view of the jobs of one task type, below the counts of the type.
 
 use howdah_client::proto::JobState;
 use howdah_server::{job, logging::escaped};
@@ -19,7 +19,7 @@ use super::{
     columns::Column,
 };
 
-/// Minimum height of the view, in lines, for the plot. In a lower view the rows of jobs need the space.
+/// Minimum height of the jobs view, in lines, at which it shows a plot. A lower view needs the space for rows.
 const WITH_PLOT: u16 = 16;
 
 const COLUMNS: [Column<JobRow>; 6] = [
@@ -34,7 +34,6 @@ const COLUMNS: [Column<JobRow>; 6] = [
     words("KEY, LAST ERROR", 28, 1, |row| row.remark.clone()),
 ];
 
-/// Draws the view.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let plot = if area.height >= WITH_PLOT { 4 } else { 0 };
     let [head, plot, list] =
@@ -86,7 +85,7 @@ fn draw_plot(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let most = top.jobs.minutes.iter().max().copied().unwrap_or_default();
     let words = format!("succeeded in each of the last 60 minutes, at most {most}");
     frame.render_widget(Paragraph::new(words).style(DIM), title);
-    // If not all minutes fit, show the newest.
+    // If the plot has no room for all minutes, it shows the newest ones.
     let shown = top.jobs.minutes.len().saturating_sub(plot.width.into());
     frame.render_widget(Sparkline::default().data(&top.jobs.minutes[shown..]).style(GOOD), plot);
 }

@@ -1,4 +1,4 @@
-//! Drawing of the views.
+//! Draws the views of `howdah top`.
 
 mod columns;
 mod job;
@@ -46,7 +46,7 @@ pub(super) fn all(top: &Top, frame: &mut Frame<'_>, now: Instant) {
         frame.buffer_mut().set_style(body, DIM);
     }
     frame.render_widget(Paragraph::new(foot_line(top, now)), foot);
-    // A question may cover the heading, so that it is readable on a small terminal.
+    // A confirmation may cover the heading, so that it is readable on a small terminal.
     let above = Rect { height: frame.area().height.saturating_sub(foot.height), ..frame.area() };
     overlay::draw(top, frame, body, above);
 }
@@ -103,7 +103,8 @@ fn foot_line(top: &Top, now: Instant) -> Line<'_> {
     if let Link::Down { since, error, next } = &top.link {
         let wait = next.saturating_duration_since(now).as_secs();
         let stale = if top.read.is_some() { "figures are stale; " } else { "" };
-        let text = format!("no answer for {}; {stale}next try in {wait}s: {}", age(*since), escaped(error));
+        let text =
+            format!("no answer from the broker for {}; {stale}next try in {wait}s: {}", age(*since), escaped(error));
         return Line::styled(text, BAD);
     }
     if let Some(text) = &top.message {

@@ -1,4 +1,4 @@
-//! Overlays: help and confirmations.
+//! Draws overlays: the help and confirmations.
 
 use howdah_server::logging::escaped;
 use ratatui::{
@@ -25,8 +25,8 @@ const HELP: [&str; 16] = [
     "s                 types: sort by the next column",
     "                  jobs: show the next state",
     "/                 types: filter by a part of the name",
-    "p                 pause or resume the type (asks)",
-    "r                 retry the dead jobs of the type, or the job (asks)",
+    "p                 pause or resume the type (asks first)",
+    "r                 retry the dead jobs of the type, or the job (asks first)",
     "q, Ctrl-C         quit",
     "",
     "Rates and times cover the last 5 minutes: jobs enqueued,",
@@ -51,7 +51,8 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, body: Rect, above: Rect) {
             let end = [Line::default(), Line::styled(answers(question), BOLD)];
             let lines: Vec<_> = first.chain(more).collect();
             let whole: Vec<_> = lines.iter().cloned().chain(end).collect();
-            // Omits the hint about keys if the overlay has no room for it: the last line of the screen shows it too.
+            // If the overlay has no room for the hint about keys, the hint is omitted: the last line of the screen also shows
+            // it.
             match () {
                 () if size(&whole, body).height <= body.height => show(frame, body, " sure? ", whole),
                 () if size(&whole, above).height <= above.height => show(frame, above, " sure? ", whole),
@@ -61,7 +62,7 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, body: Rect, above: Rect) {
     }
 }
 
-/// Size of the lines with their frame, no wider than the area.
+/// Returns the size of an overlay for these lines, including its frame. It is no wider than the area.
 fn size(lines: &[Line<'_>], area: Rect) -> Size {
     let widest = lines.iter().map(Line::width).max().unwrap_or_default() as u16;
     let width = (widest + 4).min(area.width);

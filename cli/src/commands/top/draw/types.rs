@@ -1,4 +1,4 @@
-//! The task types view.
+//! Draws the view of task types.
 
 use howdah_server::logging::escaped;
 use ratatui::{Frame, layout::Rect, style::Style};
@@ -31,7 +31,6 @@ const COLUMNS: [Column<TypeRow>; 13] = [
     number("RUN p99", 8, 10, |row| columns::time(row.flow.and_then(|flow| flow.run.p99))),
 ];
 
-/// Draws the view.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let rows = top.type_rows();
     if rows.is_empty() {

@@ -1,4 +1,4 @@
-//! The workers view: workers of all brokers.
+//! Draws the view of the workers of all brokers.
 
 use howdah_client::proto::{Worker, WorkerState};
 use howdah_server::logging::escaped;
@@ -24,7 +24,6 @@ const COLUMNS: [Column<Worker>; 8] = [
     words("PEER", 21, 5, |worker| escaped(&worker.peer).into_owned()),
 ];
 
-/// Draws the view.
 pub(super) fn draw(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let rows: Vec<&Worker> = top.workers.iter().collect();
     if rows.is_empty() {
@@ -43,7 +42,7 @@ fn name(worker: &Worker) -> (String, Style) {
     (escaped(&words.collect::<Vec<_>>().join(" ")).into_owned(), Style::new())
 }
 
-/// Jobs held and window, per task type.
+/// Formats the held jobs and the window of each task type, such as `email.send 3/10`.
 fn windows(worker: &Worker) -> String {
     let windows = worker.windows.iter();
     let windows =

@@ -20,7 +20,7 @@ thread_local! {
     static NOTICES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notifications so far; clears them.
+/// Returns and clears the notifications so far.
 pub(super) fn notices() -> Vec<String> {
     NOTICES.take()
 }

@@ -15,7 +15,7 @@ use crate::{
     job::{ClusterSettings, Limits},
 };
 
-/// Allowed lifetime of a token: 1 second to 100 years.
+/// Allowed range of a token's lifetime: 1 second to 100 years.
 pub(crate) const LIFETIME: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(36_500 * 24);
 
 /// The call `CreateToken`.

@@ -27,7 +27,7 @@ impl Verb for ListTokens {
 
     type Request = v1::ListTokensRequest;
     type Response = v1::ListTokensResponse;
-    /// The last id of the previous page, whether to list ended tokens, and the page size.
+    /// Checked request: the last id of the previous page, whether to list ended tokens, and the page size.
     type Args = (String, bool, usize);
 
     paged!(tokens, page_size);

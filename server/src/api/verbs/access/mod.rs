@@ -1,5 +1,5 @@
-//! Calls for administrators: tokens and the audit log. The primary store keeps the tokens, which are valid for all stores. Each store
-//! has its own audit log.
+//! Calls for administrators: tokens and the audit log. The primary store holds the tokens of all stores. Each store has its own
+//! audit log.
 
 pub(crate) mod audit;
 pub(crate) mod create_token;

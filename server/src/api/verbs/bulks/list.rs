@@ -25,11 +25,11 @@ pub(crate) struct ListBulks;
 pub(crate) struct BulkQuery {
     /// Task type; `None` for all types.
     pub(crate) task_type: Option<TaskTypeName>,
-    /// Only bulk operations that have not ended.
+    /// If true, lists only bulk operations that have not ended.
     pub(crate) open_only: bool,
     /// Page size.
     pub(crate) page_size: usize,
-    /// Only bulk operations with a lower id.
+    /// Lists only bulk operations whose id is lower than this.
     pub(crate) before: i64,
 }
 
@@ -80,7 +80,7 @@ impl Merge for ListBulks {
     }
 }
 
-/// Page of bulk operations that the caller may read, and the id before which the next page starts.
+/// Returns a page of the bulk operations that the caller may read. Also returns the id before which the next page starts.
 async fn visible(call: &Call, query: BulkQuery) -> Result<(Vec<Bulk>, Option<i64>), Error> {
     let BulkQuery { task_type, open_only, page_size, mut before } = query;
     let name = task_type.as_ref().map(TaskTypeName::as_str);

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Returns the bulk operation. Fails with `NOT_FOUND` if the caller does not have the permission `operation` for its task type.
-/// To operate a move, the caller needs the permission for both task types.
+/// If the bulk operation moves jobs, `Operation::Operate` is required for both task types.
 async fn own(call: &Call, operation: Operation, id: i64) -> Result<Bulk, Error> {
     let bulk = call.broker.operator.get_bulk(id).await?;
     let may = |name: &TaskTypeName| permit::may(&call.caller, operation, name.as_str());
@@ -37,7 +37,7 @@ async fn own(call: &Call, operation: Operation, id: i64) -> Result<Bulk, Error> 
     if is_own { Ok(bulk) } else { Err(no_bulk(id)) }
 }
 
-/// Completes the spec of an undo with the task type of the bulk operation to undo.
+/// Fills in the task type of an undo, from the bulk operation that it undoes.
 async fn complete(call: &Call, spec: Option<v1::BulkSpec>) -> Result<Option<v1::BulkSpec>, Error> {
     let Some(mut spec) = spec else { return Ok(None) };
     if spec.operation() != v1::BulkOperation::Undo || spec.undo_bulk_id <= 0 {
@@ -53,7 +53,7 @@ async fn complete(call: &Call, spec: Option<v1::BulkSpec>) -> Result<Option<v1::
     Ok(Some(spec))
 }
 
-/// Checks that the caller may operate the task types that the jobs have before and after the change.
+/// Checks that the caller may operate the task types that the jobs have before and after the bulk operation.
 fn permitted(caller: &Caller, spec: &BulkSpec) -> Result<(), Error> {
     for task_type in [Some(&spec.task_type), spec.change.to_type()].into_iter().flatten() {
         caller.check(Operation::Operate, task_type)?;
@@ -82,7 +82,7 @@ async fn of_bulk(call: &Call, id: i64) -> Result<&SharedBroker, Status> {
     Ok(call.only_found(&found, "id", &format!("is {id}, the id of a bulk operation"))?)
 }
 
-/// Broker of the store in which a bulk operation with this spec runs.
+/// Returns the broker of the store in which a bulk operation with this spec runs.
 async fn of_spec<'a>(call: &'a Call, spec: Option<&v1::BulkSpec>) -> Result<&'a SharedBroker, Status> {
     match spec {
         // An undo runs in the store of the bulk operation that it undoes.
@@ -91,7 +91,7 @@ async fn of_spec<'a>(call: &'a Call, spec: Option<&v1::BulkSpec>) -> Result<&'a 
     }
 }
 
-/// Runs a verb in the store of a broker, and sets the store in the bulk operation of its response.
+/// Runs a verb in a store, and writes the name of the store to the bulk operation in its response.
 async fn in_store<V: Verb>(
     call: &Call,
     broker: &SharedBroker,

@@ -26,7 +26,7 @@ impl Verb for PreviewBulk {
     type Response = v1::PreviewBulkResponse;
     type Args = Option<v1::BulkSpec>;
 
-    /// Checks nothing: `run` checks the spec after [`complete`] has added the task type of an undo.
+    /// Checks nothing. `run` checks the spec after [`complete`] has filled in the task type of an undo.
     fn check(request: v1::PreviewBulkRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         Ok(request.spec)
     }
@@ -53,7 +53,7 @@ impl Verb for PreviewBulk {
     }
 }
 
-/// Converts a preview. The examples contain only ids and states, unless the caller may read the jobs (`reads`).
+/// Converts a preview to the response. The examples contain only ids and states, unless the caller may read the jobs (`reads`).
 fn shown(spec: &BulkSpec, preview: BulkPreview, reads: bool) -> v1::PreviewBulkResponse {
     let jobs = if preview.has_more { preview.in_states.unwrap_or_default() } else { preview.selected };
     v1::PreviewBulkResponse {

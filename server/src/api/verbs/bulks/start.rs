@@ -26,7 +26,7 @@ impl Verb for StartBulk {
     type Response = v1::StartBulkResponse;
     type Args = v1::StartBulkRequest;
 
-    /// Checks nothing: `run` checks the request after [`complete`] has added the task type of an undo.
+    /// Checks nothing. `run` checks the request after [`complete`] has filled in the task type of an undo.
     fn check(request: v1::StartBulkRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         Ok(request)
     }
@@ -47,7 +47,7 @@ impl Verb for StartBulk {
     }
 }
 
-/// Checks a request. The spec of an undo must already have its task type.
+/// Checks a request to start a bulk operation. The task type of an undo must be filled in already.
 pub(in crate::api::verbs) fn check(
     request: v1::StartBulkRequest,
     cluster: &ClusterSettings,

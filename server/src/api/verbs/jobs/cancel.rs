@@ -66,7 +66,7 @@ impl Verb for CancelJobs {
         }
         let ids = if ids.is_empty() { request.ids.clone() } else { ids };
         let mut answer = call.split::<Self>(request.clone(), ids.clone(), with_ids).await?;
-        // Cancels moved jobs in their new stores, and reports them by the ids that the caller sent.
+        // Also cancels jobs that have moved to other stores. The response has the ids that the caller sent.
         let done: HashSet<i64> = answer.get_ref().cancelled_ids.iter().copied().collect();
         let others: Vec<i64> = ids.into_iter().filter(|id| !done.contains(id)).collect();
         let moved = call.moved(&others).await?;
@@ -86,7 +86,7 @@ impl Merge for CancelJobs {
     }
 }
 
-/// Returns a copy of the request for these jobs.
+/// Returns a copy of the request with these job ids.
 fn with_ids(request: &v1::CancelJobsRequest, ids: Vec<i64>) -> v1::CancelJobsRequest {
     match &request.filter {
         Some(filter) if !filter.ids.is_empty() => {

@@ -23,7 +23,7 @@ impl Verb for EndLeases {
 
     type Request = v1::EndLeasesRequest;
     type Response = v1::EndLeasesResponse;
-    /// Ids of the jobs, and the error of their attempts.
+    /// Checked request: the ids of the jobs, and the error text for their attempts.
     type Args = (Vec<i64>, Option<String>);
 
     fn check(request: v1::EndLeasesRequest, cluster: &ClusterSettings, limits: &Limits) -> Result<Self::Args, Error> {

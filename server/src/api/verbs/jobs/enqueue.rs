@@ -33,7 +33,7 @@ impl Verb for EnqueueJobs {
     type Response = v1::EnqueueJobsResponse;
     type Args = v1::EnqueueJobsRequest;
 
-    /// Checks nothing: [`place`] checks the jobs after the rate limit. Pipelines and HTTP requests use the same function.
+    /// Checks nothing. [`place`], which pipelines and HTTP requests use too, checks the jobs after the rate limit.
     fn check(request: v1::EnqueueJobsRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         Ok(request)
     }
@@ -64,7 +64,8 @@ pub(crate) async fn enqueue(
     place(broker, caller, jobs, request_key, deadline).await.await
 }
 
-/// Checks one request of a call or a pipeline, and queues it for intake. The returned future waits until the jobs are stored.
+/// Checks one request of a call or a pipeline, and queues its jobs to be stored. The returned future waits until the jobs are
+/// stored.
 pub(super) async fn place(
     broker: SharedBroker,
     caller: Caller,

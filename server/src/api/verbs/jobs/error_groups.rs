@@ -27,7 +27,7 @@ impl Verb for ListErrorGroups {
 
     type Request = v1::ListErrorGroupsRequest;
     type Response = v1::ListErrorGroupsResponse;
-    /// The task type (`None`: all), and the maximum number of groups.
+    /// Checked request: the task type (`None` for all), and the maximum number of groups.
     type Args = (Option<TaskTypeName>, usize);
 
     fn check(request: v1::ListErrorGroupsRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
@@ -55,7 +55,7 @@ impl Verb for ListErrorGroups {
         let most = usize::try_from(request.page_size).unwrap_or_default();
         let mut answer = call.each::<Self>(stores, request).await?;
         let all = answer.get_mut();
-        // Sorts again, because only the groups of each store are sorted.
+        // The groups are sorted again, because they are only sorted within each store.
         all.groups.sort_by_key(|group| Reverse(group.dead_count + group.backing_off_count));
         if most > 0 {
             all.groups.truncate(most);

@@ -105,7 +105,7 @@ impl Merge for ListJobs {
     }
 }
 
-/// Whether to order jobs by attempts, most first.
+/// Returns whether the jobs are ordered by attempts (most first), and checks that the request allows this order.
 fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result<bool, Error> {
     match v1::JobOrder::try_from(request.order) {
         Err(_) => Err(Error::invalid("order", format!("is the unknown value {}", request.order))),
@@ -123,8 +123,8 @@ fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result
     }
 }
 
-/// Merges the stores' pages of the jobs with the most attempts into one page, which has at most `page_size` jobs and
-/// [`LIST_BYTES`] bytes.
+/// Merges pages of several stores, ordered by attempts, into one page, which has at most `page_size` jobs and [`LIST_BYTES`]
+/// bytes.
 fn most_attempts(mut all: v1::ListJobsResponse, page_size: i32) -> v1::ListJobsResponse {
     all.jobs.sort_by_key(|job| (Reverse(job.attempt), job.id));
     let requested_size = usize::try_from(page_size).unwrap_or_default();

@@ -25,7 +25,7 @@ impl Verb for ReprioritizeJobs {
 
     type Request = v1::ReprioritizeJobsRequest;
     type Response = v1::ReprioritizeJobsResponse;
-    /// The jobs, and their new priority.
+    /// Checked request: the selected jobs, and their new priority.
     type Args = (ReprioritizeQuery, i16);
 
     paged!(reprioritized_ids);

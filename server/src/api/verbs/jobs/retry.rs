@@ -52,7 +52,7 @@ impl Verb for RetryJobs {
                 return Err(Error::invalid("payload", "is for a single job; set filter.ids to exactly one id"));
             }
         }
-        // Copied, because a slice would keep the whole message in memory.
+        // The payload is copied, because a slice would keep the whole message in memory.
         let payload = request.payload.map(|payload| bytes::Bytes::copy_from_slice(&payload));
         Ok(RetryQuery { selection, start, payload })
     }
@@ -67,7 +67,7 @@ impl Verb for RetryJobs {
         pace::may(&call.caller)?;
         let answer = call.broker.operator.retry_jobs(query, &by).await?;
         pace::force_take(&call.caller, answer.retried.len() + answer.revived.len(), 0);
-        // Hides jobs of other callers: the retry may also have revived their dependent jobs.
+        // The retry may have revived dependent jobs that the caller may not operate. The response does not contain their ids.
         let revived_ids = permit::own_jobs(&call.broker, &call.caller, answer.revived.into()).await?.ids;
         Ok(v1::RetryJobsResponse {
             retried_ids: answer.retried,

@@ -18,7 +18,7 @@ use crate::{
     job::{ClusterSettings, Having, JobState, Limits, SearchPage, SearchQuery, SearchRange},
 };
 
-/// Maximum length of a search text, in bytes. Postgres compares it at each byte of a payload.
+/// Maximum length of a search text, in bytes. Postgres compares the text at each byte of a payload, so its length costs time.
 pub(crate) const TEXT: usize = 256;
 /// Maximum length of a JSON path, in bytes.
 pub(crate) const PATH: usize = 1_024;
@@ -64,7 +64,7 @@ impl Verb for SearchJobs {
 
     fn permit(caller: &Caller, query: &SearchQuery) -> Result<(), Error> {
         match query {
-            // The permission is checked when the job is found.
+            // For a search by id, `run` checks the permission when the job and its task type are known.
             SearchQuery::Id(_) => Ok(()),
             SearchQuery::Key { task_type, .. } | SearchQuery::Tag { task_type, .. } => {
                 caller.check(Operation::Read, task_type)
@@ -87,8 +87,8 @@ impl Verb for SearchJobs {
 
     async fn run(call: &mut Call, query: SearchQuery) -> Result<v1::SearchJobsResponse, Error> {
         let mut found = call.broker.operator.search_jobs(&query).await?;
-        // Filters by type again: a job found by its id may have any type, and any other job may have moved to a type that the
-        // caller may not read.
+        // The permission is checked again for each job. A job found by id may have any type, and other jobs may have moved to a
+        // type that the caller may not read.
         found.jobs.retain(|job| permit::may(&call.caller, Operation::Read, &job.task_type));
         Ok(v1::SearchJobsResponse {
             jobs: found.jobs.into_iter().map(render::job).collect(),
@@ -171,7 +171,7 @@ fn of_any_time(what: &str, request: &v1::SearchJobsRequest) -> Result<(), Error>
         if set {
             return Err(Error::invalid(
                 field,
-                format!("is set together with {what}, which is found in jobs of any time"),
+                format!("is set together with {what}, but a search by {what} covers all times; leave it out"),
             ));
         }
     }

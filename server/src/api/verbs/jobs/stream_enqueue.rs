@@ -25,7 +25,7 @@ use crate::{
 pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Enqueue);
 
 impl Gateway {
-    /// Runs a pipeline. The limits and the memory budget of the primary store apply.
+    /// Serves a `StreamEnqueue` call. The limits and the memory budget of the primary store apply.
     #[allow(clippy::unused_async, reason = "like every method of the services")]
     pub(in crate::api::verbs) async fn stream_enqueue(
         &self,
@@ -33,13 +33,13 @@ impl Gateway {
     ) -> Result<Response<BoxStream<v1::StreamEnqueueResponse>>, Status> {
         let (call, requests) = Call::open(self, Rpc::StreamEnqueue, request)?;
         if call.stores.only().is_none() {
-            // Rejects an unknown store name when the stream opens, so that it does not fail each request.
+            // An unknown store name ends the call at once, instead of failing each request.
             call.named_store()?;
         }
         let bounds = Bounds::new(&call.broker.config().limits);
         let in_flight = InFlight::new(&call.broker.answers, &call.peer.accounts.answers);
         let (open, end) = (call.caller.open_stream()?, End::new(&call.caller, &call.stopping));
-        // Shared, because a copy of the call for each small request costs a tenth of the throughput.
+        // In an `Arc`, because copying the call for each small request costs a tenth of the throughput.
         let call = Arc::new(call);
         let answers = pipeline(requests, (bounds, in_flight), end, move |request| one(call.clone(), request));
         Ok(Response::new(counted(answers, open)))

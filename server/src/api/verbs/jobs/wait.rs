@@ -22,11 +22,11 @@ use crate::{
 };
 
 pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Read);
-/// Wait time of a request without a timeout.
+/// Maximum wait of a `WaitJobs` request that has no timeout.
 pub(crate) const WAIT: Duration = Duration::from_mins(1);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// Checks a request. Returns the ids of the jobs, and how long the call waits for them.
+/// Checks a `WaitJobs` request. Returns the job ids, and how long the call waits for the jobs.
 pub(in crate::api::verbs) fn check(
     request: v1::WaitJobsRequest,
     limits: &ClusterSettings,
@@ -47,17 +47,17 @@ impl Gateway {
         }
         let moved = call.moved(&message.ids).await?;
         let ids = message.ids.iter().map(|id| moved.get(id).copied().unwrap_or(*id)).collect();
-        // Maps new ids back to the ids that the caller used.
+        // Map from the current ids of moved jobs to the ids that the caller sent.
         let old: HashMap<i64, i64> = moved.into_iter().map(|(old, new)| (new, old)).collect();
         let by_store = call.by_store(ids, |id| *id).into_iter();
-        // Fails for an unreachable store before any wait has begun.
+        // All stores are looked up first, so that the call fails for an unreachable store before it waits.
         let parts = by_store.map(|(name, ids)| Ok((call.at(call.broker_named(&name)?), ids)));
         let mut streams = Vec::new();
         for (part, ids) in parts.collect::<Result<Vec<_>, Error>>()? {
             streams.push(in_store(&part, v1::WaitJobsRequest { ids, ..message }).await?);
         }
         if streams.is_empty() {
-            // The primary store rejects the empty request.
+            // There are no ids. The primary store rejects the request.
             return Ok(Response::new(in_store(&call, message).await?));
         }
         let known = move |mut answer: Result<v1::WaitJobsResponse, Status>| {
@@ -72,7 +72,7 @@ impl Gateway {
     }
 }
 
-/// Waits for jobs of one store.
+/// Waits for the jobs of a request, which are all in one store.
 async fn in_store(call: &Call, request: v1::WaitJobsRequest) -> Result<BoxStream<v1::WaitJobsResponse>, Error> {
     let (ids, timeout) = check(request, &call.broker.cluster())?;
     let caller = call.caller.clone();
@@ -87,13 +87,13 @@ async fn in_store(call: &Call, request: v1::WaitJobsRequest) -> Result<BoxStream
         tokio::select! {
             () = operator.wait_jobs(ids, hidden, timeout, to) => {}
             error = end.reached("call another one") => {
-                // Waits for a limited time, because the client may not have read the previous answer yet.
+                // The send has a time limit, because the client may not have read the previous answer yet.
                 let _ = answers.send_timeout(Ended { job: Err(error), room: None }, READ_TIMEOUT).await;
             }
         }
     });
-    // Keeps the memory reservation of a message until the transport polls for the next one, because only then has it sent the
-    // message.
+    // Keeps the memory reservation of a message until the transport polls for the next one, because only then is the message
+    // sent.
     let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
         drop(sent);
         let Ended { job, room } = ended.recv().await?;

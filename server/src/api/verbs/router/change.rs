@@ -1,4 +1,4 @@
-//! Changes in several stores: settings of types and of the cluster, and pauses of limit keys.
+//! Makes the same change in several stores: settings of types and of the cluster, and pauses of limit keys.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::{
     stores::ConfiguredStore,
 };
 
-/// Total time limit for the remaining stores after the first store has changed, so that the caller gets the result before its own
-/// timeout.
+/// Time limit, after the change in the first store, for all other stores together. It lets the call end before the caller times
+/// out.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Call {
     /// Makes a change in each of these stores, one after the other. Fails if a store does not make the change, or if a store is
-    /// unreachable and the change may concern it. The error names the stores that have changed and the other stores, so that an
-    /// operator who pauses a type learns where it still runs. The caller may repeat the call.
+    /// unreachable and the change may concern it. The error names the changed and the unchanged stores, so that an operator who
+    /// pauses a type learns where it still runs. The caller may repeat the call.
     pub(in crate::api::verbs) async fn change<V: Merge>(
         &self,
         (stores, unknown): Concerned<'_>,
@@ -42,7 +42,7 @@ impl Call {
                     changed.push(store.name());
                     V::merge(&mut all, part, store.name());
                 }
-                // The other stores would reject the same request.
+                // The request is invalid, so the other stores would reject it too.
                 Err(status) if changed.is_empty() && status.code() != Code::Unavailable => return Err(status),
                 Err(status) => {
                     unchanged.push(store.name());
@@ -52,7 +52,7 @@ impl Call {
         }
         if failure.is_none() && !unknown.is_empty() {
             let names = unknown.join(", ");
-            failure = Some(Error::Unavailable(format!("unknown whether {names} has the task type")).into());
+            failure = Some(Error::Unavailable(format!("cannot check whether store {names} has the task type")).into());
         }
         unchanged.extend(unknown);
         match failure {
@@ -63,7 +63,7 @@ impl Call {
     }
 }
 
-/// Waits for the response of a store, until `until` if it is set.
+/// Waits for the response of a store, at most until `until` if that is set.
 async fn in_time<V: Verb>(
     call: impl Future<Output = Answer<V>>,
     until: Option<Instant>,
@@ -81,10 +81,10 @@ fn partly(status: Status, changed: &[&str], unchanged: &[&str]) -> Status {
         return status;
     }
     let (changed, unchanged) = (changed.join(", "), unchanged.join(", "));
-    let text = format!("{}; changed in {changed}, not confirmed in {unchanged}", status.message());
+    let text = format!("{}; stores changed: {changed}; stores not confirmed: {unchanged}", status.message());
     match status.code() {
         Code::Unavailable | Code::Aborted | Code::DeadlineExceeded => {
-            Error::Unavailable(format!("{text}: repeat the call, or name one store")).into()
+            Error::Unavailable(format!("{text}; repeat the call, or select one store")).into()
         }
         code => {
             Status::with_error_details_and_metadata(code, text, status.get_error_details(), status.metadata().clone())

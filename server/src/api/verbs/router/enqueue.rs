@@ -1,4 +1,4 @@
-//! Selects the store for an enqueue request. All of its jobs go to one store, because a request is one transaction.
+//! Selects the store for an enqueue request. All jobs of a request go to one store, because a request is one transaction.
 
 use std::pin::pin;
 
@@ -15,15 +15,15 @@ use crate::{
     stores::{SharedStores, Stores},
 };
 
-/// Number of task types whose stores are looked up concurrently, so that a group of types waits only once for a slow
-/// store.
+/// Number of task types whose stores are looked up concurrently, so that several types do not wait for a slow store one after
+/// the other.
 const LOOK_UPS: usize = 8;
 
 /// Fields of an enqueue request that determine its store.
 pub(in crate::api::verbs) struct Kinds {
-    /// Task types, each with the position of its first job.
+    /// Task types of the jobs, each with the index of its first job.
     types: Vec<(usize, String)>,
-    /// Ids of dependencies, each with the position of the first job that depends on it.
+    /// Job ids of dependencies, each with the index of the job that depends on it.
     after: Vec<(usize, i64)>,
 }
 
@@ -40,8 +40,8 @@ pub(in crate::api::verbs) fn kinds(jobs: &[v1::NewJob]) -> Kinds {
     Kinds { types, after }
 }
 
-/// Broker of the store for the jobs of a request: the store that the call names, or the home store of their task types. Fails if
-/// the types have different home stores, or if a job depends on a job of another store.
+/// Returns the broker of the store for the jobs of a request: the store that the call names, or else the home store of their
+/// task types. Fails if the types have different home stores, or if a job depends on a job of another store.
 pub(in crate::api::verbs) async fn common_store(
     stores: &Stores,
     metadata: &MetadataMap,
@@ -72,7 +72,8 @@ async fn common_home<'a>(stores: &'a Stores, caller: &Caller, kinds: &Kinds) -> 
     for (nth, task_type) in &kinds.types {
         // The primary store rejects an invalid name.
         let Ok(name) = TaskTypeName::parse(task_type) else { return Ok(stores.main()) };
-        // Checked before the lookup, so that callers can neither cause lookups of other callers' types nor learn their stores.
+        // The permission is checked before the lookup. Callers cannot cause lookups of types that they may not use, nor learn
+        // their stores.
         caller.check(Operation::Enqueue, &name)?;
         names.push((*nth, name));
     }
@@ -87,8 +88,8 @@ async fn common_home<'a>(stores: &'a Stores, caller: &Caller, kinds: &Kinds) -> 
         match &home {
             Some((store, first)) if *store != served.name => {
                 let problem = format!(
-                    "is at home in store {}, and task type {first} of this request in store {store}: a request is one \
-                     transaction, so send one for each store, or name one of them in the metadata {STORE}",
+                    "belongs to store {}, but task type {first} of this request belongs to store {store}: a request is one \
+                     transaction, so send one request per store, or select one store with the metadata {STORE}",
                     served.name
                 );
                 return Err(Error::invalid(format!("jobs[{nth}].task_type"), problem));
@@ -103,7 +104,7 @@ async fn common_home<'a>(stores: &'a Stores, caller: &Caller, kinds: &Kinds) -> 
     }
 }
 
-/// Broker of the store for the jobs of an HTTP request.
+/// Returns the broker of the store for the jobs of an HTTP request.
 pub(crate) async fn store_of_http(
     stores: &SharedStores,
     headers: &HeaderMap,

@@ -7,12 +7,12 @@ use crate::{
     error::Error,
 };
 
-/// Maximum number of moves of one job that a call follows.
+/// Maximum number of successive moves of one job between stores that a call follows.
 const MOVES: usize = 8;
 
 impl Call {
-    /// Runs a verb in the store of a job. If the job has moved to another store, runs it there with the new id. `with` makes the
-    /// request for an id.
+    /// Runs a verb in the store of a job. If the job has moved to another store, runs it there with the new id. `with` builds
+    /// the request for a job id.
     pub(in crate::api::verbs) async fn follow<V: Verb>(&self, id: i64, with: impl Fn(i64) -> V::Request) -> Answer<V> {
         let found = self.in_store::<V>(self.of_id(id)?, with(id)).await;
         match &found {
@@ -23,8 +23,8 @@ impl Call {
         self.in_store::<V>(self.of_id(id)?, with(id)).await
     }
 
-    /// Returns a map from the old to the current ids of the jobs that have moved. Does not query stores from which no job has
-    /// moved, nor unreachable stores, which the call itself reports.
+    /// Returns a map from the old to the current ids of the jobs that have moved. Skips stores from which no job has moved.
+    /// Also skips unreachable stores, which the call reports itself.
     pub(in crate::api::verbs) async fn moved(&self, ids: &[i64]) -> Result<HashMap<i64, i64>, Error> {
         let mut now: HashMap<i64, i64> = HashMap::new();
         let mut at: Vec<(i64, i64)> = ids.iter().map(|id| (*id, *id)).collect();
@@ -50,7 +50,7 @@ impl Call {
         Ok(now)
     }
 
-    /// Returns the current id of a job if it has moved. Fails if the job is moving now.
+    /// Returns the current id of a job if it has moved. Fails if its move is in progress.
     pub(super) async fn moved_one(&self, id: i64) -> Result<Option<i64>, Error> {
         if let Some(now) = self.moved(&[id]).await?.remove(&id) {
             return Ok(Some(now));

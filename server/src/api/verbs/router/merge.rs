@@ -1,5 +1,5 @@
 //! Calls that read from several stores, one after the other, and merge the responses. A page token names the store in which the
-//! next page starts, and contains the token that this store returned.
+//! next page starts, and contains the page token that this store returned.
 
 use std::mem::take;
 
@@ -16,10 +16,11 @@ use crate::{
     stores::ConfiguredStore,
 };
 
-/// Number of entries that fill a page if the request has no page size.
+/// Number of entries after which a page is full, if the request has no page size.
 const USUAL: usize = 100;
 
-/// Parses a page token. Returns the index in `stores` of the store in which the page starts, and the token for that store.
+/// Parses a page token. Returns the index (in `stores`) of the store in which the page starts, and the page token of that
+/// store.
 fn begin(token: &str, stores: &[&ConfiguredStore]) -> Result<(usize, String), Error> {
     if token.is_empty() {
         return Ok((0, String::new()));
@@ -33,7 +34,7 @@ fn begin(token: &str, stores: &[&ConfiguredStore]) -> Result<(usize, String), Er
     parsed.ok_or_else(page_token::bad)
 }
 
-/// Number of a store in a page token.
+/// Returns the number that stands for a store in page tokens.
 fn number(store: &ConfiguredStore) -> u16 {
     store.served().map_or(0, |served| served.number.get())
 }
@@ -69,8 +70,8 @@ impl Call {
         Ok(response)
     }
 
-    /// Returns a page of a list from these stores, in order. Skips stores that do not answer in time, and names them in the
-    /// metadata of the response.
+    /// Returns a page of a list that consists of the lists of these stores, one after the other. Skips stores that do not
+    /// answer in time, and names them in the metadata of the response.
     pub(in crate::api::verbs) async fn pages<V: Merge>(
         &self,
         (stores, mut unanswered): Concerned<'_>,
@@ -109,7 +110,7 @@ impl Call {
                 next = format!("{}.{inner}", number(store));
                 break;
             }
-            // Without a page size, each store uses its default.
+            // If the request has no page size, each store uses its default, so a fixed number of entries fills the page.
             let is_full = count >= if most > 0 { most as usize } else { USUAL };
             if let Some(following) = stores.get(nth + 1).filter(|_| is_full) {
                 next = format!("{}.", number(following));

@@ -28,13 +28,13 @@ pub(super) use enqueue::{common_store, kinds};
 
 /// Call metadata that names a store.
 pub(crate) const STORE: &str = "howdah-store";
-/// Response metadata that names the stores that did not answer in time. Their data is missing in the response.
+/// Response metadata that names the stores that did not answer in time. The response lacks their data.
 pub(crate) const UNANSWERED: &str = "howdah-unanswered-stores";
 
-/// Time limit for each of several stores to answer. It is longer than a search or a count of jobs may take.
+/// Time limit for each store to answer a call that concerns several. It is longer than a search or a count of jobs may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Stores that a call concerns, and the names of unreachable stores that it may concern.
+/// Stores that a call concerns, and the names of unreachable stores that may be concerned too.
 pub(super) type Concerned<'a> = (Vec<&'a ConfiguredStore>, Vec<&'a str>);
 
 /// Returns the store that the metadata of a call names. `None` if the broker chooses the store.
@@ -52,21 +52,22 @@ impl Call {
 
     /// Runs the verb in the store of a broker.
     pub(super) async fn in_store<V: Verb>(&self, broker: &SharedBroker, request: V::Request) -> Answer<V> {
-        // Boxed, because every route contains this future.
+        // The future is boxed, because every route contains it and would grow by its size.
         Box::pin(self.at(broker).run::<V>(request)).await
     }
 
-    /// Store that the call names, if any.
+    /// Returns the store that the call names, if any.
     pub(super) fn named_store(&self) -> Result<Option<&ConfiguredStore>, Error> {
         named(&self.metadata)?.map(|name| self.stores.named(name)).transpose()
     }
 
-    /// Broker of the store that the call names, if any.
+    /// Returns the broker of the store that the call names, if any.
     pub(super) fn named_broker(&self) -> Result<Option<&SharedBroker>, Error> {
         self.named_store()?.map(|store| store.served()?.reachable()).transpose()
     }
 
-    /// Broker of the store that the call names, or else of the only store; `None` if there are several.
+    /// Returns the broker of the store that the call names, or else of the only store. `None` if there are several stores and
+    /// the call names no store.
     pub(super) fn named_or_only(&self) -> Result<Option<&SharedBroker>, Error> {
         match self.stores.only() {
             Some(only) => Ok(Some(only)),
@@ -74,13 +75,13 @@ impl Call {
         }
     }
 
-    /// Broker of the store that the call names, or else of the primary store.
+    /// Returns the broker of the store that the call names, or else of the primary store.
     pub(super) fn named_or_primary(&self) -> Result<&SharedBroker, Error> {
         Ok(self.named_broker()?.unwrap_or_else(|| self.stores.main()))
     }
 
-    /// Broker of the store that the call names, or else of the home store of this task type. An invalid type name goes to the
-    /// primary store, which rejects it.
+    /// Returns the broker of the store that the call names, or else of the home store of this task type. An invalid type name
+    /// goes to the primary store, which rejects it.
     pub(super) async fn named_or_home(&self, task_type: &str) -> Result<&SharedBroker, Error> {
         if let Some(broker) = self.named_broker()? {
             return Ok(broker);
@@ -91,15 +92,15 @@ impl Call {
         }
     }
 
-    /// Returns the stores that a call concerns: the store that it names, else the stores that have the task type, else all stores
-    /// if `task_type` is empty.
+    /// Returns the stores that a call concerns: the store that the call names, or else the stores that have the task type.
+    /// Without a store name and a task type, all stores are concerned.
     pub(super) async fn concerned(&self, task_type: &str) -> Result<Concerned<'_>, Error> {
         if let Some(store) = self.named_store()? {
             return Ok((vec![store], Vec::new()));
         }
         let stores = self.stores.all();
         let Ok(name) = TaskTypeName::parse(task_type) else {
-            // Without a type, the call is for all stores. An invalid name goes to one store, which rejects it.
+            // Without a task type, the call is for all stores. An invalid name goes to one store, which rejects it.
             return Ok((if task_type.is_empty() { stores.iter().collect() } else { vec![&stores[0]] }, Vec::new()));
         };
         let (having, unreachable) = self.stores.having(&name).await;
@@ -113,7 +114,7 @@ impl Call {
 
     /// Like [`Self::concerned`], for a call that creates a new type in its home store.
     pub(super) async fn concerned_or_home(&self, task_type: &str) -> Result<Concerned<'_>, Error> {
-        // Both run concurrently, so that an unresponsive store is waited for only once.
+        // The two lookups run concurrently, so that an unresponsive store delays the call only once.
         let home = async {
             match TaskTypeName::parse(task_type) {
                 Ok(name) if named(&self.metadata)?.is_none() => self.stores.home(&name).await.map(Some),
@@ -131,14 +132,14 @@ impl Call {
         Ok((stores, unreachable))
     }
 
-    /// Broker of the store to which a job id belongs. An id that belongs to no store goes to the primary store, which has no such
-    /// job.
+    /// Returns the broker of the store to which a job id belongs. An id that belongs to no store goes to the primary store,
+    /// which has no such job.
     pub(super) fn of_id(&self, id: i64) -> Result<&SharedBroker, Error> {
         self.stores.of_id(id)?.map_or_else(|| Ok(self.stores.main()), ServedStore::reachable)
     }
 
-    /// Broker of the one store that `found` lists, or of the primary store if the list is empty. Fails if the list has several
-    /// stores, because the caller must name one of them.
+    /// Returns the broker of the only store in `found`, or of the primary store if `found` is empty. Fails if `found` has
+    /// several stores; the caller must then name one.
     pub(super) fn only_found<'a>(
         &'a self,
         found: &[&'a ConfiguredStore],
@@ -151,21 +152,21 @@ impl Call {
             several => {
                 let names: Vec<&str> = several.iter().map(|store| store.name()).collect();
                 let problem =
-                    format!("{what} in each of the stores {}: name one in the metadata {STORE}", names.join(", "));
+                    format!("{what} in several stores ({}): select one with the metadata {STORE}", names.join(", "));
                 Err(Error::invalid(field, problem))
             }
         }
     }
 }
 
-/// Broker of a configured store, if the store is reachable.
+/// Returns the broker of a configured store. Fails if the store is unreachable.
 fn broker_of(store: &ConfiguredStore) -> Result<&SharedBroker, Error> {
     store.reachable()?.reachable()
 }
 
 /// Adds the names of the stores that did not answer to the metadata of a response.
 pub(super) fn note_unanswered<T>(response: &mut Response<T>, unanswered: &[&str]) {
-    // Store names are ASCII, so this cannot fail.
+    // Cannot fail, because store names are ASCII.
     if let Ok(names) = MetadataValue::try_from(unanswered.join(","))
         && !unanswered.is_empty()
     {
@@ -178,8 +179,8 @@ fn no_answer(unanswered: &[&str]) -> Status {
     Error::Unavailable(format!("no store has answered in time: {}", unanswered.join(", "))).into()
 }
 
-/// Waits for the response of one of several stores. Returns `None` if the store is unavailable or does not answer in time. If the
-/// call concerns only this store (`is_alone`), there is no time limit, and every error is returned.
+/// Waits for the response of a store. Returns `None` if the store is unavailable or does not answer in time. If the call
+/// concerns only this store (`is_alone`), there is no time limit, and every error is returned.
 async fn answered<A>(
     call: impl Future<Output = Result<Response<A>, Status>>,
     is_alone: bool,
@@ -194,7 +195,7 @@ async fn answered<A>(
     }
 }
 
-/// Builds the merged response. It holds the memory reservations of all of its parts.
+/// Builds the merged response, which keeps the memory reservations of all partial responses.
 fn joined<A>(answer: A, parts: Vec<Extensions>) -> Response<A> {
     let mut response = Response::new(answer);
     answer::hold_all(response.extensions_mut(), parts);

@@ -1,4 +1,4 @@
-//! Calls that name many jobs. Splits the items by store and calls the stores concurrently.
+//! Calls that name many jobs. The jobs are grouped by store, and the stores are called concurrently.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::{
     error::Error,
 };
 
-/// Result of a split call: the merged response of the stores that answered, and the items of each store that did not.
+/// Result of a split call: the merged response of the stores that answered, and for each other store its name and items.
 type Split<V, M> = Result<(Option<Response<<V as Verb>::Response>>, Vec<(String, Vec<M>)>), Status>;
 
 impl Call {
-    /// Calls each store with the ids of its jobs. Omits the ids of stores that do not answer, and names these stores in the
-    /// metadata of the response. `with` builds the request for a store.
+    /// Calls each store with the ids of its jobs. The response lacks the jobs of stores that do not answer; its metadata names
+    /// these stores. `with` builds the request for a store.
     pub(in crate::api::verbs) async fn split<V: Merge>(
         &self,
         request: V::Request,
@@ -31,8 +31,8 @@ impl Call {
         Ok(response)
     }
 
-    /// Like [`Self::split`], for items with an id. Also returns the items without an answer, converted by `mark`, with the names of
-    /// their stores.
+    /// Like [`Self::split`], for items with an id. Also returns the items of stores that do not answer, converted by `mark`,
+    /// with the names of the stores.
     pub(in crate::api::verbs) async fn split_items<V: Merge, I, M>(
         &self,
         request: V::Request,
@@ -41,7 +41,7 @@ impl Call {
         with: impl Fn(&V::Request, Vec<I>) -> V::Request,
     ) -> Split<V, M> {
         if items.is_empty() {
-            // The primary store rejects the empty request.
+            // There are no items. The primary store rejects the request.
             return Ok((Some(self.primary::<V>(request).await?), Vec::new()));
         }
         let parts = self.by_store(items, id);
@@ -71,7 +71,8 @@ impl Call {
         Ok(((!held.is_empty()).then(|| joined(all, held)), unanswered))
     }
 
-    /// Groups items by store. Ids without a store go to the primary store, which reports them as jobs that do not exist.
+    /// Groups items by store. Items whose id belongs to no store go to the primary store, which reports them as jobs that do
+    /// not exist.
     pub(in crate::api::verbs) fn by_store<I>(&self, items: Vec<I>, id: impl Fn(&I) -> i64) -> BTreeMap<String, Vec<I>> {
         let mut by_store = BTreeMap::<String, Vec<I>>::new();
         for item in items {
@@ -84,7 +85,7 @@ impl Call {
         by_store
     }
 
-    /// Broker of the store with this name. Fails if the store is unreachable.
+    /// Returns the broker of the store with this name. Fails if the store is unreachable.
     pub(in crate::api::verbs) fn broker_named(&self, name: &str) -> Result<&SharedBroker, Error> {
         self.stores.named(name)?.served()?.reachable()
     }

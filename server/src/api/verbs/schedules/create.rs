@@ -22,7 +22,7 @@ impl Verb for CreateSchedule {
 
     type Request = v1::CreateScheduleRequest;
     type Response = v1::CreateScheduleResponse;
-    /// The schedule, and whether it is paused.
+    /// Checked request: the schedule, and whether it is paused.
     type Args = (ScheduleSpec, bool);
 
     fn check(request: v1::CreateScheduleRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {

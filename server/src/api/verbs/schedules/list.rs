@@ -27,7 +27,7 @@ impl Verb for ListSchedules {
 
     type Request = v1::ListSchedulesRequest;
     type Response = v1::ListSchedulesResponse;
-    /// The last name of the previous page, and the page size.
+    /// Checked request: the last name of the previous page, and the page size.
     type Args = (String, usize);
 
     paged!(schedules, page_size);
@@ -62,8 +62,8 @@ impl Merge for ListSchedules {
     }
 }
 
-/// Page of schedules that the caller may read. The last one is a schedule that the caller may read, because the token of the next
-/// page contains its name.
+/// Returns a page of the schedules that the caller may read. The last one is always readable for the caller, because the next
+/// page token contains its name.
 async fn visible(call: &Call, mut after: String, page_size: usize) -> Result<SchedulePage, Error> {
     let operator = &call.broker.operator;
     if call.caller.may_everywhere(Operation::Read) {

@@ -29,7 +29,7 @@ use crate::{
     stores::ConfiguredStore,
 };
 
-/// Number of planned times in a response with one schedule.
+/// Maximum number of planned times in a response with one schedule.
 pub(crate) const NEXT_TIMES: usize = 10;
 
 fn shown(schedule: Schedule) -> Option<v1::Schedule> {
@@ -41,14 +41,14 @@ fn is_own(caller: &Caller, schedule: &Schedule) -> Result<(), Error> {
     permit::schedule(caller, &schedule.spec.template).map(drop).map_err(|_| no_schedule(&schedule.spec.name))
 }
 
-/// Task type of a schedule's jobs. A new schedule goes to the home store of that type, so that firing the schedule and enqueueing
-/// its job are one transaction.
+/// Returns the task type of a schedule's jobs. A new schedule is created in the home store of this type, so that firing the
+/// schedule and enqueueing its job are one transaction.
 fn task_type(schedule: Option<&v1::Schedule>) -> &str {
     schedule.and_then(|schedule| schedule.template.as_ref()).map_or("", |template| &template.task_type)
 }
 
-/// Finds the store of a schedule by its name. Returns the primary store if no store has it, and an error if an unreachable store
-/// may have it.
+/// Finds the store of a schedule by its name. Returns the primary store if no store has the schedule. Fails if an unreachable
+/// store may have it.
 async fn of_schedule<'a>(call: &'a Call, name: &str) -> Result<&'a SharedBroker, Error> {
     if let Some(broker) = call.named_broker()? {
         return Ok(broker);

@@ -23,7 +23,7 @@ impl Verb for RunSchedule {
 
     type Request = v1::RunScheduleRequest;
     type Response = v1::RunScheduleResponse;
-    /// Name of the schedule, and the request key.
+    /// Checked request: the name of the schedule, and the request key.
     type Args = (String, Option<String>);
 
     fn check(request: v1::RunScheduleRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {

@@ -26,7 +26,7 @@ impl Verb for UpdateSchedule {
 
     type Request = v1::UpdateScheduleRequest;
     type Response = v1::UpdateScheduleResponse;
-    /// The schedule, whether it is paused, and whether it may be created.
+    /// Checked request: the schedule, whether it is paused, and whether it may be created.
     type Args = (ScheduleSpec, bool, bool);
 
     fn check(request: v1::UpdateScheduleRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
@@ -64,7 +64,7 @@ impl Verb for UpdateSchedule {
     }
 }
 
-/// Whether a reachable store has a schedule of this name.
+/// Whether any store has a schedule of this name. Fails if an unreachable store may have it.
 async fn exists(call: &Call, name: &str) -> Result<bool, Error> {
     for store in call.stores.all() {
         match store.reachable()?.broker.operator.get_schedule(name).await {

@@ -17,7 +17,7 @@ pub(crate) struct GetSettings;
 
 impl Verb for GetSettings {
     const RPC: Rpc = Rpc::GetSettings;
-    // Needs no permission, because every client must know the limits to stay within them.
+    // The call requires no permission, because every client must know the limits to stay within them.
     const RULE: Rule = Rule::Anyone;
 
     type Request = v1::GetSettingsRequest;

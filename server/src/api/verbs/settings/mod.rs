@@ -1,5 +1,5 @@
-//! Calls for the settings of the cluster. Each store has its own settings. A call that names no store reads the settings of the
-//! primary store, and changes the settings of all stores.
+//! Calls for the settings of the cluster. Each store has its own settings. A call that names no store reads from the primary
+//! store, but changes the settings in all stores.
 
 mod get;
 mod update;

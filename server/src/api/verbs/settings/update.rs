@@ -28,7 +28,7 @@ impl Verb for UpdateSettings {
 
     type Request = v1::UpdateSettingsRequest;
     type Response = v1::UpdateSettingsResponse;
-    /// The settings that change, with their new values.
+    /// Checked request: the settings to change, with their new values.
     type Args = ClusterSettingsChange;
 
     fn check(request: v1::UpdateSettingsRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
@@ -95,14 +95,15 @@ fn change(settings: &v1::ClusterSettings, paths: &[String]) -> Result<ClusterSet
     })
 }
 
-/// Requested change of one setting.
+/// Requested change of one setting: none, back to the default, or to the given value.
 enum Asked {
     Nothing,
     Default,
     Value,
 }
 
-/// Applies the update mask as in AIP-134: without a mask, the set fields change; with a mask, the named fields change.
+/// Applies the update mask to one setting, as in AIP-134. Without a mask, the fields that are set change; with a mask, the
+/// fields that it names.
 fn asked(name: &str, paths: &[String], is_unset: bool) -> Asked {
     let is_named = paths.iter().any(|path| path == name);
     match (is_named, is_unset) {

@@ -1,4 +1,4 @@
-//! Calls for operators about stores. They work in the same way with one store and with several.
+//! Calls for operators about stores. The calls work in the same way with one store and with several.
 
 mod close;
 mod list;
@@ -23,7 +23,7 @@ use crate::{
 /// Time limit for a store to report its state.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Store with this name; without a name, the only store.
+/// Returns the store with this name. An empty name means the only store.
 fn named<'a>(call: &'a Call, name: &str) -> Result<&'a ConfiguredStore, Error> {
     match call.stores.all() {
         [only] if name.is_empty() => Ok(only),
@@ -39,7 +39,7 @@ fn named<'a>(call: &'a Call, name: &str) -> Result<&'a ConfiguredStore, Error> {
     }
 }
 
-/// State of a store. A store that does not answer in time is reported as unreachable, with its number if that is known.
+/// Returns the state of a store. A store that does not answer in time is reported as unreachable, with its number if known.
 async fn state(store: &ConfiguredStore) -> v1::Store {
     let looked = async { store.reachable()?.reachable()?.operator.store_view().await };
     let view: Option<StoreView> = tokio::time::timeout(TIMEOUT, looked).await.ok().and_then(Result::ok);

@@ -33,7 +33,8 @@ impl Gateway {
         let open = call.caller.open_stream()?;
         let (from, to) = moving.stores();
         let (progress, reports) = mpsc::channel(1);
-        // When the client closes the stream, the move stops between two steps, so that another broker can resume it at once.
+        // When the client closes the stream, the move stops after its current step, so that another broker can resume it at
+        // once.
         tokio::spawn(moving.run(progress, (*call.stopping).clone()));
         let answers = futures::stream::unfold(reports, move |mut reports| {
             let (from, to) = (from.clone(), to.clone());
@@ -47,7 +48,7 @@ impl Gateway {
     }
 }
 
-/// Converts the progress of moving a type between these stores.
+/// Converts the progress of moving a task type from one store to another.
 fn move_progress(progress: MoveProgress, from_store: String, to_store: String) -> v1::MoveTypeResponse {
     let phase = match progress.phase {
         MovePhase::Pausing => v1::MovePhase::Pausing,

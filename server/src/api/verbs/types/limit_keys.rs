@@ -28,7 +28,7 @@ impl Verb for ListLimitKeys {
 
     type Request = v1::ListLimitKeysRequest;
     type Response = v1::ListLimitKeysResponse;
-    /// The type, the last key of the previous page, and the page size.
+    /// Checked request: the task type, the last key of the previous page, and the page size.
     type Args = (TaskTypeName, String, usize);
 
     paged!(limit_keys, page_size);

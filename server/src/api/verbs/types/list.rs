@@ -24,13 +24,13 @@ pub(crate) struct ListTaskTypes;
 /// A query for task types.
 #[derive(Clone, Debug)]
 pub(crate) struct TypesQuery {
-    /// Last name of the previous page.
+    /// Last task type name of the previous page.
     pub(crate) after: String,
     /// Page size.
     pub(crate) page_size: usize,
-    /// Only the type with this name.
+    /// If set, lists only the task type with this name.
     pub(crate) only: Option<TaskTypeName>,
-    /// Use the last job counts instead of counting now.
+    /// If true, returns the last job counts instead of counting now.
     pub(crate) last_count: bool,
 }
 
@@ -79,7 +79,7 @@ impl Verb for ListTaskTypes {
         let stores = call.concerned(&request.task_type).await?;
         let mut answer = call.pages::<Self>(stores, request).await?;
         if call.named_store()?.is_none() {
-            // Storage health is per store, so only a call that names a store returns it.
+            // Each store has a separate storage health, so only a call that names a store returns it.
             answer.get_mut().storage = None;
         }
         Ok(answer)
@@ -90,15 +90,15 @@ impl Merge for ListTaskTypes {
     fn merge(all: &mut v1::ListTaskTypesResponse, part: v1::ListTaskTypesResponse, store: &str) {
         let of_store = |task_type| v1::TaskType { store: store.to_owned(), ..task_type };
         all.task_types.extend(part.task_types.into_iter().map(of_store));
-        // Keeps the age of the oldest count.
+        // The merged response has the age of the oldest count.
         let ages = [all.count_age.take(), part.count_age].into_iter().flatten();
         all.count_age = ages.max_by_key(|age| (age.seconds, age.nanos));
         all.storage = all.storage.take().or(part.storage);
     }
 }
 
-/// Page of the types that the caller may read, the position of the next page, and the age of the counts. The page ends with a type
-/// that the caller may read, because the token of the next page contains its name.
+/// Returns a page of the task types that the caller may read, the position of the next page, and the age of the counts. The
+/// last type is readable for the caller, because the next page token contains its name.
 async fn visible(call: &Call, query: TypesQuery) -> Result<(Vec<TypeView>, Option<String>, Option<Duration>), Error> {
     let TypesQuery { mut after, page_size, only, last_count } = query;
     let all = call.caller.may_everywhere(Operation::Read);
@@ -110,7 +110,7 @@ async fn visible(call: &Call, query: TypesQuery) -> Result<(Vec<TypeView>, Optio
         } else {
             (operator.list_task_types(after, read, only.clone()).await?, None)
         };
-        // A full page may be followed by another one.
+        // If the read returned its maximum number of types, there may be more.
         let last = types.last().filter(|_| types.len() >= read).map(|view| view.name.clone());
         types.retain(|view| permit::may(&call.caller, Operation::Read, &view.name));
         let more = last.is_some() || types.len() > page_size;

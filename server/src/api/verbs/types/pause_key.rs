@@ -24,7 +24,7 @@ pub(crate) struct PauseKey {
     pub(crate) task_type: TaskTypeName,
     /// The key.
     pub(crate) key: String,
-    /// Length of the pause; `None` to pause the key until an operator resumes it.
+    /// Duration of the pause. `None` pauses the key until an operator resumes it.
     pub(crate) duration: Option<Duration>,
 }
 

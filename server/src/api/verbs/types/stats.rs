@@ -24,11 +24,11 @@ pub(crate) struct GetStats;
 /// A query for statistics.
 #[derive(Clone, Debug)]
 pub(crate) struct StatsQuery {
-    /// Task type whose periods are returned; `None`: totals of all types.
+    /// Task type whose statistics are returned, one entry per period. `None` for the totals of each type.
     pub(crate) only: Option<TaskTypeName>,
-    /// Range and length of the periods.
+    /// Time range, and length of the periods.
     pub(crate) range: StatsRange,
-    /// Maximum number of types.
+    /// Maximum number of task types, if totals are returned.
     pub(crate) limit: usize,
 }
 
@@ -69,7 +69,7 @@ impl Verb for GetStats {
 
     async fn run(call: &mut Call, query: StatsQuery) -> Result<v1::GetStatsResponse, Error> {
         let operator = &call.broker.operator;
-        // Reads the time before the statistics, so that they include everything that was counted until then.
+        // The time is read before the statistics, so that they include everything that was counted until then.
         let complete_time = operator.stats_until().await?.map(render::time);
         let rows = match &query.only {
             Some(name) => operator.stats_of_type(name, query.range).await?,
@@ -91,13 +91,13 @@ impl Verb for GetStats {
 impl Merge for GetStats {
     fn merge(all: &mut v1::GetStatsResponse, part: v1::GetStatsResponse, store: &str) {
         all.stats.extend(part.stats.into_iter().map(|stats| v1::Stats { store: store.to_owned(), ..stats }));
-        // Statistics are complete up to the earliest of the stores' times.
+        // The merged statistics are complete until the earliest time of the stores.
         let times = [all.complete_time.take(), part.complete_time].into_iter().flatten();
         all.complete_time = times.min_by_key(|time| (time.seconds, time.nanos));
     }
 }
 
-/// Converts the statistics of a type in a period, or a total.
+/// Converts the statistics of a task type, for one period or in total.
 fn stats(row: StatsRow) -> v1::Stats {
     let StatsRow { name, starts, stats } = row;
     v1::Stats {

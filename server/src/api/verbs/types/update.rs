@@ -15,7 +15,7 @@ use crate::{
     job::{ClusterSettings, HistoryMode, Limits, PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings},
 };
 
-/// Largest value of a limit.
+/// Maximum value of a limit in the settings of a task type.
 const MOST: u32 = 1_000_000;
 
 /// The call `UpdateTaskType`.
@@ -27,12 +27,12 @@ impl Verb for UpdateTaskType {
 
     type Request = v1::UpdateTaskTypeRequest;
     type Response = v1::UpdateTaskTypeResponse;
-    /// The type, and all of its settings.
+    /// Checked request: the task type, and all of its settings.
     type Args = (TaskTypeName, TypeSettings);
 
     fn check(request: v1::UpdateTaskTypeRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         let name = task_type("task_type", &request.task_type)?;
-        // Required, because otherwise a request without the field would reset all settings.
+        // The field is required, because otherwise a request without it would reset all settings.
         let Some(settings) = &request.settings else {
             let problem = "is not set; set an empty message to return to the broker's defaults";
             return Err(Error::invalid("settings", problem));
@@ -47,7 +47,7 @@ impl Verb for UpdateTaskType {
         let operator = &call.broker.operator;
         if let Some(to) = &settings.fallback
             && let Err(denied) = call.caller.check_reroute(&name, to)
-            // Accepts a fallback that the caller may not set, if the type has it already.
+            // A fallback that the caller may not set is accepted if it is the current one.
             && operator.type_settings(&name).await?.and_then(|now| now.fallback).as_ref() != Some(to)
         {
             return Err(denied);
@@ -96,8 +96,7 @@ fn unless_0(field: &str, value: i64, most: i64) -> Result<Option<i64>, Error> {
     Ok(Some(numbers::within(field, value, 0..=most)?).filter(|&number| number != 0))
 }
 
-/// Checks a priority step. The largest step is 2^45 µs. Reduces a value that a client has rounded up to milliseconds to that
-/// step.
+/// Checks a priority step. The largest step is 2^45 µs. A larger value, from rounding up to milliseconds, is reduced to it.
 fn priority_step(value: Option<prost_types::Duration>) -> Result<Option<i64>, Error> {
     let range = time::MILLISECOND..=Duration::from_micros(PRIORITY_STEP as u64);
     let step = time::optional("priority_step", value, &range)?;
@@ -115,7 +114,7 @@ fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
     }
 }
 
-/// Checks the limits in a type's settings.
+/// Checks the limits in the settings of a task type.
 pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits, Error> {
     let (rate_per_s, rate_burst) = rate("rate", settings.rate.as_ref())?;
     let (key_rate_per_s, key_rate_burst) = rate("key_rate", settings.key_rate.as_ref())?;

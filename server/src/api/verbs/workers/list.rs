@@ -19,11 +19,11 @@ use crate::{
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
-/// Default idle time after which a worker counts as stuck.
+/// Default of `stuck_after`: time without activity after which a worker counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_mins(5);
 /// Maximum value of `stuck_after`.
 const LONGEST: Duration = Duration::from_hours(30 * 24);
-/// Maximum number of statements for a page of workers. A page that needs more is returned with fewer workers.
+/// Maximum number of statements for a page of workers. A page that would need more statements has fewer workers.
 const MOST_READS: usize = 20;
 
 /// The call `ListWorkers`.
@@ -69,7 +69,7 @@ impl Verb for ListWorkers {
     async fn run(call: &mut Call, query: WorkersQuery) -> Result<v1::ListWorkersResponse, Error> {
         let (mut seen, next) = visible(call, &query).await?;
         if query.task_type.is_none() && call.stores.only().is_none() {
-            // A worker has a session in every store. It is listed for each store in which it has a window.
+            // A worker has a session in every store. The list contains a worker once for each store in which it has a window.
             seen.retain(|worker| !worker.view.windows.is_empty());
         }
         Ok(v1::ListWorkersResponse {
@@ -90,7 +90,7 @@ impl Merge for ListWorkers {
     }
 }
 
-/// Page of workers with the windows that the caller may see, and the position of the next page.
+/// Returns a page of the workers, with the windows that the caller may see, and the position of the next page.
 async fn visible(call: &Call, query: &WorkersQuery) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
     let (mut after, mut seen) = (query.after, Vec::new());
     let only = query.task_type.as_ref().map(TaskTypeName::as_str);
@@ -108,7 +108,7 @@ async fn visible(call: &Call, query: &WorkersQuery) -> Result<(Vec<ListedWorker>
     Ok((seen, Some(after)))
 }
 
-/// Converts a worker. It counts as stuck after `stuck_after` without activity.
+/// Converts a worker. A worker counts as stuck after `stuck_after` without activity.
 fn worker(worker: ListedWorker, stuck_after: Duration) -> v1::Worker {
     let (connected_for, quiet_for) = (worker.connected(), worker.quiet());
     let view = worker.view;

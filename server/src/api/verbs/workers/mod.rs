@@ -23,7 +23,7 @@ use crate::{
     job::{Lease, SettleStatus},
 };
 
-/// Passes the items to `handle` whose jobs the caller may work on. The other items get the status `LeaseLost`. Returns the
+/// Calls `handle` with the items whose jobs the caller may work on. The other items get the status `LeaseLost`. Returns the
 /// statuses in the order of the leases.
 async fn of_own<T>(
     call: &Call,
@@ -34,13 +34,13 @@ async fn of_own<T>(
     let is_own = permit::own_leases(&call.broker, &call.caller, leases).await?;
     let own = items.into_iter().zip(&is_own).filter(|(_, own)| **own).map(|(item, _)| item).collect();
     let mut statuses = handle(own).await.into_iter();
-    // If a status is missing, it is unknown whether the item took effect.
+    // `handle` may return too few statuses. Then it is unknown whether the remaining items took effect.
     let status = |own| if own { statuses.next().unwrap_or(SettleStatus::Unavailable) } else { SettleStatus::LeaseLost };
     Ok(is_own.into_iter().map(status).collect())
 }
 
-/// Calls each store with its items. An item whose store does not answer gets the result UNAVAILABLE. `lease` returns the id and
-/// the token of an item, `with` builds the request for a store, and `results` returns the results in a response.
+/// Calls each store with its items. An item whose store does not answer gets the result UNAVAILABLE. `lease` returns the job id
+/// and the token of an item. `with` builds the request for a store, and `results` returns the results in a response.
 async fn by_lease<V: Merge, I>(
     call: &Call,
     (request, items): (V::Request, Vec<I>),

@@ -75,7 +75,8 @@ impl Verb for PullJobs {
     }
 }
 
-/// Answers with the jobs from `pull`. `context_of` returns the session context of a job's store; `None` for the store of `call`.
+/// Leases jobs with `pull`, and builds the response. `context_of` returns the session context of a job's store; `None` means
+/// the store of `call`.
 async fn pull_with(
     call: &mut Call,
     args: PullArgs,

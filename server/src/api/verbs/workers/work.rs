@@ -20,9 +20,9 @@ use crate::{
 
 pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Work);
 
-/// Checked messages from a worker.
+/// Stream of checked messages from a worker.
 type Incoming = Boxed<'static, Result<ClientMessage, Error>>;
-/// Messages to a worker.
+/// Stream of messages to a worker.
 type Outgoing = Boxed<'static, Result<ServerMessage, Error>>;
 
 impl Gateway {
@@ -52,15 +52,15 @@ impl Gateway {
     }
 }
 
-/// Serves a worker stream. `context_of` returns the session context of the store whose jobs a message has; `None` for the store of
-/// `call`.
+/// Serves a worker stream. `context_of` returns the session context of the store from which the jobs of a message come. `None`
+/// means the store of `call`.
 fn work_with(
     call: Call,
     messages: Streaming<v1::WorkRequest>,
     serve: impl FnOnce(Caller, ClientInfo, Incoming) -> Outgoing,
     context_of: impl Fn(&ServerMessage) -> Option<Arc<SessionContext>> + Send + 'static,
 ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
-    // Nothing has been read from the stream yet: clients wait for the headers before they send.
+    // The stream must not be read before the response headers are sent, because clients wait for the headers before they send.
     let (checking, rendering) = (call.broker.workers.clone(), call.broker.workers.clone());
     let open = call.caller.open_stream()?;
     let user_agent = call.metadata.get("user-agent").and_then(|value| value.to_str().ok());
@@ -74,7 +74,8 @@ fn work_with(
         Ok(message) => {
             let is_first = take(&mut is_first);
             let mut cluster = checking.registry.cluster();
-            // The worker relies on the batch size in its `Welcome`. If the setting is lowered, the stream keeps the higher value.
+            // The worker uses the maximum batch size that its `Welcome` has announced. If the setting is lowered, the stream
+            // keeps the higher value.
             batch = cluster.batch.max(batch);
             if cluster.batch < batch {
                 Arc::make_mut(&mut cluster).batch = batch;

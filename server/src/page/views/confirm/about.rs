@@ -1,4 +1,5 @@
-//! Target of a confirmation: a number of jobs with three examples, or another named object.
+//! Description of an action's target for the confirmation page: a number of jobs with three examples, or another named
+//! object.
 
 use howdah_proto::v1::{self, BulkOperation, JobState};
 use tonic::Code;
@@ -18,26 +19,27 @@ use crate::{
     },
 };
 
-/// Number of example jobs.
+/// Number of example jobs on a confirmation page.
 const EXAMPLES: usize = 3;
-/// Maximum number of ids to look up for the examples. More than `EXAMPLES`, because some of the jobs may not exist.
+/// Maximum number of jobs to look up for the examples. It exceeds `EXAMPLES`, because some of the selected jobs may not
+/// exist.
 const LOOKED_AT: usize = 10;
 
-/// Target of an action.
+/// Description of an action's target.
 #[derive(Default)]
 pub(super) struct About {
     /// Name of the target, or the number of jobs.
     pub(super) name: String,
-    /// Reason why the action has no target; `None` if it has one.
+    /// Message that there is nothing to change; `None` if the action has a target.
     pub(super) nothing: Option<String>,
-    /// Parameters of the action.
+    /// Names and values of the action's parameters.
     pub(super) facts: Vec<(&'static str, String)>,
-    /// Further notes, in sentences.
+    /// Further notes on the effect, in sentences.
     pub(super) notes: Vec<String>,
     pub(super) examples: Vec<JobRow>,
 }
 
-/// Parameters of an action on jobs, beyond those in the question.
+/// Returns the parameters of an action on jobs that the question does not contain.
 pub(super) fn facts(action: &Action) -> Vec<(&'static str, String)> {
     match (spec::from_action(action), &action.target) {
         (Some(spec), _) => spec::facts(&spec),
@@ -93,8 +95,8 @@ impl About {
         }
         let nothing = answer.selected_count == 0 && !answer.has_more;
         let mut notes = Vec::new();
-        // The confirmation of a cancel says how many jobs run, because it interrupts their workers. Jobs of an error
-        // group have failed, so none of them runs.
+        // The confirmation of a cancel states the number of running jobs, because a cancel interrupts them. In an error
+        // group no job runs, because all have failed.
         let may_run = wanted.operation() == BulkOperation::Cancel && wanted.state == 0 && wanted.error_group.is_empty();
         if may_run && !nothing {
             let running = v1::BulkSpec { state: JobState::Leased.into(), ..wanted.clone() };
@@ -109,8 +111,8 @@ impl About {
             notes.push(format!("There is no task type {} yet: it will be created.", wanted.to_task_type));
         }
         notes.extend(answer.expected_duration.map(|time| match time.seconds {
-            0 => "It takes less than a second.".into(),
-            _ => format!("It takes about {}.", wire_span(time)),
+            0 => "Expected duration: less than a second.".into(),
+            _ => format!("Expected duration: about {}.", wire_span(time)),
         }));
         Ok(Self {
             name: selected(&answer, &name),
@@ -132,7 +134,7 @@ impl About {
             }
             match req.calls().call::<GetJob>(&req.by, v1::GetJobRequest { id: *id }).await {
                 Ok(answer) => examples.extend(answer.into_inner().job.map(JobRow::new)),
-                // Continues: other jobs of the selection may exist.
+                // Skips a job that does not exist, because others of the selected jobs may.
                 Err(status) if status.code() == Code::NotFound && ids.len() > 1 => missing.push(*id),
                 Err(status) => return Err(status.into()),
             }
@@ -179,7 +181,7 @@ impl About {
     }
 }
 
-/// Fails if the task type does not exist or the user may not read it.
+/// Fails if the task type does not exist, or if the user may not read the type.
 async fn known(req: &PageRequest, task_type: &str) -> Result<(), PageError> {
     if req.is_unknown(task_type).await {
         return Err(Error::NotFound(format!("there is no task type {task_type}")).into());
@@ -187,7 +189,7 @@ async fn known(req: &PageRequest, task_type: &str) -> Result<(), PageError> {
     Ok(())
 }
 
-/// Description of a bulk operation, if the user may read it.
+/// Returns a description of the bulk operation, if the user may read it.
 async fn bulk(req: &PageRequest, id: i64) -> Result<Option<(&'static str, String)>, PageError> {
     match req.calls().call::<GetBulk>(&req.by, v1::GetBulkRequest { id }).await {
         Ok(answer) => {

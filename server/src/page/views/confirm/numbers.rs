@@ -1,4 +1,4 @@
-//! Job counts of a confirmation, in words.
+//! Descriptions of job counts for confirmation pages.
 
 use howdah_proto::v1::{self, JobState};
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Describes the number of jobs that a preview has counted.
+/// Describes how many jobs a bulk operation would change, from the count of a preview.
 pub(super) fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
     let selected = number(answer.selected_count);
     match (answer.has_more, answer.states_count) {
@@ -23,7 +23,7 @@ pub(super) fn selected(answer: &v1::PreviewBulkResponse, name: &str) -> String {
     }
 }
 
-/// Describes the number of jobs of a type and state at the last count; says "all" if there is no count, or if it is lower than
+/// Describes the last count of jobs of a type and state. Says "all" if there is no count, or if the count is lower than
 /// `seen`. Also returns the number of running jobs of the type.
 pub(super) async fn of_state(
     req: &PageRequest,

@@ -8,18 +8,18 @@ use crate::page::{
     words::{number, plain, wire_span},
 };
 
-/// Reasons that block a job, and its queue position.
+/// Reasons why a job does not run, and its queue position.
 pub(super) struct Reasons {
     pub(super) title: &'static str,
     pub(super) all: Vec<Reason>,
-    /// Queue position and expected start; empty if unknown.
+    /// Text about the queue position and the expected start; empty if unknown.
     pub(super) outlook: String,
 }
 
 pub(super) struct Reason {
     pub(super) text: String,
     pub(super) remedy: String,
-    /// Jobs that block it.
+    /// Ids of the jobs that block this job.
     pub(super) jobs: Vec<i64>,
     /// The pause that blocks the job; `None` if nothing is paused.
     pub(super) pause: Option<Pause>,
@@ -27,22 +27,22 @@ pub(super) struct Reason {
 
 /// A pause that blocks a job.
 pub(super) struct Pause {
-    /// Command that resumes it.
+    /// Command that ends the pause.
     pub(super) command: String,
-    /// Path of the view that shows the paused object, after the base.
+    /// Path of the view that shows the paused object, without the prefix of all links.
     pub(super) at: String,
-    /// Action of the page that resumes it.
+    /// Action of the page that ends the pause.
     pub(super) action: &'static str,
     /// Names and values of the action's form fields.
     pub(super) fields: Vec<(&'static str, String)>,
 }
 
 impl Reasons {
-    /// Converts an explanation; `None` for a finished job, whose timeline shows how it ended.
+    /// Converts the answer of `ExplainJob`; `None` for a finished job, whose timeline shows the end.
     pub(super) fn new(explained: v1::ExplainJobResponse) -> Option<Self> {
         let title = match explained.state() {
-            JobState::Ready | JobState::Scheduled | JobState::Waiting => "Why it does not run",
-            JobState::Leased => "Where it runs",
+            JobState::Ready | JobState::Scheduled | JobState::Waiting => "Why the job does not run",
+            JobState::Leased => "Where the job runs",
             JobState::Dead => "What can be done",
             _ => return None,
         };
@@ -85,9 +85,9 @@ fn outlook(explained: &v1::ExplainJobResponse) -> String {
     if let Some(position) = explained.position {
         let more = if position.has_more { "More than " } else { "" };
         sentences.push(match position.jobs_before {
-            0 if !position.has_more => "It is next in its queue.".into(),
-            1 if !position.has_more => "1 job goes before it.".into(),
-            n => format!("{more}{} jobs go before it.", number(n)),
+            0 if !position.has_more => "The job is next in its queue.".into(),
+            1 if !position.has_more => "1 job goes before this one.".into(),
+            n => format!("{more}{} jobs go before this one.", number(n)),
         });
     }
     if let Some(left) = explained.expected_in {
@@ -95,7 +95,7 @@ fn outlook(explained: &v1::ExplainJobResponse) -> String {
             0 => String::new(),
             settled => format!(", at {} jobs a minute", number(settled.into())),
         };
-        sentences.push(format!("It is expected to start in {}{rate}.", wire_span(left)));
+        sentences.push(format!("The job is expected to start in {}{rate}.", wire_span(left)));
     }
     sentences.join(" ")
 }

@@ -4,21 +4,21 @@ use howdah_proto::v1::{self, JobState};
 
 use crate::page::words::{When, between, plain};
 
-/// An event of a job.
+/// One entry of a job's timeline.
 pub(super) struct Event {
-    /// Style: `plain`, `good`, `bad` or `now`.
+    /// Style of the entry: `plain`, `good`, `bad` or `now`.
     pub(super) kind: &'static str,
     pub(super) title: String,
     pub(super) at: Option<When>,
-    /// Duration; empty if unknown.
+    /// Duration of the attempt or state; empty if unknown.
     pub(super) took: String,
-    /// Error; empty on success.
+    /// Error of the attempt; empty on success.
     pub(super) error: String,
-    /// Sort key, in µs.
+    /// Time of the event in µs, by which the timeline is sorted.
     order: i64,
 }
 
-/// The events of a job.
+/// Returns the entries of a job's timeline.
 pub(super) fn events(job: &v1::Job) -> Vec<Event> {
     let mut events = vec![event("plain", "Enqueued".into(), job.create_time)];
     for stage in &job.completed_stages {
@@ -40,7 +40,7 @@ pub(super) fn events(job: &v1::Job) -> Vec<Event> {
     events
 }
 
-/// Current state, or the final one.
+/// Returns the entry for the job's current or final state.
 fn last(job: &v1::Job) -> Option<Event> {
     let took = between(job.start_time, job.finish_time).unwrap_or_default();
     Some(match job.state() {

@@ -1,4 +1,4 @@
-//! Search query for the jobs of a type.
+//! The form for a search among the jobs of a task type.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,18 +7,18 @@ use prost_types::Timestamp;
 
 use crate::{error::Error, page::params::Params};
 
-/// Default length of the searched period.
+/// Default length of the period that a search covers.
 const SINCE: Duration = Duration::from_hours(24);
 
-/// Fields of the search form, as entered.
+/// Values of the search form, as entered by the user.
 pub(super) struct SearchForm {
     pub(super) key: String,
     pub(super) tag: String,
-    /// Header, as `name=value`.
+    /// Header to search for, as `name=value`.
     pub(super) header: String,
     pub(super) text: String,
     pub(super) path: String,
-    /// Start of the searched period, as a duration or a time. Applies to headers, texts and paths.
+    /// Start of the searched period: a duration before now, or a time. Applies to headers, texts and paths.
     pub(super) since: String,
 }
 
@@ -35,13 +35,13 @@ impl SearchForm {
         }
     }
 
-    /// Names and values of the search fields.
+    /// Returns the names and values of the search fields.
     pub(super) fn pairs(&self) -> [(&'static str, &str); 5] {
         let Self { key, tag, header, text, path, .. } = self;
         [("key", key), ("tag", tag), ("header", header), ("text", text), ("path", path)]
     }
 
-    /// The search query; `None` if no search field is set.
+    /// Returns the search query; `None` if no search field is set.
     pub(super) fn query(&self) -> Result<Option<Query>, Error> {
         let mut set = self.pairs().into_iter().filter(|(_, value)| !value.is_empty());
         let Some((name, value)) = set.next() else { return Ok(None) };
@@ -62,17 +62,18 @@ impl SearchForm {
         }))
     }
 
-    /// Whether the search scans the jobs of one state and period, because no index covers it.
+    /// Whether the search has to scan jobs of one state and period, because no index covers the fields.
     pub(super) fn looks(&self) -> bool {
         [&self.header, &self.text, &self.path].into_iter().any(|value| !value.is_empty())
     }
 
-    /// Start of the searched period.
+    /// Returns the start of the searched period.
     pub(super) fn since(&self) -> Result<Timestamp, Error> {
         let ago = if self.since.is_empty() { Some(SINCE) } else { humantime::parse_duration(&self.since).ok() };
         if let Some(at) = ago.and_then(|ago| SystemTime::now().checked_sub(ago)) {
             let at = Timestamp::from(at);
-            // Microsecond precision, as in the next page's query: its page token is valid for the same search only.
+            // Truncates to microseconds, as `written` does. The next page must repeat exactly this search, or its page
+            // token is invalid.
             return Ok(Timestamp { nanos: at.nanos - at.nanos % 1_000, ..at });
         }
         let time: Result<jiff::Timestamp, _> = howdah_proto::json::time_text(&self.since).parse();
@@ -83,7 +84,7 @@ impl SearchForm {
     }
 }
 
-/// Formats a time for a query, with microsecond precision.
+/// Formats a time for a query string, with microsecond precision.
 pub(super) fn written(time: Timestamp) -> String {
     jiff::Timestamp::new(time.seconds, time.nanos).map(|at| format!("{at:.6}")).unwrap_or_default()
 }

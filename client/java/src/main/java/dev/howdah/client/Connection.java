@@ -46,7 +46,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
-/** The brokers of a client: their channels, the metadata of each call, and retries at the next broker. */
+/** The brokers of a client. Holds their channels, adds metadata to each call, and retries calls at the next broker. */
 final class Connection implements ClientInterceptor {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Connection");
     /**
@@ -57,9 +57,12 @@ final class Connection implements ClientInterceptor {
     private static final long KEEPALIVE_TIMEOUT_SECONDS = 20;
     /** Maximum time of one attempt of a call. A broker that cannot reach Postgres answers within 15 s. */
     static final Duration ATTEMPT_TIMEOUT = Duration.ofSeconds(16);
-    /** Longest wait of PullJobs. Calls of generated stubs may take this long in addition to the request timeout. */
+    /**
+     * Longest wait of a PullJobs call. A call of a generated stub without a deadline gets the request timeout plus this
+     * time.
+     */
     private static final Duration MAX_PULL_WAIT = Duration.ofMinutes(1);
-    /** Time that {@link #connect} waits for each broker after the first address, in milliseconds. */
+    /** Time that {@link #connect} waits for each broker other than the first, in milliseconds. */
     private static final long OTHER_BROKERS_WAIT_MS = 2_000;
     /** Methods that are not repeated after a lost answer, because that would lease more jobs or make more tokens. */
     private static final Set<MethodDescriptor<?, ?>> NOT_IDEMPOTENT = Set.of(WorkerServiceGrpc.getPullJobsMethod(),
@@ -73,7 +76,10 @@ final class Connection implements ClientInterceptor {
     private static final Metadata.Key<String> DATABASE = Metadata.Key.of("howdah-database",
         Metadata.ASCII_STRING_MARSHALLER);
 
-    /** A broker and its channel. Clients of several stores share it; each {@code Connection} adds token and store. */
+    /**
+     * A broker and its channel. Clients of several stores share it, so the {@code Connection} of each client adds the
+     * token and the store to calls.
+     */
     private record Broker(URI address, ManagedChannel channel, AtomicReference<String> database) {}
 
     final HowdahClientBuilder options;
@@ -84,7 +90,7 @@ final class Connection implements ClientInterceptor {
     private final Credential credential;
     private final List<Broker> brokers;
     private final AtomicInteger current;
-    /** Name of the store that calls concern; empty: the broker chooses. */
+    /** Name of the store that the calls use; empty: the broker chooses the store. */
     private final String store;
 
     Connection(HowdahClientBuilder options) {
@@ -101,7 +107,7 @@ final class Connection implements ClientInterceptor {
         };
         timer = new ScheduledThreadPoolExecutor(1, daemon);
         timer.setRemoveOnCancelPolicy(true);
-        // After the close, remaining tasks are dropped.
+        // After the close, both executors refuse tasks. Refused tasks are dropped, so that no exception is thrown.
         timer.setRejectedExecutionHandler(new ThreadPoolExecutor.DiscardPolicy());
         background = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(),
             daemon, new ThreadPoolExecutor.DiscardPolicy());
@@ -119,7 +125,8 @@ final class Connection implements ClientInterceptor {
 
     /** Returns a connection for one store, with the same channels and credential. */
     Connection inStore(String name) {
-        // gRPC metadata permits only printable ASCII. The broker checks whether the store exists.
+        // The header `howdah-store` permits only printable ASCII, like all text metadata of gRPC. The broker checks
+        // whether the store exists.
         if (!name.chars().allMatch(letter -> letter >= ' ' && letter < 0x7f)) {
             throw HowdahException.invalid("store", "\"" + name + "\" is not the name of a store");
         }
@@ -188,7 +195,10 @@ final class Connection implements ClientInterceptor {
         return ClientInterceptors.intercept(broker.channel, this);
     }
 
-    /** Opens a separate channel for a stream: the shared one may be broken without this being noticed yet. */
+    /**
+     * Opens a separate channel for a stream, because the shared channel may be broken without the client having
+     * noticed.
+     */
     ManagedChannel dial(int index) {
         var broker = brokers.get(index % brokers.size());
         var channel = open(broker.address).intercept(this).build();
@@ -228,7 +238,7 @@ final class Connection implements ClientInterceptor {
         if (!reached) {
             throw last;
         }
-        // The first broker in the caller's order that has answered.
+        // The current broker is the first one in the caller's order that has answered.
         var first = checks.stream().filter(check -> check.isDone() && !check.isCompletedExceptionally()).findFirst();
         current.set(checks.indexOf(first.get()));
     }
@@ -251,7 +261,8 @@ final class Connection implements ClientInterceptor {
                 .withInterceptors(MetadataUtils.newCaptureMetadataInterceptor(headers, trailers))
                 .withDeadlineAfter(timeout).getSettings(GetSettingsRequest.getDefaultInstance());
         } catch (StatusRuntimeException error) {
-            // The broker names its database even if it refuses the call. The caller's own call will return the error.
+            // The broker names its database even if it refuses this call. The error is ignored, because the program's
+            // own call will return it.
             var refusal = HowdahException.from(error, broker.address.toString());
             if (refusal.reason().isEmpty()) {
                 throw refusal;
@@ -291,7 +302,8 @@ final class Connection implements ClientInterceptor {
         var sentNonIdempotent = new AtomicBoolean();
         for (int attempts = 0, tooLarge = 0; ; attempts++) {
             int index = current.get();
-            // The remaining time is divided among the brokers not yet tried in this round.
+            // The remaining time is divided among the brokers not yet tried in this round, so that a silent broker
+            // cannot use it up.
             long share = (end - System.nanoTime()) / (brokers.size() - attempts % brokers.size());
             used.accept(address(index));
             HowdahException error;
@@ -300,8 +312,8 @@ final class Connection implements ClientInterceptor {
             } catch (HowdahException thrown) {
                 error = thrown;
             }
-            // A proxy refused the size. The path to another broker may have a higher limit. If every path refuses the
-            // request, no broker has received it.
+            // A proxy refused the request because of its size. The path to another broker may have a higher limit. If
+            // every path refuses the request, no broker has received it.
             tooLarge = error.isTooLarge() ? tooLarge + 1 : 0;
             boolean tryOther = tooLarge > 0 && tooLarge < brokers.size();
             long pause = backoff.next();
@@ -362,7 +374,10 @@ final class Connection implements ClientInterceptor {
         return credential.reread();
     }
 
-    /** Sets the deadline of an attempt, and sets {@code sentNonIdempotent} if the method must not be repeated. */
+    /**
+     * Sets the deadline of an attempt. Sets {@code sentNonIdempotent} if the method must not be repeated after a lost
+     * answer.
+     */
     private static ClientInterceptor attemptInterceptor(Duration time, AtomicBoolean sentNonIdempotent) {
         return new ClientInterceptor() {
             @Override
@@ -393,7 +408,7 @@ final class Connection implements ClientInterceptor {
         };
     }
 
-    /** Logs the stores that did not answer, so that the caller knows when a list is incomplete. */
+    /** Logs the stores that did not answer, because the response of a call for several stores is then incomplete. */
     private static <R> Listener<R> logUnanswered(Listener<R> listener, MethodDescriptor<?, R> method) {
         return new SimpleForwardingClientCallListener<>(listener) {
             @Override

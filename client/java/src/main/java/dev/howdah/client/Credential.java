@@ -36,7 +36,7 @@ final class Credential {
                 reread();
             }
         } catch (IOException gone) {
-            // The previous token may still be valid.
+            // The file cannot be read: keeps the previous token, which may still be valid.
         }
         return token;
     }
@@ -50,7 +50,7 @@ final class Credential {
                 token = checked(Files.readString(file), "token_file");
             }
         } catch (IOException | HowdahException unreadable) {
-            // The previous token may still be valid.
+            // The file cannot be read: keeps the previous token, which may still be valid.
         }
         return !Objects.equals(before, token);
     }

@@ -72,9 +72,9 @@ public final class HowdahClient implements AutoCloseable {
     }
 
     /**
-     * Returns a client for one store of a broker that serves several: its calls concern that store alone, and its jobs
-     * go there. Its workers get jobs of that store only; without this, a worker gets jobs of all stores. The two clients
-     * share connections, so close only one of them.
+     * Returns a client for one of the stores that a broker serves. Its calls, jobs and workers use only that store. A
+     * worker of a client without a store gets jobs of all stores. The new client shares the connections of this one, so
+     * close only one of the two.
      *
      * @param name name of the store
      * @return the client for the store
@@ -92,8 +92,9 @@ public final class HowdahClient implements AutoCloseable {
      */
     public record Enqueued(long id, boolean isNew, EnqueueOutcome outcome) {
         /**
-         * Converts the broker's answers. If the client made the request key, a job without a key that exists already was
-         * stored by an earlier attempt of the same call, so it counts as new.
+         * Converts the broker's answers to an enqueue. With {@code ownKey}, the client made the unique request key. A
+         * job without a job key then counts as new, because only an earlier attempt of the same call can have stored
+         * it.
          */
         static List<Enqueued> from(List<dev.howdah.v1.NewJob> jobs, List<EnqueuedJob> answers, boolean ownKey) {
             return IntStream.range(0, jobs.size()).mapToObj(index -> {
@@ -164,7 +165,7 @@ public final class HowdahClient implements AutoCloseable {
         return Enqueued.from(request.getJobsList(), answer.getJobsList(), ownKey);
     }
 
-    /** The rest of an enqueue after a middleware, with the address of the broker that was called last. */
+    /** The next step of an enqueue inside a middleware, with the address of the broker that was called last. */
     record Step(Middleware.Enqueue next, Supplier<URI> broker) implements Middleware.Enqueue {
         @Override
         public CompletableFuture<List<Enqueued>> enqueue(List<NewJob> jobs) {
@@ -184,7 +185,7 @@ public final class HowdahClient implements AutoCloseable {
 
     /** {@return a unique key for {@link #enqueueAll(List, String)}, made of the time and 80 random bits} */
     public static String newRequestKey() {
-        // The time comes first, so that keys of the same minute are neighbours in the index.
+        // The time comes first, so that keys of the same minute are neighbours in the database's index.
         var random = ThreadLocalRandom.current();
         return String.format("%012x%016x%04x", System.currentTimeMillis(), random.nextLong(), random.nextInt(1 << 16));
     }
@@ -249,7 +250,8 @@ public final class HowdahClient implements AutoCloseable {
      *
      * @param <S> type of the generated stub
      * @param <R> type of the answer
-     * @param service makes the stub; all services of the protocol are in {@code dev.howdah.v1}
+     * @param service function that makes the stub from a channel; all services of the protocol are in {@code
+     *     dev.howdah.v1}
      * @param method the call; it must be idempotent, because it may be repeated
      * @return the answer
      */
@@ -286,7 +288,10 @@ public final class HowdahClient implements AutoCloseable {
         return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.cancelJobs(request)).getCancelledIdsList();
     }
 
-    /** {@return the channel to the broker in use, for generated stubs. It adds token and deadline, without retries} */
+    /**
+     * {@return the channel to the broker in use, for generated stubs. It adds token and deadline to calls, and does not
+     * retry}
+     */
     public Channel channel() {
         return connection.channel();
     }

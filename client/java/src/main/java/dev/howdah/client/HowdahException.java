@@ -30,18 +30,23 @@ public final class HowdahException extends RuntimeException {
         Status.Code.FAILED_PRECONDITION, Status.Code.OUT_OF_RANGE, Status.Code.PERMISSION_DENIED,
         Status.Code.UNAUTHENTICATED, Status.Code.UNIMPLEMENTED);
 
-    /** The reason if a proxy refuses requests of this size. No part of the request has reached a broker. */
+    /**
+     * Value of {@code reason} if a proxy refuses a request because of its size. No part of the request has reached a
+     * broker.
+     */
     private static final String TOO_LARGE = "REQUEST_TOO_LARGE";
 
     /** The gRPC code. */
     private final Status.Code code;
     /** Machine-readable reason, or empty. */
     private final String reason;
-    /** The invalid field, or empty. */
+    /** Path of the invalid field, such as {@code jobs[3].task_type}; or empty. */
     private final String field;
-    /** Retry delay, or null. */
+    /**
+     * Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded; otherwise null.
+     */
     private final Duration retryAfter;
-    /** Whether the connection broke. Then the code is a guess, and the call may have taken effect or not. */
+    /** Whether the connection broke. Then {@code code} is a guess, and the call may have taken effect or not. */
     private final boolean broken;
 
     private HowdahException(Status.Code code, String message, String reason, String field, Duration retryAfter,
@@ -76,7 +81,7 @@ public final class HowdahException extends RuntimeException {
         return new HowdahException(code, error.getMessage(), error.getReason(), error.getField(), after, false, null);
     }
 
-    /** Converts the error of a call to {@code address}. */
+    /** Converts the error of a call to the broker at {@code address}. */
     static HowdahException from(Throwable thrown, String address) {
         while ((thrown instanceof CompletionException || thrown instanceof ExecutionException)
             && thrown.getCause() != null) {
@@ -108,7 +113,7 @@ public final class HowdahException extends RuntimeException {
                     after = NewJob.read(detail.unpack(RetryInfo.class).getRetryDelay());
                 }
             } catch (InvalidProtocolBufferException ignored) {
-                // Ignores an error detail that does not parse: the code and the text suffice.
+                // An error detail that does not parse is ignored, because the code and the message suffice.
             }
         }
         var text = new StringBuilder(status.getDescription() == null ? status.getCode().name()
@@ -123,7 +128,7 @@ public final class HowdahException extends RuntimeException {
                 + "refuses a request of this size (HTTP 413): raise the proxy's limit (nginx: client_max_body_size), "
                 + "or send less at once", TOO_LARGE, "", null, false, thrown);
         }
-        // Each error of the broker has a reason. An error without one comes from the connection.
+        // Each error of the broker has a reason. An error without a reason comes from the connection.
         boolean broken = reason.isEmpty() && !refused && Set.of(Status.Code.UNAVAILABLE, Status.Code.INTERNAL,
             Status.Code.UNKNOWN).contains(status.getCode());
         var code = refused ? Status.Code.FAILED_PRECONDITION : status.getCode();
@@ -131,13 +136,13 @@ public final class HowdahException extends RuntimeException {
         return new HowdahException(code, message, reason, field, after, broken, thrown);
     }
 
-    /** Renumbers the index in the error's field, as if the submission were a separate request. */
+    /** Replaces the job index in the error's field and message, as if the submission were a separate request. */
     HowdahException rebased(String oldField, String newField) {
         return new HowdahException(code, getMessage().replace(oldField, newField), reason, field.replace(oldField, newField), retryAfter,
             false, this);
     }
 
-    /** {@return the best-fitting gRPC code} */
+    /** {@return the gRPC code of the error. The client chooses it for errors that are not from a broker} */
     public Status.Code code() {
         return code;
     }
@@ -150,12 +155,15 @@ public final class HowdahException extends RuntimeException {
         return reason;
     }
 
-    /** {@return the invalid field, such as {@code jobs[3].task_type}; empty if the error is about no field} */
+    /**
+     * {@return the path of the invalid field, such as {@code jobs[3].task_type}; empty if the error is not about a
+     * field}
+     */
     public String field() {
         return field;
     }
 
-    /** {@return the retry delay, if the broker sent one: the backlog of a task type is full} */
+    /** {@return the delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded} */
     public Optional<Duration> retryAfter() {
         return Optional.ofNullable(retryAfter);
     }
@@ -165,14 +173,17 @@ public final class HowdahException extends RuntimeException {
         return broken || retryAfter != null || TRANSIENT.contains(code);
     }
 
-    /** Whether this library retries automatically. It does not for a full backlog, which the producer should handle. */
+    /**
+     * Whether this library retries the failed call automatically. False for a full backlog, which the producer should
+     * handle.
+     */
     boolean isTransient() {
         return isRetryable() && retryAfter == null;
     }
 
     boolean isTooLarge() { return reason.equals(TOO_LARGE); }
 
-    /** Whether the broker refuses the caller or the call, so that a new stream would fail in the same way. */
+    /** Whether the broker refuses the caller or the request, so that a new stream would fail with the same error. */
     boolean isRefusal() {
         return !broken && REFUSALS.contains(code);
     }

@@ -45,7 +45,8 @@ public final class HowdahTesting {
     }
 
     /**
-     * Runs a handler on a job with these properties, without a broker. Reports and extensions succeed at once.
+     * Runs a handler on a job with these properties, without a broker. Progress reports and deadline extensions of the
+     * handler succeed at once.
      *
      * @param <T> type of the payload
      * @param handler handler to run
@@ -73,7 +74,7 @@ public final class HowdahTesting {
         /** Makes an empty recorder. */
         public Recorder() {}
 
-        /** {@return a client whose enqueues are recorded here. It never connects} */
+        /** {@return a client that never connects to a broker. This object records the client's enqueues} */
         public HowdahClient client() {
             return HowdahClient.builder().middleware(this).build();
         }
@@ -110,7 +111,9 @@ public final class HowdahTesting {
         }
     }
 
-    /** A broker with a temporary Postgres, {@code howdah dev --ephemeral}. Closing it removes the data of both. */
+    /**
+     * A broker with a temporary Postgres, {@code howdah dev --ephemeral}. Closing it stops both and removes their data.
+     */
     public static final class Broker implements AutoCloseable {
         private static final Pattern READY = Pattern.compile("ready grpc=(\\S+) .*");
         private final Process process;

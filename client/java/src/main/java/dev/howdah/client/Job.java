@@ -33,7 +33,10 @@ import tools.jackson.databind.json.JsonMapper;
 /** One attempt of one job, as its handler receives it. All methods may be called from any thread. */
 public final class Job {
     private static final Logger LOG = System.getLogger("dev.howdah.client.Worker");
-    /** Maximum length of an error text that is sent. The broker truncates it to 16 KiB and marks it. */
+    /**
+     * Maximum length of an error text that the client sends. The broker truncates the text to 16 KiB and marks it as
+     * truncated.
+     */
     private static final int LONGEST_ERROR = 32_768;
     /** The JSON value of an empty payload. */
     private static final ByteString NULL = ByteString.copyFromUtf8("null");
@@ -43,15 +46,15 @@ public final class Job {
     private final Consumer<ProgressReport> report;
     private final Consumer<Extension> extend;
     private final CompletableFuture<CancelReason> cancelled = new CompletableFuture<>();
-    /** Observers of the attempt. */
+    /** Observers of the attempt, which record its telemetry. */
     private final List<AttemptObserver> observers = new CopyOnWriteArrayList<>();
-    /** Address of the worker's broker; null without a broker. */
+    /** Address of the broker that sent the job; null without a broker. */
     volatile URI broker;
-    /** Time at which the outcome was decided, usually the end of the handler; 0 before. */
+    /** Time at which the outcome was decided, usually at the end of the handler; 0 before. */
     volatile long endedAt;
     private Thread thread;
 
-    /** An observer of an attempt. */
+    /** An observer of an attempt, which records its telemetry. */
     interface AttemptObserver {
         /** Called when the handler has ended; {@code thrown} is null if it has returned. */
         void ended(dev.howdah.v1.Outcome outcome, Throwable thrown);
@@ -102,8 +105,8 @@ public final class Job {
      * @param <T> the type
      * @param type {@code byte[]}, {@link ByteString} or a class of protobuf messages. For any other type, the payload is
      *     parsed as JSON, and an empty payload is {@code null}
-     * @throws IllegalArgumentException if the payload does not parse. For the payload type of a handler, the job is then
-     *     dead at once, because a retry could not succeed
+     * @throws IllegalArgumentException if the payload does not parse. If the worker parses the payload for the handler,
+     *     the job is then dead at once, because a retry could not succeed
      */
     public <T> T payload(Class<T> type) { return decode(leased.getPayload(), type, json); }
 
@@ -134,8 +137,8 @@ public final class Job {
     }
 
     /**
-     * Stores a checkpoint with the job, replacing the previous one. However this attempt ends, the next one gets it.
-     * When this returns, the checkpoint is stored.
+     * Stores a checkpoint with the job, replacing the previous one. The next attempt of the job gets it, however this
+     * attempt ends. When this returns, the checkpoint is stored.
      *
      * @param state state of at most 64 KiB, encoded like a payload; null removes the stored checkpoint
      */
@@ -168,9 +171,10 @@ public final class Job {
     public void extend(Duration time) { extend.accept(Extension.newBuilder().setDuration(NewJob.wire(time)).build()); }
 
     /**
-     * {@return whether the handler should abandon the job: it was cancelled, its deadline passed, its lease was lost, or
-     * the stop timeout of the worker passed} The thread of the handler is interrupted too. Later outcomes of the handler
-     * are dropped, unless the worker only stops or the lease turns out to exist.
+     * {@return whether the handler should abandon the job: it was cancelled, its deadline passed, its lease was lost,
+     * or the stop timeout of the worker passed} The thread of the handler is interrupted too. The handler's outcome
+     * then has no effect. It counts only if the worker merely stops, or if the broker has kept a lease that the worker
+     * considers lost.
      */
     public boolean isCancelled() { return cancelled.isDone(); }
 
@@ -193,7 +197,10 @@ public final class Job {
         }
     }
 
-    /** Sets the thread that {@link #cancel} interrupts. A null thread ends this, and clears the interrupt flag. */
+    /**
+     * Sets the handler's thread, which {@link #cancel} interrupts. A null thread prevents interrupts, and clears the
+     * thread's interrupt flag.
+     */
     synchronized void setInterruptible(Thread handler) {
         thread = handler;
         if (handler == null) {
@@ -321,7 +328,10 @@ public final class Job {
         }
     }
 
-    /** Runs the handler. If the worker stops and interrupts the handler, the job is released. */
+    /**
+     * Runs the handler, and returns its outcome. If the stopping worker interrupts the handler, the outcome is a
+     * release.
+     */
     dev.howdah.v1.Outcome perform(Middleware.Handle handler) {
         Outcome outcome;
         Throwable cause = null;

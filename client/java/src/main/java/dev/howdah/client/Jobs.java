@@ -31,7 +31,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.stream.Collectors;
 
 /**
- * The jobs of a session: jobs that run or wait for a slot, and unconfirmed outcomes. The session's lock guards it.
+ * The jobs that a worker holds: queued for a slot, running, or ended with an unconfirmed outcome. The session's lock
+ * guards the object.
  */
 final class Jobs {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
@@ -41,19 +42,19 @@ final class Jobs {
     record Key(long id, long token) {}
 
     /**
-     * A job in this worker, until its outcome is confirmed. The job may be delivered again while an earlier handler of
-     * it still runs.
+     * A job that the worker holds until its outcome is confirmed. The broker may deliver a job again while an earlier
+     * handler of the same job still runs; each delivery has its own object.
      */
     static final class Held {
         final Key key;
         final Job job;
         /** The outcome; null until the handler has ended or the job is released. */
         Outcome outcome;
-        /** The Settle message that contained the outcome; null if it was not sent on this stream. */
+        /** The Settle message with which the outcome was sent; null if it was not sent on this stream. */
         Stream.Batch sentIn;
         private State state = State.QUEUED;
         private boolean refused;
-        /** Whether the outcome is sent by {@code SettleJobs}. */
+        /** Whether the outcome is sent by {@code SettleJobs} instead of the stream. */
         boolean isUnary;
 
         private Held(Key key, Job job) {
@@ -76,7 +77,10 @@ final class Jobs {
         final Key key;
         final Message message;
         final CompletableFuture<Void> answer = new CompletableFuture<>();
-        /** The stream on which the request was sent; null if it is unsent. On another stream it is resent. */
+        /**
+         * The stream on which the request was sent; null if it was not sent. If that stream breaks, the request is
+         * resent on the next one.
+         */
         Stream sentOn;
 
         private LeaseRequest(Key key, Message message) {
@@ -102,7 +106,10 @@ final class Jobs {
 
     final Deque<Held> unsent = new ArrayDeque<>();
     final List<LeaseRequest> leaseRequests = new ArrayList<>();
-    /** Set after a stream broke with many bytes of unanswered extensions and reports. They are then sent one by one. */
+    /**
+     * Set after a stream broke with many bytes of unanswered extensions and progress reports, which are then sent one
+     * by one.
+     */
     boolean oneByOne;
     private final UnarySettler unarySettler;
     private final Session session;
@@ -125,7 +132,7 @@ final class Jobs {
 
     boolean isEmpty() { return held.isEmpty(); }
 
-    /** Returns the total number of slots. */
+    /** Returns the number of slots of all task types. */
     long slots() { return slots.values().stream().mapToLong(slot -> slot.limit).sum(); }
 
     /** Returns whether no handler runs. */
@@ -149,7 +156,10 @@ final class Jobs {
         return window(slot);
     }
 
-    /** The leases to name in the Subscribe that resumes a session, one per job: if a job has two, the live one. */
+    /**
+     * Returns the leases to name in the Subscribe that resumes a session, one per job. If a job has two leases, the
+     * lease of the queued or running delivery is named.
+     */
     Collection<Lease> leases() {
         var leases = new HashMap<Long, Lease>();
         held.values().stream().filter(job -> job.state != State.LEASE_LOST).forEach(job -> leases.merge(job.key.id,
@@ -158,7 +168,7 @@ final class Jobs {
         return leases.values();
     }
 
-    /** Handles the resume of the session on a new stream, where the broker has kept these leases. */
+    /** Resumes the session on a new stream. The broker has kept these leases; jobs with other leases are cancelled. */
     void resume(List<Lease> leases) {
         var kept = leases.stream().map(lease -> new Key(lease.getId(), lease.getToken())).collect(Collectors.toSet());
         var missing = held.values().stream().filter(job -> job.isLive() && !kept.contains(job.key)).toList();
@@ -181,7 +191,7 @@ final class Jobs {
 
     void releaseQueued() { held.values().stream().filter(job -> job.state == State.QUEUED).forEach(this::release); }
 
-    /** Releases the jobs of handlers that still run, and stops waiting for the handlers. */
+    /** Releases the jobs of handlers that still run. The worker no longer waits for these handlers. */
     void releaseAll() {
         held.values().removeIf(job -> job.state == State.LEASE_LOST);
         held.values().stream().filter(Held::isLive).forEach(this::release);
@@ -203,7 +213,7 @@ final class Jobs {
             job.job.broker = session.brokerAddress();
             var slot = slots.get(leased.getTaskType());
             if (held.putIfAbsent(job.key, job) != null) {
-                LOG.log(Level.WARNING, "received job {0} twice with one token", leased.getId());
+                LOG.log(Level.WARNING, "received job {0} twice with the same token", leased.getId());
             } else if (slot == null || session.isStopping() || isFull()) {
                 release(job);
             } else {
@@ -285,7 +295,7 @@ final class Jobs {
         end(job, outcome.setRelease(Release.getDefaultInstance()).build());
     }
 
-    /** Cancels a queued or running job whose lease has ended. */
+    /** Cancels a queued or running job, because its lease has ended. */
     private void end(Held job, CancelReason reason) {
         lost += reason == CancelReason.CANCEL_REASON_LEASE_LOST ? 1 : 0;
         cancelled += reason == CancelReason.CANCEL_REASON_LEASE_LOST ? 0 : 1;
@@ -349,7 +359,7 @@ final class Jobs {
         };
     }
 
-    /** Fails unconfirmed outcomes, because the worker ends. */
+    /** Tells the observers of unconfirmed outcomes that the worker ends without a confirmation. */
     void giveUp() {
         held.values().stream().filter(job -> job.state == State.ENDED).forEach(job -> notifySettled(job,
             new HowdahException(Status.Code.CANCELLED, "UNCONFIRMED", "",

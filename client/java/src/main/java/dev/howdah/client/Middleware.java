@@ -3,14 +3,17 @@ package dev.howdah.client;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** Code around each enqueue and each handler of a client, such as for tenants. {@link Telemetry} is an example. */
+/**
+ * Code that runs around each enqueue and each handler of a client, for example to add a tenant header. {@link
+ * Telemetry} is an example.
+ */
 public interface Middleware {
     /**
      * Wraps an enqueue.
      *
      * @param jobs jobs to enqueue
      * @param requestKey request key of the caller, or null. If there is one, repeated calls must send identical jobs
-     * @param next the rest of the enqueue, which sends the jobs
+     * @param next the remaining middleware and the enqueue, which sends the jobs
      * @return the return value of {@code next}
      */
     default CompletableFuture<List<HowdahClient.Enqueued>> enqueue(List<NewJob> jobs, String requestKey, Enqueue next) {
@@ -21,7 +24,7 @@ public interface Middleware {
      * Wraps a handler.
      *
      * @param job job to run
-     * @param next the rest of the handler, which runs the job
+     * @param next the remaining middleware and the handler, which runs the job
      * @return the outcome of the job
      * @throws Exception if the handler throws it
      */
@@ -29,7 +32,7 @@ public interface Middleware {
         return next.handle(job);
     }
 
-    /** The rest of an enqueue. */
+    /** The part of an enqueue inside a middleware: the remaining middleware, and the enqueue itself. */
     @FunctionalInterface
     interface Enqueue {
         /**
@@ -41,7 +44,7 @@ public interface Middleware {
         CompletableFuture<List<HowdahClient.Enqueued>> enqueue(List<NewJob> jobs);
     }
 
-    /** The rest of a handler. */
+    /** The part of a handler inside a middleware: the remaining middleware, and the handler itself. */
     @FunctionalInterface
     interface Handle {
         /**

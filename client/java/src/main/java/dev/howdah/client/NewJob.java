@@ -82,7 +82,7 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         return Instant.ofEpochSecond(time.getSeconds(), time.getNanos());
     }
 
-    /** Sets the options of a job. */
+    /** Builds a job to enqueue. */
     public static final class Builder {
         private Object payload;
         private final dev.howdah.v1.NewJob.Builder job;
@@ -202,7 +202,8 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         /**
          * {@return this}
          *
-         * @param policy policy if this job waits for the running holder of its key and the holder fails
+         * @param policy policy for this job while it waits for the running job that holds its key, if an attempt of
+         *     that job fails. By default, that job is cancelled, and this one runs
          */
         public Builder onHolderFailure(HolderFailure policy) { return with(job.setOnHolderFailure(policy)); }
 

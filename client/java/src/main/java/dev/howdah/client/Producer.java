@@ -34,7 +34,10 @@ public final class Producer implements AutoCloseable {
     private static final Pattern JOB = Pattern.compile("jobs\\[(\\d+)].*");
     /** Approximate overhead of a job on the wire and in memory, in bytes. */
     private static final int JOB_OVERHEAD = 64;
-    /** Errors that concern the caller or the call, not a job, so every part of a split request would be refused. */
+    /**
+     * Codes of errors that concern the caller or the whole call, not one job. Every part of a split request would fail
+     * with them too.
+     */
     private static final Set<Status.Code> CALLER_ERRORS = Set.of(Status.Code.UNAUTHENTICATED, Status.Code.UNIMPLEMENTED);
 
     /**
@@ -90,7 +93,10 @@ public final class Producer implements AutoCloseable {
     private boolean busy, broken, closed;
     private int broker;
     private long sequence, sentAt;
-    /** Maximum bytes of a request with more than one submission. Reduced when a proxy refuses the size of a request. */
+    /**
+     * Maximum bytes of a request with more than one submission. The producer reduces it if a proxy refuses a request
+     * because of its size.
+     */
     private long maxBatchBytes;
     private volatile URI address;
 
@@ -101,7 +107,7 @@ public final class Producer implements AutoCloseable {
         connection = client.connection;
         broker = connection.current();
         address = connection.address(broker);
-        // A fair semaphore, so that submissions cannot starve a flush.
+        // A fair semaphore serves waiters in order, so that submissions cannot starve a flush.
         budget = new Semaphore(limits.maxQueuedBytes, true);
         ticks = connection.timer.scheduleWithFixedDelay(() -> locked(this::tick), 1, 1, TimeUnit.SECONDS);
     }
@@ -176,7 +182,7 @@ public final class Producer implements AutoCloseable {
         return answer;
     }
 
-    /** Waits until all earlier submissions are answered. Later submissions wait for the flush. */
+    /** Waits until all earlier submissions are answered. Submissions made during a flush wait until it ends. */
     public void flush() {
         budget.acquireUninterruptibly(limits.maxQueuedBytes);
         budget.release(limits.maxQueuedBytes);
@@ -213,7 +219,10 @@ public final class Producer implements AutoCloseable {
         });
     }
 
-    /** Makes a change and sends requests under the lock. Then completes futures without it, as they run callbacks. */
+    /**
+     * Makes a change and sends requests while holding the lock. Then completes futures without the lock, because their
+     * callbacks run at once.
+     */
     private void locked(Runnable change) {
         List<Runnable> ready;
         lock.lock();
@@ -279,7 +288,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Handles a broken stream. Unanswered requests are resent first. */
+    /** Handles a broken stream. The next stream resends its unanswered requests first. */
     private void broken(HowdahException error) {
         if (link != null) {
             link.cancel();
@@ -289,7 +298,8 @@ public final class Producer implements AutoCloseable {
         var unanswered = new ArrayList<>(sent.values());
         sent.clear();
         if (!error.isRefusal() && unanswered.stream().mapToLong(Batch::cost).sum() > UnarySettler.THRESHOLD) {
-            // A proxy may have cut the stream because of its bytes. A unary call succeeds, or fails with HTTP 413.
+            // A proxy may have cut the stream because it limits the bytes of a request. So these requests are sent by
+            // unary calls, which succeed or fail with HTTP 413.
             busy = true;
             broker++;
             connection.background.execute(() -> callEach(unanswered));
@@ -300,7 +310,7 @@ public final class Producer implements AutoCloseable {
         }
         busy = true;
         if (error.isRefusal()) {
-            // The broker refuses either the stream or a request on it. Smaller requests on new streams find out which.
+            // The broker refuses either the stream or a request on it. Smaller requests on new streams show which.
             var refused = new ArrayList<Batch>();
             for (var batch = next(); batch != null; batch = next()) {
                 refused.add(batch);
@@ -311,7 +321,7 @@ public final class Producer implements AutoCloseable {
         connection.timer.schedule(() -> locked(() -> busy = false), backoff.next(), TimeUnit.NANOSECONDS);
     }
 
-    /** Makes single calls for the unanswered requests of a broken stream, and then lets the next stream open. */
+    /** Sends the unanswered requests of a broken stream by unary calls. Then the next stream may open. */
     private void callEach(List<Batch> unanswered) {
         for (var batch : unanswered) {
             var request = EnqueueJobsRequest.newBuilder().setRequestKey(batch.key).addAllJobs(batch.jobs()).build();
@@ -376,7 +386,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Drops requests whose callers no longer wait, and leaves a stream whose broker does not answer. */
+    /** Drops queued jobs whose callers no longer wait. Closes a stream whose broker has not answered in time. */
     private void tick() {
         queue.removeIf(submission -> submission.answer.isDone() && releaseBudget(submission));
         resend.removeIf(batch -> !batch.isWanted() && batch.submissions.stream().allMatch(this::releaseBudget));
@@ -395,13 +405,16 @@ public final class Producer implements AutoCloseable {
         private final ManagedChannel channel;
         private ClientCallStreamObserver<StreamEnqueueRequest> call;
 
-        /** The channel of the stream alone; null if the stream uses the client's shared channel. */
+        /**
+         * Makes a stream. {@code channel} is used by this stream alone; null if the stream uses the client's shared
+         * channel.
+         */
         Link(ManagedChannel channel) {
             this.channel = channel;
         }
 
         void cancel() {
-            call.cancel("the producer leaves the stream", null);
+            call.cancel("the producer has left the stream", null);
             close();
         }
 

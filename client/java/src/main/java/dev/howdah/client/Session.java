@@ -16,19 +16,25 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** The lifecycle of a worker: connect, serve, reconnect, stop. One lock guards all state; no code blocks under it. */
+/**
+ * The lifecycle of a worker: connect, serve, reconnect, stop. One lock guards all state; code that holds the lock never
+ * blocks.
+ */
 final class Session {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
-    /** Time that handlers have to end after they were interrupted. Then their jobs are released. */
+    /** Time that handlers have to return after they were interrupted. Then their jobs are released. */
     private static final long HANDLER_TIMEOUT = TimeUnit.SECONDS.toNanos(1);
     /** Time that the broker has to confirm the releases of jobs whose handlers did not end. */
     private static final long RELEASE_TIMEOUT = TimeUnit.SECONDS.toNanos(5);
-    /** Age at which a stream has shown that its broker works. The backoff then starts again. */
+    /**
+     * Age of a stream, in nanoseconds, from which its broker counts as working. If the stream then breaks, the backoff
+     * starts again.
+     */
     private static final long PROVEN_AGE = TimeUnit.SECONDS.toNanos(30);
 
     /**
-     * Progress of a stop: not stopping; waiting for handlers; handlers told to end; waiting for the broker to confirm
-     * releases; ending at once; ended.
+     * Progress of a stop. NO: not stopping. DRAINING: waits for handlers. CANCELLING: handlers were told to end.
+     * CLOSING: waits for the broker to confirm releases. NOW: ends at once. ENDED: has ended.
      */
     private enum Stop { NO, DRAINING, CANCELLING, CLOSING, NOW, ENDED }
 
@@ -62,7 +68,10 @@ final class Session {
         ticks = connection.timer.scheduleWithFixedDelay(() -> locked(this::tick), 1, 1, TimeUnit.SECONDS);
     }
 
-    /** Makes a change under the lock, then sends messages and ends the worker if it is done. False if it has ended. */
+    /**
+     * Makes a change while holding the lock, then sends messages, and ends the worker if it is done. Returns false if
+     * the worker has already ended.
+     */
     boolean locked(Runnable change) {
         List<Runnable> ready = List.of();
         lock.lock();
@@ -89,7 +98,7 @@ final class Session {
     /** Returns the address of the broker of the current or the last stream. */
     URI brokerAddress() { return brokerAddress; }
 
-    /** Makes a change under the lock, unless this stream is no longer the current one. */
+    /** Makes a change while holding the lock, unless this stream is no longer the current one. */
     void locked(Stream expected, Runnable change) {
         locked(() -> {
             if (stream == expected) {
@@ -98,7 +107,7 @@ final class Session {
         });
     }
 
-    /** Schedules a check of the timers at this time, because ticks come only once a second. */
+    /** Schedules a check of the timers at this time and returns the time. The regular checks are a second apart. */
     Long wakeAt(long time) {
         connection.timer.schedule(() -> locked(this::tick), time - System.nanoTime(), TimeUnit.NANOSECONDS);
         return time;
@@ -112,7 +121,7 @@ final class Session {
 
     Jobs jobs() { return jobs; }
 
-    /** Records that the broker has stored an outcome, which shows that it works. */
+    /** Records that the broker has stored an outcome. So the broker works, and the backoff starts again. */
     void stored() { backoff.reset(); }
 
     String address() { return connection.name(broker); }
@@ -190,7 +199,9 @@ final class Session {
         connection.timer.schedule(() -> locked(this::connect), pause, TimeUnit.NANOSECONDS);
     }
 
-    /** Runs after each change: sends messages, and ends the stream or the worker when it is time. */
+    /**
+     * Runs after each change of the session's state. Sends messages, and ends the stream or the worker when it is time.
+     */
     private void step() {
         if (jobs.isFull() && stop == Stop.NO) {
             stop = Stop.DRAINING;
@@ -202,7 +213,7 @@ final class Session {
         if (stop == Stop.NOW || stop != Stop.NO && (failure == null ? settled : jobs.isIdle())) {
             finish();
         } else if (stream != null && stream.reconnectAt() != null && (jobs.isEmpty() || due(stream.reconnectAt()))) {
-            broken(HowdahException.broken("the broker drains the stream"));
+            broken(HowdahException.broken("the broker is draining this stream"));
         }
     }
 
@@ -212,8 +223,10 @@ final class Session {
         }
         if (due(lostAt)) {
             lostAt = null;
-            // Outcomes of the handlers still count, because the broker may have kept the leases.
-            LOG.log(Level.WARNING, "no stream to a broker within the session's grace time: the leases may be lost");
+            // The handlers are told to end, but their outcomes are still sent, because the broker may have kept the
+            // leases.
+            LOG.log(Level.WARNING, "could not reconnect to a broker within the session's grace time: the leases may be "
+                + "lost");
             jobs.cancelAll(CancelReason.CANCEL_REASON_LEASE_LOST);
         }
         if (due(stopAt)) {

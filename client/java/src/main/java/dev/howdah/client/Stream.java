@@ -25,12 +25,17 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/** One stream of a session, on a separate connection. The session's lock guards it. */
+/** One stream of a worker's session, on a separate connection. The session's lock guards the object. */
 final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> {
     private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
-    /** Timeout of the Welcome, before which the broker looks up the leases of an earlier stream in the database. */
+    /**
+     * Timeout of the Welcome. Before the broker sends it, it looks up the leases of an earlier stream in the database.
+     */
     private static final long WELCOME_TIMEOUT = 15 * SECOND;
-    /** Timeout of a Settle, after which its stream counts as dead. A broker without Postgres answers within 15 s. */
+    /**
+     * Timeout of a Settle message without an answer, after which the stream counts as dead. A broker without Postgres
+     * answers within 15 s.
+     */
     private static final long SETTLE_TIMEOUT = 60 * SECOND;
     /** Time that a stopping worker waits for the broker's answer to its drain request. */
     private static final long DRAIN_TIMEOUT = 5 * SECOND;
@@ -46,7 +51,10 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
     private static final int MAX_SETTLES = 16;
     /** Divisor: outcomes accumulate until they number a quarter of the slots. */
     private static final int SLOT_FRACTION = 4;
-    /** Maximum number of extensions or reports in a message, which fit even with checkpoints of the largest size. */
+    /**
+     * Maximum number of extensions or progress reports in a message. Even with the largest checkpoints, they fit into
+     * one message.
+     */
     private static final int MAX_LEASE_REQUESTS = 50;
     /** Bytes of a message that are reserved for its framing, because the sizes of outcomes do not include it. */
     private static final int RESERVED_BYTES = 1024;
@@ -125,7 +133,8 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
             case PROGRESSED -> handleLeaseResults(ProgressReport.class, message.getProgressed().getResultsList());
             case CANCEL -> message.getCancel().getJobsList().forEach(jobs::cancelled);
             case DRAIN -> drain(message.getDrain());
-            // A thread of gRPC runs this, so handlers cannot delay the Pong. It is sent at the end of this callback.
+            // A gRPC thread runs this callback, so a blocking handler cannot delay the Pong. The Pong is sent at the
+            // end of the callback.
             case PING -> control.add(WorkRequest.newBuilder().setPong(Pong.getDefaultInstance()));
             default -> { }
         }
@@ -157,7 +166,7 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
 
     void control(WorkRequest.Builder message) { control.add(message); }
 
-    /** Sends messages while the transport accepts them. Otherwise outcomes accumulate. */
+    /** Sends messages while the transport accepts them. While it does not, outcomes accumulate for a larger message. */
     void send(boolean stopping) {
         if (open && stopping && drainRequestedAt == null && !drained) {
             drainRequestedAt = System.nanoTime();
@@ -190,7 +199,10 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
             || batches.size() < MAX_SETTLES && (long) outcomes * SLOT_FRACTION >= jobs.slots());
     }
 
-    /** Takes extensions or reports to send. A message may name a job once, so a second request waits for an answer. */
+    /**
+     * Takes extensions or progress reports to send. A message may name a job only once, so a second request for a job
+     * waits until the first is answered.
+     */
     private <T extends Message> List<T> nextLeaseRequests(Class<T> kind) {
         jobs.leaseRequests.removeIf(request -> request.answer.isDone());
         if (jobs.oneByOne && jobs.leaseRequests.stream().anyMatch(request -> request.sentOn == this)) {
@@ -220,11 +232,13 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
         for (var job = unsent.peek(); job != null && batch.unanswered < maxOutcomes; job = unsent.peek()) {
             long size = job.outcome.getSerializedSize() + 8L;
             if (size > maxBytes) {
-                // The broker would end every stream on which this outcome is sent.
-                job.fail("the result takes " + size + " bytes; the broker accepts " + maxBytes);
+                // The outcome is too large for a message. The broker would end every stream on which it is sent, so a
+                // failure replaces it.
+                job.fail("the result takes " + size + " bytes; the broker accepts at most " + maxBytes);
                 continue;
             }
-            // A Settle may name a job only once, but a job delivered again after a lost lease may have two outcomes.
+            // A Settle may name a job only once. A job that was delivered again after a lost lease may have two
+            // outcomes, so the second one waits for the next message.
             if (bytes + size > maxBytes || !ids.add(job.key.id())) {
                 break;
             }
@@ -238,24 +252,27 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
         return settle.build();
     }
 
-    /** Ends the stream if the broker is silent or does not answer a Settle. */
+    /** Ends the stream if the broker sends nothing or does not answer a Settle in time. */
     void check() {
         if (Session.due(lastReceived + (open ? 3 * pingInterval : WELCOME_TIMEOUT))) {
             session.broken(HowdahException.broken("the broker is silent: no message for three ping intervals"));
         } else if (!batches.isEmpty() && Session.due(batches.peek().sentAt + SETTLE_TIMEOUT)) {
-            session.broken(HowdahException.broken("the broker does not answer a Settle"));
+            session.broken(HowdahException.broken("the broker has not answered a Settle message in time"));
         }
     }
 
     boolean isOpen() { return open; }
 
-    /** Returns whether the broker has drained the stream, or the drain request has timed out. */
+    /** Returns whether the broker will send no more jobs on this stream, or the drain request has timed out. */
     boolean isDrained() { return drained || drainRequestedAt != null && Session.due(drainRequestedAt + DRAIN_TIMEOUT); }
 
     /** Returns when to open another stream; null if the broker has not asked the worker to reconnect. */
     Long reconnectAt() { return reconnectAt; }
 
-    /** Closes the stream: {@code orderly} by a half-close that delivers the last messages, otherwise by a cancel. */
+    /**
+     * Closes the stream. {@code orderly}: by a half-close, so that the last messages are delivered. Otherwise by
+     * cancelling it.
+     */
     CompletableFuture<Void> close(boolean orderly) {
         if (orderly && !closed.isDone()) {
             call.onCompleted();

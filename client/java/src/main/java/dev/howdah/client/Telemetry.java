@@ -65,7 +65,7 @@ public final class Telemetry implements Middleware {
     private final boolean linked;
 
     /**
-     * Makes the middleware.
+     * Makes the telemetry middleware.
      *
      * @param telemetry OpenTelemetry instance of the program, such as {@code GlobalOpenTelemetry.get()}
      */
@@ -144,7 +144,8 @@ public final class Telemetry implements Middleware {
             this.next = next;
             single = enqueued.size() == 1;
             enqueued.forEach(job -> types.merge(job.taskType(), 1L, Long::sum));
-            // With the caller's request key, repeated calls must send identical jobs, so jobs get no trace context.
+            // Jobs get no trace context if the caller passes a request key, because repeated calls must then send
+            // identical jobs.
             var needsContext = enqueued.stream()
                 .map(job -> !hasKey && job.options().getTraceparent().isEmpty()).toList();
             var name = types.size() == 1 ? "send " + enqueued.get(0).taskType() : "send";
@@ -234,7 +235,8 @@ public final class Telemetry implements Middleware {
             var builder = tracer.spanBuilder("process " + job.taskType()).setSpanKind(SpanKind.CONSUMER)
                 .setStartTimestamp(epoch, TimeUnit.NANOSECONDS)
                 .setAllAttributes(putJob(operation("process", "process").putAll(server)).build());
-            // Sets the parent explicitly: otherwise a span that was current where the worker started would be it.
+            // Sets the parent explicitly. Otherwise the span that was current when the worker started would be the
+            // parent.
             if (linked || !origin.isValid()) {
                 builder.setNoParent();
             } else {
@@ -280,7 +282,7 @@ public final class Telemetry implements Middleware {
                 return;
             }
             long end = epoch + System.nanoTime() - began;
-            // If the worker released the job before the handler ended, the span starts at the release.
+            // If the worker released the job before the handler ended, the span of the release starts at the release.
             long start = ended == 0 ? end - nanos : ended;
             var settle = tracer.spanBuilder(name + " " + job.taskType()).setSpanKind(SpanKind.CLIENT)
                 .setParent(Context.root().with(span)).setStartTimestamp(start, TimeUnit.NANOSECONDS)
@@ -301,7 +303,7 @@ public final class Telemetry implements Middleware {
         if (broker == null) {
             return Attributes.empty();
         }
-        // The convention wants an IPv6 address without brackets.
+        // OpenTelemetry's conventions want an IPv6 address without brackets.
         return Attributes.of(HOST, broker.getHost().replaceAll("[\\[\\]]", ""), PORT, (long) broker.getPort());
     }
 
@@ -331,7 +333,7 @@ public final class Telemetry implements Middleware {
             trace.getOrDefault("tracestate", "")).build();
     }
 
-    /** Parses the trace context that a job carries. Returns an invalid context without one. */
+    /** Parses the trace context that a job carries. If the job has none, the returned context is invalid. */
     private static SpanContext context(String traceparent, String tracestate) {
         if (traceparent.isEmpty()) {
             return SpanContext.getInvalid();

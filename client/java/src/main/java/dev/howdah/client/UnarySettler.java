@@ -12,7 +12,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Sends outcomes by unary calls. The session's lock guards it.
+ * Sends outcomes by unary calls. The session's lock guards the object.
  *
  * <p>To a proxy, a stream is one request, and some proxies limit the bytes of a request. If a stream breaks with many
  * bytes of unanswered outcomes, the next one may break at the same point, again and again. So these outcomes are sent by
@@ -20,7 +20,10 @@ import java.util.concurrent.TimeUnit;
  */
 final class UnarySettler {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
-    /** Unanswered outcomes of a broken stream with at most this many bytes in total are resent on the next stream. */
+    /**
+     * If a stream breaks with at most this many bytes of unanswered outcomes, they are resent on the next stream, not
+     * by {@code SettleJobs}.
+     */
     static final long THRESHOLD = 4 << 10;
     /** Maximum bytes of a {@code SettleJobs} call with more than one outcome. */
     static final long MAX_CALL_BYTES = 64 << 10;
@@ -31,7 +34,7 @@ final class UnarySettler {
     private final Connection connection;
     private final Connection.Backoff backoff = new Connection.Backoff();
     private long maxBytes = MAX_CALL_BYTES;
-    /** Whether a call is pending, or the next one waits for its backoff. */
+    /** Whether a {@code SettleJobs} call is pending, or the backoff before the next call has not passed. */
     private boolean busy;
 
     UnarySettler(Session session, Jobs jobs, Connection connection) {
@@ -40,7 +43,7 @@ final class UnarySettler {
         this.connection = connection;
     }
 
-    /** Makes the next call, if outcomes are queued. */
+    /** Makes the next {@code SettleJobs} call, if outcomes are queued. */
     void start() {
         if (busy || waiting.isEmpty()) {
             return;
@@ -61,7 +64,7 @@ final class UnarySettler {
         });
     }
 
-    /** Takes the outcomes of the next call: at least one, and each job once. */
+    /** Takes the outcomes of the next {@code SettleJobs} call. Takes at least one, and at most one per job. */
     private List<Jobs.Held> next() {
         var next = new ArrayList<Jobs.Held>();
         var ids = new HashSet<Long>();
@@ -107,8 +110,9 @@ final class UnarySettler {
                 return;
             }
         } else {
-            // A broker that refuses SettleJobs may still accept the outcomes on a stream.
-            LOG.log(Level.WARNING, "outcomes were refused; sending them on the stream: {0}", error.getMessage());
+            // The broker refused the call, but it may still accept the outcomes on a stream.
+            LOG.log(Level.WARNING, "a call with outcomes was refused; sending the outcomes on the stream: {0}",
+                error.getMessage());
             returnToStream(sent);
         }
         startNext();
@@ -119,7 +123,7 @@ final class UnarySettler {
         start();
     }
 
-    /** Queues these outcomes for the stream instead, unless the call has settled them. */
+    /** Queues the outcomes of a refused {@code SettleJobs} call for the stream, unless the call has settled them. */
     private void returnToStream(List<Jobs.Held> sent) {
         for (var job : sent) {
             if (job.isUnary) {

@@ -14,11 +14,14 @@ import java.util.function.Consumer;
 /** Waits until jobs have ended, by consecutive {@code WaitJobs} calls. */
 final class Waiting {
     /**
-     * Longest {@code WaitJobs} call. A wait consists of many calls, because proxies end calls after 15 s (Envoy) to a
-     * minute, and a broker that disappears silently is noticed at the end of a call.
+     * Longest single {@code WaitJobs} call. A wait consists of many calls, because proxies end calls after 15 s (Envoy)
+     * to a minute. Also, a broker that disappears silently is noticed only at the end of a call.
      */
     private static final long LONGEST_CALL = TimeUnit.SECONDS.toNanos(10);
-    /** Time after the end of a call in which the broker must answer, before it counts as silent. */
+    /**
+     * Time that the broker has to answer after the wait time of a {@code WaitJobs} call has passed, before it counts as
+     * silent.
+     */
     private static final long SLACK = TimeUnit.SECONDS.toNanos(2);
 
     private final Connection connection;
@@ -28,7 +31,7 @@ final class Waiting {
     private final long deadline;
     private final Connection.Backoff backoff = new Connection.Backoff();
     private int failedCalls;
-    /** Whether the broker of the last call has answered within this wait. */
+    /** Whether the broker that was called last has answered a call of this wait. */
     private boolean proven;
 
     Waiting(Connection connection, Collection<Long> ids, Duration timeout, Consumer<Job> onEnded) {
@@ -43,7 +46,8 @@ final class Waiting {
         while (!pending.isEmpty()) {
             long began = System.nanoTime();
             long remaining = Math.max(0, deadline - began);
-            // Until the broker has answered, the remaining time is divided among the brokers not yet tried.
+            // Until the broker has answered, the remaining time is divided among the brokers not yet tried in this
+            // round.
             int untried = proven ? 1 : connection.size() - failedCalls % connection.size();
             long share = remaining / untried;
             long wait = Math.min(untried == 1 ? share : share * 3 / 4, LONGEST_CALL);
@@ -75,8 +79,8 @@ final class Waiting {
         if (!error.isTransient()) {
             throw error;
         }
-        // Only a broker sends this reason, when the time of the call is over. So the broker works, and the next call
-        // goes to it. After other transient errors, the next broker is called.
+        // Only a broker sends this reason: the wait time of the call has passed. So the broker works, and the next call
+        // goes to it. After other transient errors, the next call goes to the next broker.
         proven = error.reason().equals("DEADLINE_EXCEEDED");
         failedCalls += proven ? 0 : 1;
         long remaining = deadline - System.nanoTime();

@@ -75,7 +75,9 @@ public final class Worker implements AutoCloseable {
     /** {@return the current counters} */
     public Report report() { return session.report(); }
 
-    /** {@return a future that completes when the first stream is open, or with the error that ends the worker} */
+    /**
+     * {@return a future that completes when the worker's first stream is open, or with the error that ends the worker}
+     */
     public CompletableFuture<Void> connected() { return session.connected.copy(); }
 
     /** {@return a future that completes when the worker has ended, or with an error if the broker refuses the worker} */
@@ -193,7 +195,7 @@ public final class Worker implements AutoCloseable {
             try {
                 return job.payload(type);
             } catch (IllegalArgumentException error) {
-                // The payload stays the same, so a retry could not succeed either.
+                // A payload that does not parse would not parse on a retry either.
                 throw Job.Outcome.fatal("the payload is " + error.getMessage()).asException();
             }
         }

@@ -30,7 +30,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** Clients for one store, with a broker that serves two. */
+/** Tests of clients for one store, with a broker that serves two stores. */
 class StoresTest {
     /** Size of a store's range of job ids. The ids of store1 begin at 0, the ids of store2 at {@code PER_STORE}. */
     private static final long PER_STORE = 100_000_000_000_000L;

@@ -35,7 +35,10 @@ import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** Spans and metrics of {@link Telemetry}, with a broker and in-memory exporters. docs/operate/tracing.md lists them. */
+/**
+ * Tests of the spans and metrics of {@link Telemetry}, with a broker and in-memory exporters. docs/operate/tracing.md
+ * lists them.
+ */
 class TelemetryTest extends TelemetryTestBase {
     private static final String TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     private static final SpanContext REMOTE = SpanContext.createFromRemoteParent("1af7651916cd43dd8448eb211c80319d",
@@ -264,7 +267,8 @@ class TelemetryTest extends TelemetryTestBase {
 
     @Test
     void an_outcome_without_effect_is_an_error() throws Exception {
-        // Without a broker: a real one reports a lost lease before the outcome is answered, except in a rare race.
+        // Runs without a broker. A real broker reports a lost lease before the outcome is answered, except in a rare
+        // race.
         var job = new Job(LeasedJob.newBuilder().setId(7).setTaskType(type).setAttempt(1).build(),
             HowdahClient.builder().json, report -> { }, extension -> { });
         job.broker = URI.create("http://broker:80");

@@ -21,7 +21,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
 
-/** Base class of tests of spans and metrics: records them in memory, and has functions to compare them. */
+/** Base class of telemetry tests. It records spans and metrics in memory, and has functions to compare them. */
 abstract class TelemetryTestBase {
     private static final List<Double> BUCKETS =
         List.of(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0);
