@@ -250,7 +250,7 @@ mod tests {
         assert!(reason(&Task { is_too_long: true, ..task() }).contains("active"));
         assert!(reason(&Task { plan: None, ..task() }).contains("infinite"));
         assert!(reason(&Task { input: None, ..task() }).contains("4 MiB"));
-        assert!(reason(&Task { is_late: true, ..task() }).contains("late"));
+        assert!(reason(&Task { is_late: true, ..task() }).contains("plan"));
         assert!(reason(&Task { repeat: 500, ..task() }).contains("second"));
         assert!(reason(&Task { repeat: 1 << 40, repeats_by_months: true, ..task() }).contains("--cron"));
         let remote = reason(&Task { remote: Some("password=s3cret".into()), ..task() });
