@@ -69,10 +69,10 @@ pub struct Manifest {
     pub generation: i32,
     /// How payloads are archived: `full` (as they are), `hash` (only their SHA-256) or `none`.
     pub payloads: String,
-    /// Checksums of all files together.
+    /// One set of checksums over the jobs of all files.
     #[serde(flatten)]
     pub sums: Sums,
-    /// Size of all files together.
+    /// Total size of all files in bytes.
     pub bytes: u64,
     /// Files of the day.
     pub parts: Vec<PartFile>,

@@ -186,5 +186,28 @@ func OutcomeOf(job *Job, result []byte, err error) *howdahv1.Outcome {
 	} else {
 		wire.Outcome = &howdahv1.Outcome_Nack{Nack: &howdahv1.Nack{Error: text}}
 	}
+	if nack := wire.GetNack(); nack != nil {
+		nack.Details, nack.Place = origin(err)
+	}
 	return wire
 }
+
+// origin returns the details of an error and the function where it arose, if the error has them: the stack of a panic, or the
+// text that the format %+v adds, which is a stack trace for the errors of several packages.
+func origin(err error) (details, place string) {
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		details, place = panicked.stack, panicked.place
+	} else if details = fmt.Sprintf("%+v", err); details == err.Error() {
+		return "", ""
+	}
+	return strings.ToValidUTF8(details[:min(len(details), longestError)], "\uFFFD"), place
+}
+
+// panicError is the error of a handler that panicked.
+type panicError struct {
+	value        any
+	stack, place string
+}
+
+func (p *panicError) Error() string { return fmt.Sprintf("the handler panicked: %v", p.value) }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -151,7 +153,7 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("howdah: the handler panicked", "job", job.Id, "panic", p, "stack", string(debug.Stack()))
-			outcome = OutcomeOf(job, nil, fmt.Errorf("the handler panicked: %v", p))
+			outcome = OutcomeOf(job, nil, &panicError{p, string(debug.Stack()), panicPlace()})
 		}
 	}()
 	select {
@@ -168,6 +170,23 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 		s.log.Warn("howdah: the handler failed", "job", job.Id, "type", job.TaskType, "attempt", job.Attempt, "error", err)
 	}
 	return outcome
+}
+
+// panicPlace returns the function that panicked, when it is called by a deferred function.
+func panicPlace() string {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	panicking := false
+	for {
+		frame, more := frames.Next()
+		if panicking && !strings.HasPrefix(frame.Function, "runtime.") {
+			return frame.Function
+		}
+		panicking = panicking || frame.Function == "runtime.gopanic"
+		if !more {
+			return ""
+		}
+	}
 }
 
 // giveUp ends a worker that the broker has refused. It tells the handlers to stop, and waits for them for at most

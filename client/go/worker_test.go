@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,6 +80,9 @@ func TestTheErrorOfAHandlerSaysWhatHappensToTheJob(t *testing.T) {
 			var texts []string
 			for _, failure := range done.Failures {
 				texts = append(texts, failure.Error)
+				if name == "panic" && (!strings.Contains(failure.Details, "goroutine ") || !strings.Contains(failure.Place, "TestTheErrorOfAHandler")) {
+					t.Errorf("place %q, details %q", failure.Place, failure.Details)
+				}
 			}
 			if done.State != c.state || done.Attempt != c.attempts || fmt.Sprint(texts) != fmt.Sprint(c.errors) {
 				t.Errorf("state %v, attempt %d, errors %q", done.State, done.Attempt, texts)

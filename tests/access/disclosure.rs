@@ -105,7 +105,7 @@ async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
     }
     let selection = Some(Selection::Principal("r".into()));
     guarded.admin.access().revoke_tokens(RevokeTokensRequest { selection }).await.expect("revoke");
-    // The broker tells the worker stream and the `WaitJobs` stream of the revocation at the same time.
+    // The broker tells the worker stream and the `WaitJobs` stream at the same time that the credential was revoked.
     stream.drained().await;
     let end = loop {
         match soon("the end of the wait", answers.message()).await {

@@ -218,7 +218,7 @@ async fn what_cannot_be_undone_is_refused_with_the_reason() {
     let undo_id = undone(&broker, running).await.id;
     let no = refused(&broker, undo(undo_id)).await;
     assert_eq!(no.code(), Code::FailedPrecondition);
-    assert!(no.message().contains("is undo; only cancel and discard"), "{no}");
+    assert!(no.message().contains("is of the kind undo; only cancel and discard"), "{no}");
     let other = broker.start_bulk(BulkSpec { priority: Some(3), ..spec(BulkOperation::Reprioritize, "t") }).await.id;
     broker.ended_bulk(other).await;
     assert_eq!(refused(&broker, undo(other)).await.code(), Code::FailedPrecondition);

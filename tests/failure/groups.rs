@@ -119,3 +119,40 @@ async fn pages_of_a_group_go_on_where_the_page_before_ended() {
     assert_eq!(found.len(), 25);
     assert!(found.is_sorted() && found.iter().all(|(_, error)| error == "out of paper"));
 }
+
+#[tokio::test]
+async fn a_failure_keeps_its_details_and_equal_errors_at_two_places_are_two_groups() {
+    let broker = TestBroker::start().await;
+    let first = broker.enqueue("mail").await;
+    let mut worker = broker.worker("mail").window(1).await;
+    for attempt in 1..=5 {
+        let job = worker.next().await;
+        let stack = format!("stack {attempt}");
+        worker.nack(&job, "KeyError: 'a'").details(&stack, "mail.send").at_once().await;
+    }
+    let job = worker.next().await;
+    worker.nack(&job, "KeyError: 'a'").details("stack 6", "mail.send").no_retry().await;
+    let second = broker.enqueue("mail").await;
+    let job = worker.next().await;
+    worker.nack(&job, "KeyError: 'a'").details("", "mail.render").no_retry().await;
+    broker.until_state(second, JobState::Dead).await;
+    let failures = broker.job(first).await.failures;
+    let details: Vec<&str> = failures.iter().map(|failure| &*failure.details).collect();
+    assert_eq!(details, ["", "", "", "stack 4", "stack 5", "stack 6"], "details of the last three failures are kept");
+    assert!(failures.iter().all(|failure| failure.place == "mail.send"), "{failures:?}");
+    let request = ListJobsRequest { task_type: "mail".into(), state: JobState::Dead.into(), ..Default::default() };
+    let listed = broker.jobs().list_jobs(request).await.unwrap().into_inner().jobs;
+    assert!(listed.iter().all(|job| job.failures.iter().all(|failure| failure.details.is_empty())), "{listed:?}");
+    let request = ListErrorGroupsRequest { task_type: "mail".into(), ..Default::default() };
+    let groups = broker.jobs().list_error_groups(request).await.unwrap().into_inner().groups;
+    let mut names: Vec<&str> = groups.iter().map(|group| &*group.error_group).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["KeyError: 'a' at mail.render", "KeyError: 'a' at mail.send"]);
+    let (_, shown, _) = run(&["job", &first.to_string(), "--server", &broker.grpc], b"").await;
+    assert!(shown.contains("at mail.send\n    KeyError: 'a'\n        stack 6"), "{shown}");
+    let page = crate::ui::client::Browser::at(&broker).get(&format!("/ui/job?id={}", first)).await;
+    page.has(&[
+        "KeyError: &#39;a&#39; at mail.send",
+        "<details><summary>Details</summary><pre>stack 6</pre></details>",
+    ]);
+}

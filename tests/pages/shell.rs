@@ -134,7 +134,7 @@ impl Shell {
         self.command(&format!("psql \"$DSN\" -qAtX -v ON_ERROR_STOP=1 -f '{}'", file.display())).await
     }
 
-    /// Replaces the addresses that the page shows by the real ones.
+    /// Replaces the example addresses in a documentation page by the addresses of the running broker.
     pub(super) fn real(&self, text: &str) -> String {
         self.real.iter().fold(text.to_owned(), |text, (shown, real)| text.replace(shown, real))
     }

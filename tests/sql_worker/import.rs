@@ -83,7 +83,7 @@ async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
     assert_eq!(total(&moved), json!([5, 1, 3, others, false]));
     let job = |task: usize| moved[task - 1]["job"].as_i64().expect("a job");
     let reason = |task: usize| moved[task - 1]["reason"].as_str().expect("a reason").to_owned();
-    assert!(reason(7).contains("--remote") && reason(8).contains("late") && reason(9).contains("--cron"));
+    assert!(reason(7).contains("--remote") && reason(8).contains("plan") && reason(9).contains("--cron"));
     assert_eq!(moved[2]["schedule"], "pg_task.3");
     let schedule = broker.client.get_schedule("pg_task.3").await.unwrap().expect("the schedule");
     assert_eq!(schedule.drift(), Drift::End);

@@ -123,7 +123,10 @@ async fn a_list_says_which_store_did_not_answer() {
     let request = || UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings.clone()) };
     let refused = soon("an answer", broker.task_types().update_task_type(request())).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
-    assert!(refused.message().starts_with("unknown whether mail has the task type; changed in shop"), "{refused}");
+    assert!(
+        refused.message().starts_with("cannot check whether store mail has the task type; stores changed: shop"),
+        "{refused}"
+    );
     soon("an answer", broker.task_types().update_task_type(at("shop", request()))).await.unwrap();
     assert_eq!(shop.count("SELECT batch::bigint FROM howdah.settings").await, 5_000);
     // A call that names only the unavailable store fails.

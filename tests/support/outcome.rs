@@ -66,6 +66,15 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
+    /// Sets the details of a nack, and the place of its error.
+    fn details(self, details: &str, place: &str) -> Self {
+        self.with(|outcome| {
+            if let Kind::Nack(nack) = outcome {
+                (nack.details, nack.place) = (details.into(), place.into());
+            }
+        })
+    }
+
     /// Sets the retry delay of a nack, whatever the retry policy says.
     fn retry_after(self, delay: Duration) -> Self {
         self.with(|outcome| {

@@ -17,8 +17,8 @@ const PRINCIPAL: &str = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1
 /// Unescaped markup that must not appear in a page.
 const BAD: [&str; 5] = ["<script>", "<img", "onerror=alert(1)>", "\"'>", "javascript:"];
 
-/// Puts scripts into all user input: jobs, a worker, a bulk operation, a schedule, a pause, a broker, a principal. Returns a
-/// dead job, a succeeded job and the worker.
+/// Creates jobs, a worker, a bulk operation, a schedule and a pause whose texts all contain HTML with scripts. Returns a dead
+/// job, a succeeded job and the worker.
 async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker) {
     let admin = &guarded.admin;
     admin.set("t", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;

@@ -7,7 +7,7 @@ use super::{
     output::{Output, note},
 };
 use howdah_server::{
-    doctor::{Finding, Level, examine, listening},
+    doctor::{Finding, Level, examine, try_out},
     store::Store,
 };
 
@@ -43,7 +43,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let store = Store::new(&settings.broker).map_err(Failure::usage)?;
         let mut findings = examine(&store, &settings.broker).await?;
-        findings.extend(listening(&store, &settings.broker).await);
+        findings.extend(try_out(&store, &settings.broker).await);
+        findings.sort_by_key(|finding| finding.level);
         print(&findings, args.json)
     })
 }

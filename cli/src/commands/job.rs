@@ -133,8 +133,14 @@ fn describe_failure(failure: &AttemptFailure, now: Timestamp) -> String {
     let took = ended.zip(started).map_or_else(String::new, |(ended, started)| {
         format!(", after {}", text::short(ended.duration_since(started).unsigned_abs()))
     });
-    let error = indented(&text::block(&failure.error));
-    format!("  attempt {} failed{when}{took}\n{error}", failure.attempt)
+    let place = if failure.place.is_empty() { String::new() } else { format!(" at {}", escaped(&failure.place)) };
+    let mut lines =
+        format!("  attempt {} failed{when}{took}{place}\n{}", failure.attempt, indented(&text::block(&failure.error)));
+    if !failure.details.is_empty() {
+        lines += "\n";
+        lines += &indented(&indented(&text::block(&failure.details)));
+    }
+    lines
 }
 
 fn indented(block: &str) -> String {
@@ -168,6 +174,8 @@ mod tests {
                 error: "no route\nto host".into(),
                 start_time: at(93),
                 finish_time: at(95),
+                details: "send\n  connect".into(),
+                place: "mail.send".into(),
             }],
             ..Job::default()
         };
@@ -186,9 +194,11 @@ job 17 email.send: dead
     \\u{1b}[2J
   checkpoint 6 bytes
     page 1
-  attempt 1 failed 5s ago, after 2s
+  attempt 1 failed 5s ago, after 2s at mail.send
     no route
-    to host";
+    to host
+        send
+          connect";
         assert_eq!(describe(&job, Timestamp::from_second(100).unwrap()), expected);
     }
 }

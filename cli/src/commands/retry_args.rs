@@ -8,7 +8,7 @@ use super::{text, values};
 
 /// Delays between attempts.
 #[derive(Debug, Default, clap::Args)]
-#[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
+#[allow(clippy::struct_field_names, reason = "the fields have the names of the flags")]
 pub(super) struct RetryArgs {
     /// Growth of the delay: exponential (initial * multiplier^(n-1) after failure n), linear (initial * n), fixed (initial) or
     /// list (--retry-delays)

@@ -6,10 +6,11 @@ use super::text;
 use howdah_server::logging::escaped;
 
 /// Formats the dead rows, the oldest snapshot, the notification queue, the history partitions and the findings as lines.
-pub(super) fn block(health: &StorageHealth) -> String {
+pub(super) fn block(health: &StorageHealth, all_findings: bool) -> String {
     let dead: Vec<String> = health.tables.iter().map(dead_rows).collect();
     let oldest = health.oldest_snapshot.as_ref().and_then(oldest).unwrap_or_else(|| "none older than 1s".into());
-    let findings = health.findings.iter().map(finding).collect::<String>();
+    let is_shown = |one: &&Finding| all_findings || one.level() == FindingLevel::Problem;
+    let findings = health.findings.iter().filter(is_shown).map(finding).collect::<String>();
     format!(
         "dead rows        {}\noldest snapshot  {oldest}\nnotifications    {:.0}% of the queue\nhistory          {} partitions{findings}",
         dead.join(", "),
@@ -101,20 +102,20 @@ notifications    13% of the queue
 history          5 partitions
 problem          fsync: fsync is off
                  ALTER SYSTEM SET fsync = on";
-        assert_eq!(block(&held(Some(192))), expected);
+        assert_eq!(block(&held(Some(192)), true), expected);
     }
 
     #[test]
     fn a_snapshot_of_a_moment_is_as_good_as_none_and_what_may_not_be_seen_is_left_out() {
         let none = "\noldest snapshot  none older than 1s\n";
-        assert!(block(&held(Some(0))).contains(none));
+        assert!(block(&held(Some(0)), true).contains(none));
         let mut health = held(None);
         if let Some(holder) = &mut health.oldest_snapshot {
             (holder.state, holder.application_name) = (String::new(), String::new());
         }
-        assert!(block(&health).contains("\noldest snapshot  1234 transactions: pid 4711, ann@app\n"));
+        assert!(block(&health, true).contains("\noldest snapshot  1234 transactions: pid 4711, ann@app\n"));
         health.oldest_snapshot = None;
-        assert!(block(&health).contains(none));
+        assert!(block(&health, true).contains(none));
     }
 
     #[test]
@@ -123,6 +124,6 @@ problem          fsync: fsync is off
         let holder = health.oldest_snapshot.get_or_insert_default();
         *holder = SnapshotHolder { name: "pay \"1\"".into(), user: "ann".into(), ..SnapshotHolder::default() };
         holder.set_kind(SnapshotHolderKind::PreparedTransaction);
-        assert!(block(&health).contains("0 transactions: prepared transaction \"pay \\\"1\\\"\", ann\n"));
+        assert!(block(&health, true).contains("0 transactions: prepared transaction \"pay \\\"1\\\"\", ann\n"));
     }
 }

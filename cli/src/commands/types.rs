@@ -74,7 +74,7 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
 async fn print_storage(args: &Args, client: &Client, output: &mut Output) -> Result<(), Failure> {
     match client.storage_health().await? {
         Some(health) if args.json => output.message("StorageHealth", &health),
-        Some(health) => output.line(storage::block(&health)),
+        Some(health) => output.line(storage::block(&health, args.storage)),
         None if args.storage => Err(Failure::failed(
             "the broker did not report its storage: its database role may not read Postgres's statistics, or its release is \
              too old",

@@ -1340,7 +1340,11 @@ type AttemptFailure struct {
 	// Start of the attempt.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// Time of the failure.
-	FinishTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=finish_time,json=finishTime,proto3" json:"finish_time,omitempty"`
+	FinishTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=finish_time,json=finishTime,proto3" json:"finish_time,omitempty"`
+	// Details of the worker, such as a stack trace. Kept for the last 3 failures; empty in lists of jobs.
+	Details string `protobuf:"bytes,5,opt,name=details,proto3" json:"details,omitempty"`
+	// Place in the worker's program where the error arose.
+	Place         string `protobuf:"bytes,6,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1401,6 +1405,20 @@ func (x *AttemptFailure) GetFinishTime() *timestamppb.Timestamp {
 		return x.FinishTime
 	}
 	return nil
+}
+
+func (x *AttemptFailure) GetDetails() string {
+	if x != nil {
+		return x.Details
+	}
+	return ""
+}
+
+func (x *AttemptFailure) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
 }
 
 var File_howdah_v1_job_proto protoreflect.FileDescriptor
@@ -1520,14 +1538,16 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12;\n" +
 	"\vupdate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTimeB\v\n" +
-	"\t_fraction\"\xb8\x01\n" +
+	"\t_fraction\"\xe8\x01\n" +
 	"\x0eAttemptFailure\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x129\n" +
 	"\n" +
 	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12;\n" +
 	"\vfinish_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishTime*\xf6\x01\n" +
+	"finishTime\x12\x18\n" +
+	"\adetails\x18\x05 \x01(\tR\adetails\x12\x14\n" +
+	"\x05place\x18\x06 \x01(\tR\x05place*\xf6\x01\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fJOB_STATE_READY\x10\x01\x12\x14\n" +

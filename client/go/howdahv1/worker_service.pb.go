@@ -1077,7 +1077,13 @@ type Nack struct {
 	// True: the job is not retried. It goes to its fallback, or is dead.
 	NoRetry bool `protobuf:"varint,2,opt,name=no_retry,json=noRetry,proto3" json:"no_retry,omitempty"`
 	// Delay before the next attempt, 0 s to 1 year. Overrides the retry policy.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// Details for people, such as a stack trace. Kept with the last 3 failures of the job. A text over 16 KiB is truncated and ends
+	// with a mark. Lists of jobs omit it.
+	Details string `protobuf:"bytes,4,opt,name=details,proto3" json:"details,omitempty"`
+	// Place in the program where the error arose, such as `mail.send.render`, at most 200 bytes; a longer one is truncated. Equal
+	// errors at different places are in different error groups, so line numbers do not belong here.
+	Place         string `protobuf:"bytes,5,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1131,6 +1137,20 @@ func (x *Nack) GetRetryAfter() *durationpb.Duration {
 		return x.RetryAfter
 	}
 	return nil
+}
+
+func (x *Nack) GetDetails() string {
+	if x != nil {
+		return x.Details
+	}
+	return ""
+}
+
+func (x *Nack) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
 }
 
 // Outcome that postpones the job. The attempt does not count.
@@ -1219,7 +1239,7 @@ func (*Release) Descriptor() ([]byte, []int) {
 // Extends the deadlines of jobs.
 type Extend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Extensions. 1 to 10,000.
+	// Leases to extend, each with its new duration. 1 to 10,000.
 	Extensions    []*Extension `protobuf:"bytes,1,rep,name=extensions,proto3" json:"extensions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2397,7 +2417,7 @@ func (x *SettleJobsResponse) GetResults() []*SettleResult {
 // Request of ExtendJobs.
 type ExtendJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Extensions. 1 to 10,000.
+	// Leases to extend, each with its new duration. 1 to 10,000.
 	Extensions    []*Extension `protobuf:"bytes,1,rep,name=extensions,proto3" json:"extensions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2642,12 +2662,14 @@ const file_howdah_v1_worker_service_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fR\x06result\x12\x1d\n" +
 	"\n" +
 	"next_stage\x18\n" +
-	" \x01(\tR\tnextStage\"s\n" +
+	" \x01(\tR\tnextStage\"\xa3\x01\n" +
 	"\x04Nack\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x19\n" +
 	"\bno_retry\x18\x02 \x01(\bR\anoRetry\x12:\n" +
 	"\vretry_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"9\n" +
+	"retryAfter\x12\x18\n" +
+	"\adetails\x18\x04 \x01(\tR\adetails\x12\x14\n" +
+	"\x05place\x18\x05 \x01(\tR\x05place\"9\n" +
 	"\x06Snooze\x12/\n" +
 	"\x05delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05delay\"\t\n" +
 	"\aRelease\">\n" +

@@ -181,7 +181,10 @@ def failed(job: JobBase, error: BaseException) -> Outcome:
     if isinstance(error, Outcome):
         return error
     log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=error)
-    return Retry(f"{type(error).__name__}: {error}")
+    # The new error has the traceback of the handler's error.
+    retry = Retry(f"{type(error).__name__}: {error}")
+    retry.__cause__ = error
+    return retry
 
 
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Optional, Union
+import traceback
+from typing import Dict, Optional, Union
 
 from . import v1
 from .messages import Seconds, duration, encode
@@ -29,14 +30,14 @@ class Retry(Outcome):
 
     def _message(self) -> v1.Nack:
         after = None if self.after is None else duration(self.after)
-        return v1.Nack(error=_cut(str(self)), retry_after=after)
+        return v1.Nack(error=_cut(str(self)), retry_after=after, **_origin(self))
 
 
 class Fatal(Outcome):
     """The attempt failed for good: the job is not retried."""
 
     def _message(self) -> v1.Nack:
-        return v1.Nack(error=_cut(str(self)), no_retry=True)
+        return v1.Nack(error=_cut(str(self)), no_retry=True, **_origin(self))
 
 
 class Snooze(Outcome):
@@ -66,6 +67,23 @@ class Done(Outcome):
 
     def _message(self) -> v1.Ack:
         return v1.Ack(result=encode(self.result), next_stage=self.next_stage)
+
+
+def _origin(error: BaseException) -> Dict[str, str]:
+    """Returns the traceback of a raised error, and the function that raised it, as fields of `Nack`.
+
+    An error that was raised from another error has the traceback and the function of that one, too. An error that a
+    handler returns instead of raising has neither.
+    """
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    frames = list(traceback.walk_tb(root.__traceback__))
+    if not frames:
+        return {}
+    code, module = frames[-1][0].f_code, frames[-1][0].f_globals.get("__name__", "")
+    place = f"{module}.{getattr(code, 'co_qualname', code.co_name)}"
+    return {"details": _cut("".join(traceback.format_exception(type(error), error, error.__traceback__))), "place": _cut(place)}
 
 
 def _cut(text: str) -> str:

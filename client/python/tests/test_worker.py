@@ -109,6 +109,10 @@ def test_outcomes_are_returned_or_raised(client: howdah.Client, task_type: str) 
         text = client.enqueue(f"{task_type}.mail", "x")
     assert (retry.attempt, retry.failures[0].error, howdah.decode(retry.result)) == (2, "later", "done")
     assert (bug.attempt, bug.failures[0].error) == (2, "KeyError: 'x'")
+    assert "Traceback (most recent call last)" in bug.failures[0].details
+    assert 'raise KeyError("x")' in bug.failures[0].details
+    assert bug.failures[0].place.startswith(f"{__name__}.") and bug.failures[0].place.endswith("handle")
+    assert fatal.failures[0].details == "", "a failure that is returned has no traceback"
     assert fatal.state == v1.JOB_STATE_DEAD and fatal.failures[0].error == "never"
     assert howdah.decode(following.result) == "second"
     assert text.is_new

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p howdah-client --example measure -- http://127.0.0.1:7432 [more brokers]`
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "the example prints for its user")]
 
 use std::{
     collections::HashSet,

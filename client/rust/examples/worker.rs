@@ -2,7 +2,7 @@
 //!
 //! `HOWDAH_SERVER=http://127.0.0.1:7432 cargo run -p howdah-client --example worker`
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "the example prints for its user")]
 
 use std::{env, time::Duration};
 

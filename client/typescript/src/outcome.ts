@@ -44,7 +44,7 @@ export class FatalError extends Error {
 
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
-    this[OUTCOME] = nack(chain(this), { noRetry: true });
+    this[OUTCOME] = nack(chain(this), { noRetry: true, ...origin(this) });
   }
 }
 
@@ -57,7 +57,7 @@ export class RetryError extends Error {
   /** `afterMs` is at most a year. Default: the retry policy's delay. */
   constructor(message: string, { afterMs, ...options }: ErrorOptions & { afterMs?: number } = {}) {
     super(message, options);
-    this[OUTCOME] = nack(chain(this), { retryAfter: duration(afterMs) });
+    this[OUTCOME] = nack(chain(this), { retryAfter: duration(afterMs), ...origin(this) });
   }
 }
 
@@ -85,9 +85,23 @@ export const RELEASE: OutcomeMessage = { case: "release", value: create(pb.Relea
  */
 export function nack(
   error: string,
-  more: { noRetry?: boolean; retryAfter?: ReturnType<typeof duration> } = {},
+  more: { noRetry?: boolean; retryAfter?: ReturnType<typeof duration>; details?: string; place?: string } = {},
 ): OutcomeMessage {
   return { case: "nack", value: create(pb.NackSchema, { error: error.slice(0, 32 << 10), ...more }) };
+}
+
+/** Returns the stack trace of an error with its causes, and the function that has thrown the innermost one. */
+function origin(error: unknown): { details?: string; place?: string } {
+  if (!(error instanceof Error)) return {};
+  const stacks: string[] = [];
+  let last = error;
+  for (let each: unknown = error; each instanceof Error && stacks.length < 8; each = each.cause) {
+    stacks.push(each.stack ?? String(each));
+    last = each;
+  }
+  // "    at render (file:///app/mail.js:3:9)", "    at async Mailer.send (…)".
+  const place = /^\s+at (?:async |new )?([^\s(]+) \(/m.exec(last.stack ?? "")?.[1] ?? "";
+  return { details: stacks.join("\ncaused by: ").slice(0, 32 << 10), place };
 }
 
 const outcomeOf = (value: unknown): OutcomeMessage | undefined =>
@@ -104,5 +118,5 @@ export function returned(value: unknown): OutcomeMessage {
  */
 export function thrown(error: unknown, signal: AbortSignal): OutcomeMessage {
   const isAbort = error === signal.reason || (error instanceof Error && error.name === "AbortError");
-  return outcomeOf(error) ?? (signal.aborted && isAbort ? RELEASE : nack(chain(error)));
+  return outcomeOf(error) ?? (signal.aborted && isAbort ? RELEASE : nack(chain(error), origin(error)));
 }

@@ -113,6 +113,7 @@ test("a checkpoint and an extension reach the broker", async () => {
   const job = await ended(id);
   assert.deepEqual(seen, [undefined, { row: 500 }]);
   assert.equal(job.failures[0]?.error, "disk full");
+  assert.match(job.failures[0]?.details ?? "", /^Error: disk full\n\s+at /);
   assert.equal(job.progress?.text, "half");
   await worker.stop();
 });

@@ -128,7 +128,7 @@ CREATE TABLE howdah.dead (
     failures      jsonb,
     payload       bytea NOT NULL,
     -- A generated column, so that every statement that inserts a dead job sets it.
-    error_group   text COLLATE "C" NOT NULL GENERATED ALWAYS AS (howdah.error_group(failures -> -1 ->> 'error')) STORED
+    error_group   text COLLATE "C" NOT NULL GENERATED ALWAYS AS (howdah.failure_group(failures -> -1)) STORED
 );
 CREATE INDEX dead_by_type ON howdah.dead (type_id, id);
 -- Index for lists of the dead jobs with the most attempts. The table may contain many jobs, because dead jobs are kept. Few

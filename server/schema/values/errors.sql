@@ -8,6 +8,21 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
         || jsonb_build_object('attempt', attempt, 'error', error, 'started', started, 'failed', now())
 $$;
 
+-- Returns failures without the details of all but the last two.
+CREATE OR REPLACE FUNCTION howdah.without_old_details(failures jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_agg(CASE WHEN f.n <= jsonb_array_length(failures) - 2 THEN f.failure - 'details' ELSE f.failure END ORDER BY f.n)
+    FROM jsonb_array_elements(failures) WITH ORDINALITY AS f (failure, n)
+$$;
+
+-- Adds a failure as add_failure does. extra: the details and the place of the error, if the worker has sent them (else null). The
+-- details of the last 3 failures are kept.
+CREATE OR REPLACE FUNCTION howdah.add_worker_failure(failures jsonb, attempt smallint, error text, started timestamptz, extra jsonb)
+RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN extra IS NULL THEN howdah.add_failure(failures, attempt, error, started)
+                ELSE (SELECT jsonb_set(a.added, '{-1}', (a.added -> -1) || extra)
+                      FROM howdah.add_failure(howdah.without_old_details(failures), attempt, error, started) AS a (added)) END
+$$;
+
 -- Returns the error group of an error. Errors that differ only in numbers, ids and quoted texts belong to one group, unless the
 -- whole error is one quoted name. The group's name is the first line of the error, with # in place of these parts. Of a Python
 -- traceback it is the last line, which states the problem. Only this function defines groups. It reads 1,000 characters of a
@@ -41,3 +56,8 @@ BEGIN
     line := regexp_replace(line, E'\\s+', ' ', 'g');
     RETURN btrim(left(btrim(line), 300));
 END $$;
+
+-- Returns the error group of a failure: the group of its error, and the place in the worker's program if it is known.
+CREATE OR REPLACE FUNCTION howdah.failure_group(failure jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT howdah.error_group(failure ->> 'error') || coalesce(' at ' || (failure ->> 'place'), '')
+$$;

@@ -1,5 +1,5 @@
 -- Returns the leases that a broker remembers but no longer has. ending: moved (another broker has taken the lease over),
--- settled (by its worker, with this token and any outcome), timed_out (ended by any broker after its deadline), cancelled, or
+-- settled (the worker sent an outcome with this token), timed_out (a broker ended it after its deadline), cancelled, or
 -- lost in another way. LATERAL … OFFSET 0 and LIMIT force look-ups by index, as in settled_before.sql.
 -- $1 id[] $2 token[] $3 the broker's number, and its former numbers
 WITH u AS MATERIALIZED (

@@ -10,37 +10,37 @@ SELECT * FROM (
     FROM (
         SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,
                NULL::timestamptz AS finished, NULL::timestamptz AS deadline, headers, NULL::integer AS broker_id, options,
-               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $3::boolean THEN payload END AS payload
         FROM howdah.ready WHERE id = ANY ($1::bigint[])
         UNION ALL
         SELECT id, type_id, 'leased' AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at, leased_at AS leased_at,
                NULL::timestamptz AS finished, deadline AS deadline, headers, broker_id, options,
-               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $3::boolean THEN payload END AS payload
         FROM howdah.leased WHERE id = ANY ($1::bigint[])
         UNION ALL
         SELECT id, type_id, 'scheduled' AS state, priority, attempt, max_attempts, key, created, run_at AS run_at, leased_at AS leased_at,
                NULL::timestamptz AS finished, NULL::timestamptz AS deadline, headers, NULL::integer AS broker_id, options,
-               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $3::boolean THEN payload END AS payload
         FROM howdah.scheduled WHERE id = ANY ($1::bigint[])
         UNION ALL
         SELECT id, type_id, 'waiting' AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,
                NULL::timestamptz AS finished, NULL::timestamptz AS deadline, headers, NULL::integer AS broker_id, options,
-               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $3::boolean THEN payload END AS payload
         FROM howdah.waiting WHERE id = ANY ($1::bigint[])
         UNION ALL
         SELECT id, type_id, 'dead' AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at, leased_at AS leased_at,
                died AS finished, NULL::timestamptz AS deadline, headers, NULL::integer AS broker_id, options,
-               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $3::boolean THEN payload END AS payload
         FROM howdah.dead WHERE id = ANY ($1::bigint[])
         UNION ALL
         SELECT id, type_id, outcome::text AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at, leased_at AS leased_at,
                finished AS finished, NULL::timestamptz AS deadline, headers, NULL::integer AS broker_id, options,
-               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $3::boolean THEN failures WHEN failures IS NOT NULL THEN jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $3::boolean THEN payload END AS payload
         FROM howdah.history_of($1::bigint[])
     ) j JOIN howdah.task_type t ON t.id = j.type_id

@@ -13,13 +13,13 @@ SELECT * FROM (
     FROM (
         SELECT id, 0::bigint AS rank, {state} AS state, priority, attempt, max_attempts, key, created, {run_at} AS run_at,
                {leased_at} AS leased_at, {finished} AS finished, {deadline} AS deadline, headers,
-               CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $5::boolean THEN howdah.payload_of(id, payload, options) END AS payload, {result} AS result,
                howdah.original_type(options) AS original_task_type, options -> 'tags' AS tags, {broker} AS broker, l.last_id,
                coalesce(CASE WHEN $5::boolean THEN howdah.payload_size(payload, options) END, 0)
                    + coalesce(octet_length({result}), 0)
                    + coalesce(octet_length(headers::text), 0) + coalesce(octet_length((options -> 'tags')::text), 0) + 500
-                   + coalesce(octet_length((CASE WHEN $5::boolean THEN failures ELSE failures -> -1 END)::text), 0) AS size
+                   + coalesce(octet_length((CASE WHEN $5::boolean THEN failures ELSE (failures -> -1) - 'details' END)::text), 0) AS size
         FROM (SELECT CASE WHEN (SELECT count(*) FROM page) < $4 THEN (
                   SELECT id FROM howdah.{table} WHERE {after} ORDER BY {scan} OFFSET 19999 LIMIT 1) END AS last_id) l
         LEFT JOIN howdah.{table} j ON j.id = ANY (ARRAY(SELECT id FROM page))

@@ -15,7 +15,7 @@ seen AS MATERIALIZED (
     SELECT * FROM looked WHERE failure IS NOT NULL AND ($1::integer IS NULL OR type_id = $1) LIMIT 1000
 ),
 backing_off AS (
-    SELECT type_id, howdah.error_group(failure ->> 'error') AS error_group, 0::bigint AS dead, count(*) AS backing_off,
+    SELECT type_id, howdah.failure_group(failure) AS error_group, 0::bigint AS dead, count(*) AS backing_off,
            min((failure ->> 'failed')::timestamptz) AS first_time, max((failure ->> 'failed')::timestamptz) AS last_time,
            max(id) AS example_id
     FROM seen

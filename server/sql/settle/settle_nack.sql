@@ -7,6 +7,7 @@
 -- mark `coordinated` (their end affects other jobs); the caller then runs after_end and requeue_for_limit in the same
 -- transaction. $9: on behalf of an operator; the token is forgotten, so a later outcome of the worker is refused.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner[] $7 expired only $8 coordinated too $9 by an operator
+-- $10 details and places of errors: JSON objects (null: none)
 WITH deleted AS (
     DELETE FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
@@ -25,8 +26,9 @@ judged AS (
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
            CASE WHEN action IN ('retry', 'lost') AND attempt >= max_attempts THEN 'dead' ELSE action END AS verdict,
            CASE WHEN action IN ('snooze', 'release') THEN attempt - 1 ELSE attempt END AS attempts,
-           CASE WHEN action IN ('snooze', 'release') THEN failures ELSE howdah.add_failure(
-               failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
+           CASE WHEN action IN ('snooze', 'release') THEN failures ELSE howdah.add_worker_failure(
+               failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at,
+               ($10::jsonb[])[width_bucket(id, $1::bigint[])]) END AS all_failures,
            -- The token with the code of the outcome, so that only a repeat of the worker's own outcome is answered OK. A lease
            -- that a broker ended is lost for the worker. Code 5 tells the worker's broker of a timeout (ended_leases.sql).
            CASE WHEN $9::boolean THEN NULL

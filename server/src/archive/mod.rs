@@ -34,7 +34,7 @@ use crate::{config::ArchivePayloads, store::Store};
 /// normally ended. Sealing the day waits for those that still run.
 pub const OVER_MINUTES: i32 = 5;
 
-/// Time after its last heartbeat until an archive run loses its day to another run.
+/// Time after the last heartbeat of an archive run. After that, another run may archive the day of the silent run.
 const HELD: Duration = Duration::from_secs(120);
 
 /// Writes the finished jobs of whole days to an archive.

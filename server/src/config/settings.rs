@@ -85,7 +85,7 @@ pub const ALL: &[Setting] = &[
         "page_prefix",
         broker.page_prefix,
         Maybe(Text(page_prefix, "a path, such as /howdah")),
-        "Path under which a reverse proxy serves the address http; links of the page begin with it"
+        "Path prefix under which a reverse proxy serves the HTTP port (setting http); links of the page begin with it"
     ),
     setting!(
         "tls_cert",

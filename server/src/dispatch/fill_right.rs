@@ -57,7 +57,7 @@ struct State {
     /// window again.
     left: BTreeMap<usize, Load>,
     holder: Option<usize>,
-    /// Stores that ask for the right to fill the window, in the order of their requests.
+    /// Stores that wait for the right to fill this window with jobs, in the order of their requests.
     requesters: VecDeque<usize>,
     /// Time when other stores began to wait for the holder while the window had room.
     held_since: Option<Instant>,

@@ -34,7 +34,7 @@ pub(super) struct Prefetch {
     // True if the last claim left ready jobs. Otherwise nothing is prefetched, so that brokers with free workers find
     // jobs, too.
     has_more: bool,
-    /// True if the last claim asked for more jobs than fit, to prefetch them.
+    /// True if the last claim requested more jobs than the windows of workers had room for, to prefetch them.
     pub(super) took_more: bool,
 }
 

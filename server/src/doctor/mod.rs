@@ -30,9 +30,6 @@ pub async fn examine(store: &Store, config: &Config) -> Result<Vec<Finding>, Sto
         let schema = store.examine_schema().await?;
         findings.extend(schema::check(&facts, &schema, config));
         findings.extend(tables::check(&schema, &store.storage_health().await?, &store.upkeep(1).await?));
-        if schema.owns {
-            findings.extend(store.try_write().await.err().map(|error| write_refused(&error)));
-        }
     } else {
         findings.push(Finding::advice(
             "schema",
@@ -47,20 +44,24 @@ pub async fn examine(store: &Store, config: &Config) -> Result<Vec<Finding>, Sto
     Ok(findings)
 }
 
-fn write_refused(error: &StoreError) -> Finding {
-    Finding::problem(
-        "writes",
-        format!("the database refuses to store a job on trial: {}", error.public_text()),
-        error.advice(),
-    )
-}
-
-/// Checks that a broker with these settings can receive notifications. Opens a connection.
-pub async fn listening(store: &Store, config: &Config) -> Option<Finding> {
-    if config.wake == WakeMode::Poll {
-        return None;
+/// Tries out what a broker with these settings does all the time: stores a job, which it rolls back, and listens for
+/// notifications.
+pub async fn try_out(store: &Store, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match store.try_write().await {
+        // Another role than the brokers' has another finding.
+        Err(error) if error.code() != Some("42501") && !error.is_schema_missing() => {
+            let found = format!("the database refuses to store a job on trial: {}", error.public_text());
+            findings.push(Finding::problem("writes", found, error.advice()));
+        }
+        _ => {}
     }
-    store.listen("howdah_doctor", None).await.err().map(|error| not_listening(&error.public_text()))
+    if config.wake == WakeMode::Listen
+        && let Err(error) = store.listen("howdah_doctor", None).await
+    {
+        findings.push(not_listening(&error.public_text()));
+    }
+    findings
 }
 
 /// Finding for a broker that cannot receive notifications.

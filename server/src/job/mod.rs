@@ -39,7 +39,7 @@ pub use job_options::JobOptions;
 pub use lease::{Lease, LeasedJob, Tokens};
 pub use limits::Limits;
 pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Start};
-pub use outcome::{Outcome, SettleStatus, Settlement};
+pub use outcome::{AttemptError, Outcome, SettleStatus, Settlement};
 pub use progress::{Progress, ProgressReport};
 pub use rank::{PRIORITY_STEP, rank_base};
 pub use ready::Ready;

@@ -6,6 +6,30 @@ use bytes::Bytes;
 
 use super::{Lease, Started, TaskTypeName};
 
+/// Error of a failed attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttemptError {
+    /// Error text.
+    pub text: String,
+    /// Details for people, such as a stack trace; empty if the worker sent none.
+    pub details: String,
+    /// Place in the worker's program where the error arose; empty if unknown.
+    pub place: String,
+}
+
+impl AttemptError {
+    /// Returns the size in bytes.
+    fn weight(&self) -> usize {
+        self.text.len() + self.details.len() + self.place.len()
+    }
+}
+
+impl From<&str> for AttemptError {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), ..Self::default() }
+    }
+}
+
 /// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
@@ -19,14 +43,14 @@ pub enum Outcome {
     /// The attempt failed. The job may be retried, after the delay of its retry policy or the given delay.
     Retry {
         /// Error, kept with the job.
-        error: String,
+        error: AttemptError,
         /// Delay that replaces the delay of the retry policy.
         after: Option<Duration>,
     },
     /// The attempt failed, and the job must not be retried.
     Dead {
         /// Error, kept with the job.
-        error: String,
+        error: AttemptError,
     },
     /// The job runs again later; the attempt does not count.
     Snooze {
@@ -58,11 +82,11 @@ impl Outcome {
         }
     }
 
-    /// Size of the result or error text, in bytes.
+    /// Size of the result or the error, in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Self::Ack { result, .. } => result.len(),
-            Self::Retry { error, .. } | Self::Dead { error } => error.len(),
+            Self::Retry { error, .. } | Self::Dead { error } => error.weight(),
             Self::Snooze { .. } | Self::Release => 0,
         }
     }

@@ -120,6 +120,10 @@ pub struct Failure {
     pub started: Option<SystemTime>,
     /// Time of the failure.
     pub failed: Option<SystemTime>,
+    /// The worker's details, such as a stack trace; empty if unknown.
+    pub details: String,
+    /// Place in the worker's program where the error arose; empty if unknown.
+    pub place: String,
 }
 
 /// A page of a type's jobs.

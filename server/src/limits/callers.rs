@@ -18,7 +18,7 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
         fixed(
             "jobs and bytes of jobs that one principal may enqueue per second",
             format!(
-                "{}; {}; then RESOURCE_EXHAUSTED, and pipelines are read more slowly",
+                "{}; {}; further calls get RESOURCE_EXHAUSTED, and streams of StreamEnqueue are read more slowly",
                 limits.principal_jobs_per_second.map_or("no limit".into(), |jobs| jobs.to_string()),
                 limits.principal_bytes_per_second.map_or("no limit".into(), bytes_words)
             ),

@@ -144,7 +144,7 @@ fn the_limits_of_the_reference_are_those_of_the_code() {
     });
     assert_eq!(made.matches("<!-- generated: ").count(), GROUPS.len(), "tables in the page");
     if made != written && std::env::var_os("HOWDAH_REFERENCE").is_some_and(|value| value == "write") {
-        fs::write(&path, made).expect("a page that can be written");
+        fs::write(&path, made).expect("write the reference page");
     } else {
         assert!(made == written, "docs/reference/limits.md is not what the code says; run `just reference`");
     }

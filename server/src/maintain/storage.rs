@@ -17,7 +17,8 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(15);
-/// Number of readings from one examination of the database to the next.
+/// Number of readings from one examination of the database to the next. The first examination follows the second reading: a
+/// start is busy enough.
 const READINGS_PER_EXAMINATION: u32 = 4;
 
 pub(super) async fn run(context: Arc<Context>) {
@@ -27,7 +28,7 @@ pub(super) async fn run(context: Arc<Context>) {
     for reading in 0_u32.. {
         let guard = context.background_mutex.lock().await;
         let mut done = run_once(&context, &mut watch).await;
-        if done.is_ok() && reading.is_multiple_of(READINGS_PER_EXAMINATION) {
+        if done.is_ok() && reading % READINGS_PER_EXAMINATION == 1 {
             done = examine(&context).await;
         }
         drop(guard);

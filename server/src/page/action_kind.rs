@@ -213,7 +213,7 @@ impl ActionKind {
                 "Bulk undo",
                 "StartBulk",
                 "The jobs are put back as they were, in the background. A job stays ended if another job now holds its key, or \
-                 if its expiry time has passed. Other jobs that ended or ran because of these jobs stay as they are.",
+                 if its expiry time has passed. Effects on other jobs, such as dependents that were cancelled or started, are not undone.",
                 "started",
             ],
             Self::ResumeBulk => {

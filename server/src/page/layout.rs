@@ -48,7 +48,7 @@ impl Theme {
 }
 
 /// Data that the layout template needs on every page.
-#[expect(clippy::struct_excessive_bools, reason = "each decides about one part of the page")]
+#[expect(clippy::struct_excessive_bools, reason = "each flag shows or hides one part of the page")]
 #[derive(Clone)]
 pub(super) struct Layout {
     /// Path prefix of all links of the page, such as `/ui`.

@@ -82,7 +82,7 @@ pub(super) fn counted(n: i64, one: &str) -> String {
 }
 
 /// Formats a number; for templates.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references to filters")]
 pub(super) fn number_of(n: &i64) -> String {
     number(*n)
 }

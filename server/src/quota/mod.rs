@@ -42,7 +42,7 @@ impl Principals {
         Self { limits: limits.clone(), refusals: refusals.clone(), tracked: Mutex::new(tracked) }
     }
 
-    /// Returns the quotas of a principal. The same object is returned while the principal uses a quota.
+    /// Returns the quotas of a principal. All calls get the same object until the principal uses none of its quotas.
     pub(crate) fn get(&self, name: &Arc<str>) -> Arc<Principal> {
         let mut tracked = self.tracked.lock();
         if let Some(principal) = tracked.by_name.get(name) {

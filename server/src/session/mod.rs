@@ -84,7 +84,7 @@ pub struct Session {
 }
 
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools, reason = "these are independent facts")]
+#[allow(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 struct State {
     /// Number of the current stream; `None` after it broke.
     stream: Option<u64>,

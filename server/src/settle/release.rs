@@ -14,7 +14,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     dispatch::Unsent,
-    job::{Lease, Tokens},
+    job::{AttemptError, Lease, Tokens},
     store::{Action, Actor, LeaseFacts, Nack, Nacked, Store, StoreError},
 };
 
@@ -257,7 +257,7 @@ impl Release {
                 Some(_) => (Action::Retry, writer.retry_delay_ms(facts)),
                 None => (Action::Release, 0),
             };
-            Nack { lease, action, delay_ms, error: error.map(str::to_owned) }
+            Nack { lease, action, delay_ms, error: error.map(AttemptError::from) }
         };
         let brokers: BTreeSet<i32> = leases.iter().map(|(_, broker)| *broker).collect();
         let mut ended = Vec::new();
@@ -350,7 +350,7 @@ impl Release {
 }
 
 fn nacks(leases: &[Lease], action: Action, error: Option<&'static str>) -> Vec<Nack> {
-    leases.iter().map(|&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) }).collect()
+    leases.iter().map(|&lease| Nack { lease, action, delay_ms: 0, error: error.map(AttemptError::from) }).collect()
 }
 
 fn backoff() -> Backoff {

@@ -19,8 +19,8 @@ pub(super) fn settled(traces: &Traces, settlements: &[Settlement], written: &[Wr
     // The spans of failed attempts ended when their statement was written, unless its answer was lost.
     traces.ended(done.map(|(settlement, _)| (settlement.lease, &settlement.outcome)), |outcome| match outcome {
         Outcome::Ack { .. } => Ending::new("ack"),
-        Outcome::Retry { error, .. } => Ending::failed("retry", error),
-        Outcome::Dead { error } => Ending::failed("dead", error),
+        Outcome::Retry { error, .. } => Ending::failed("retry", &error.text),
+        Outcome::Dead { error } => Ending::failed("dead", &error.text),
         Outcome::Snooze { .. } => Ending::new("snooze"),
         Outcome::Release => Ending::new("release"),
     })
@@ -36,7 +36,10 @@ pub(super) fn nacked(traces: &Traces, nacks: &[Nack], nacked: &[Nacked], expired
     let ended = nacks.iter().filter_map(|nack| Some((nack.lease, (*actions.get(&nack.lease.id)?, &nack.error))));
     traces.ended(ended, |(action, error)| match action {
         Action::Snooze | Action::Release => Ending::new(action.name()),
-        _ => Ending::failed(if expired { "timeout" } else { action.name() }, error.as_deref().unwrap_or_default()),
+        _ => Ending::failed(
+            if expired { "timeout" } else { action.name() },
+            error.as_ref().map_or("", |error| &error.text),
+        ),
     });
 }
 

@@ -85,7 +85,7 @@ impl<I: Item> Drop for Closer<I> {
     }
 }
 
-/// Finds the locked items among new items, and writes the others.
+/// Finds out which of the queued items are blocked by a lock, and writes the others to Postgres.
 async fn sort_loop<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
     while let Some(arrivals) = lane.arrivals().await {
         let mut todo = vec![arrivals];

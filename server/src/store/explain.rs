@@ -7,7 +7,7 @@ use crate::job::{JobState, RelatedJob, TypeId};
 
 /// A job, with facts about its task type, its keys and its broker.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "these are independent facts")]
+#[allow(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 pub struct JobFacts {
     pub id: i64,
     pub state: JobState,

@@ -71,6 +71,8 @@ struct StoredFailure {
     error: Option<String>,
     started: Option<jiff::Timestamp>,
     failed: Option<jiff::Timestamp>,
+    details: Option<String>,
+    place: Option<String>,
 }
 
 impl Store {
@@ -218,6 +220,8 @@ fn failure(stored: StoredFailure) -> Failure {
         error: stored.error.unwrap_or_default(),
         started: stored.started.map(SystemTime::from),
         failed: stored.failed.map(SystemTime::from),
+        details: stored.details.unwrap_or_default(),
+        place: stored.place.unwrap_or_default(),
     }
 }
 

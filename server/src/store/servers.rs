@@ -211,7 +211,7 @@ impl Servers {
         })
     }
 
-    /// Connects to one server. Fails if the server does not accept writes, or if another server was promoted after it.
+    /// Connects to one server. Fails if the server does not accept writes, or if a standby has been promoted in its place.
     async fn open(
         self: &Arc<Self>,
         (dsn, connector): &(Dsn, MakeRustlsConnect),

@@ -1,6 +1,7 @@
 //! Settles jobs: leased → history, scheduled, ready or dead.
 
 use postgres_types::Json;
+use serde::Serialize;
 use tokio_postgres::Row;
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     coordination::{Ended, Ending, Wakeups},
     transaction::{Transaction, retry_conflicts},
 };
-use crate::job::{AttemptGroups, Lease, TypeId};
+use crate::job::{AttemptError, AttemptGroups, Lease, TypeId};
 
 /// How to settle a job other than by ack (SQL type `howdah.settle_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +74,8 @@ pub struct Nack {
     pub action: Action,
     /// Delay in ms, for retry and snooze.
     pub delay_ms: i64,
-    /// Error text, for retry, dead and lost.
-    pub error: Option<String>,
+    /// Error, for retry, dead and lost.
+    pub error: Option<AttemptError>,
 }
 
 /// A nack that took effect.
@@ -100,6 +101,22 @@ pub(super) fn lease_columns(leases: impl Iterator<Item = Lease> + Clone) -> (Vec
     (ids, leases.map(|l| l.token).collect())
 }
 
+/// Parts of an error that are stored only if the worker has sent them.
+#[derive(Debug, Serialize)]
+struct Extra<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    details: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    place: &'a str,
+}
+
+impl<'a> Extra<'a> {
+    fn of(error: &'a AttemptError) -> Option<Self> {
+        let AttemptError { details, place, .. } = error;
+        (!details.is_empty() || !place.is_empty()).then_some(Self { details, place })
+    }
+}
+
 /// Nacks as parameter columns of the statement that settles them.
 struct NackColumns<'a> {
     ids: Vec<i64>,
@@ -107,6 +124,8 @@ struct NackColumns<'a> {
     actions: Vec<&'static str>,
     delays: Vec<i64>,
     errors: Vec<Option<&'a str>>,
+    /// Details and places of the errors as JSON objects; `None` if no error has any.
+    extras: Option<Vec<Option<Json<Extra<'a>>>>>,
     owners: Option<&'a [i32]>,
     expired: bool,
 }
@@ -114,21 +133,23 @@ struct NackColumns<'a> {
 impl<'a> NackColumns<'a> {
     fn new(nacks: &'a [Nack], owners: Option<&'a [i32]>, expired: bool) -> Self {
         let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
+        let extras: Vec<_> = nacks.iter().map(|nack| nack.error.as_ref().and_then(Extra::of).map(Json)).collect();
         Self {
             ids,
             tokens,
             actions: nacks.iter().map(|n| n.action.name()).collect(),
             delays: nacks.iter().map(|n| n.delay_ms).collect(),
-            errors: nacks.iter().map(|n| n.error.as_deref()).collect(),
+            errors: nacks.iter().map(|n| n.error.as_ref().map(|error| &*error.text)).collect(),
+            extras: extras.iter().any(Option::is_some).then_some(extras),
             owners,
             expired,
         }
     }
 
-    fn params(&self, coordinated: bool, by_operator: bool) -> [Param<'_>; 9] {
-        let Self { ids, tokens, actions, delays, errors, owners, expired } = self;
+    fn params(&self, coordinated: bool, by_operator: bool) -> [Param<'_>; 10] {
+        let Self { ids, tokens, actions, delays, errors, extras, owners, expired } = self;
         let is = |so: bool| if so { &true } else { &false };
-        [ids, tokens, actions, delays, errors, owners, expired, is(coordinated), is(by_operator)]
+        [ids, tokens, actions, delays, errors, owners, expired, is(coordinated), is(by_operator), extras]
     }
 }
 

@@ -42,7 +42,7 @@ const POLICIES: [JobOption; 5] =
 const HISTORIES: [JobOption; 3] = [JobOption::HistoryNone, JobOption::HistoryFailures, JobOption::HistoryWithoutEmpty];
 const PARENTS: [JobOption; 3] = [JobOption::After, JobOption::AfterLocal, JobOption::AfterDead];
 
-/// A pair of job options. The job with both options has a separate task type.
+/// A pair of job options that are tested together, on one job. Each pair has its own task type.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub number: usize,

@@ -39,7 +39,7 @@ fn the_tables_of_the_reference_are_those_of_the_code() {
         let text = fs::read_to_string(&page).expect("a page");
         let current = filled(&text, &mut used);
         if current != text && rewrites() {
-            fs::write(&page, current).expect("a page that can be written");
+            fs::write(&page, current).expect("write the reference page");
         } else if current != text {
             stale.push(page.file_name().unwrap_or_default().to_string_lossy().into_owned());
         }

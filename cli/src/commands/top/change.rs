@@ -45,7 +45,7 @@ pub enum Change {
 pub struct Question {
     /// The question and its explanation.
     pub lines: Vec<String>,
-    /// The change to make after y.
+    /// The change that is made if the user confirms with y.
     pub then: Change,
     /// True after the user has pressed a key that is no answer. The hint then lists the valid keys.
     pub is_unanswered: bool,

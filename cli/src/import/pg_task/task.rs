@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 
 /// Row of a `pg_task` table.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "these are columns")]
+#[allow(clippy::struct_excessive_bools, reason = "each flag is a column of the table")]
 pub(super) struct Task {
     pub(super) id: i64,
     pub(super) max: i64,

@@ -91,7 +91,7 @@ impl Attempt {
         };
         let failure = match outcome {
             Outcome::Retry { error, .. } => Some(Failure::new("retry", error)),
-            Outcome::Fail { error } => Some(Failure::new("fatal", error)),
+            Outcome::Fail { error, .. } => Some(Failure::new("fatal", error)),
             _ => None,
         };
         // If the handler's span is not sampled, the outcome gets no span either.

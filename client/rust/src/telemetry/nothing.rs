@@ -1,6 +1,6 @@
 //! Empty telemetry types, for builds without the feature `opentelemetry`.
 
-#![allow(clippy::unused_self, reason = "with the feature, these methods use self")]
+#![allow(clippy::unused_self, reason = "with the feature `opentelemetry`, these methods use self")]
 
 use std::future::Future;
 

@@ -1,6 +1,6 @@
 //! The outcome of an attempt, which handlers return.
 
-use std::{error::Error as StdError, fmt, time::Duration};
+use std::{any::type_name, error::Error as StdError, fmt, time::Duration};
 
 use bytes::Bytes;
 use howdah_proto::v1::{self as proto, outcome::Outcome as End};
@@ -31,6 +31,8 @@ pub enum Outcome {
     Retry {
         /// The error, kept with the job. Truncated at 16 KiB.
         error: String,
+        /// Details for people, such as a backtrace; may be empty. Truncated at 16 KiB.
+        details: String,
         /// The delay before the next attempt, at most a year. `None`: the retry policy's delay.
         after: Option<Duration>,
     },
@@ -38,6 +40,8 @@ pub enum Outcome {
     Fail {
         /// The error, kept with the job. Truncated at 16 KiB.
         error: String,
+        /// Details for people, such as a backtrace; may be empty. Truncated at 16 KiB.
+        details: String,
     },
     /// The job runs again after this time, at most a year. The attempt does not count.
     Snooze(Duration),
@@ -71,19 +75,17 @@ impl Outcome {
 
     /// The attempt failed; the retry policy determines the delay.
     pub fn retry(error: impl fmt::Display) -> Self {
-        let error = error.to_string();
-        Self::Retry { error, after: None }
+        Self::Retry { error: error.to_string(), details: String::new(), after: None }
     }
 
     /// The attempt failed; the job is retried after this time, at most a year.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
-        Self::Retry { error: error.to_string(), after: Some(delay) }
+        Self::Retry { error: error.to_string(), details: String::new(), after: Some(delay) }
     }
 
     /// The attempt failed for good: the job is not retried.
     pub fn fail(error: impl fmt::Display) -> Self {
-        let error = error.to_string();
-        Self::Fail { error }
+        Self::Fail { error: error.to_string(), details: String::new() }
     }
 
     /// The job runs again after this time, at most a year. The attempt does not count.
@@ -101,14 +103,18 @@ impl Outcome {
         match self {
             Self::Ack(result) => Wire::Ack(proto::Ack { result, next_stage: String::new() }),
             Self::Advance { result, next_stage } => Wire::Ack(proto::Ack { result, next_stage }),
-            Self::Retry { error, after } => Wire::Nack(proto::Nack {
+            Self::Retry { error, details, after } => Wire::Nack(proto::Nack {
                 error: shortened(error),
-                no_retry: false,
+                details: shortened(details),
                 retry_after: after.map(time::to_proto),
+                ..proto::Nack::default()
             }),
-            Self::Fail { error } => {
-                Wire::Nack(proto::Nack { error: shortened(error), no_retry: true, retry_after: None })
-            }
+            Self::Fail { error, details } => Wire::Nack(proto::Nack {
+                error: shortened(error),
+                details: shortened(details),
+                no_retry: true,
+                ..proto::Nack::default()
+            }),
             Self::Snooze(delay) => Wire::Snooze(proto::Snooze { delay: Some(time::to_proto(delay)) }),
             Self::Release => Wire::Release(proto::Release {}),
         }
@@ -154,12 +160,22 @@ impl JobError {
     pub fn release() -> Self {
         Self(Outcome::release())
     }
+
+    /// Sets the details of a failure, such as a backtrace. An error that `?` converts has its type and its debug format as
+    /// details.
+    #[must_use]
+    pub fn with_details(mut self, text: impl fmt::Display) -> Self {
+        if let Outcome::Retry { details, .. } | Outcome::Fail { details, .. } = &mut self.0 {
+            *details = text.to_string();
+        }
+        self
+    }
 }
 
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Outcome::Retry { error, .. } | Outcome::Fail { error } => f.write_str(error),
+            Outcome::Retry { error, .. } | Outcome::Fail { error, .. } => f.write_str(error),
             Outcome::Snooze(delay) => write!(f, "snoozed for {delay:?}"),
             Outcome::Release | Outcome::Ack(_) | Outcome::Advance { .. } => f.write_str("released"),
         }
@@ -175,6 +191,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
             Some(Error::Json(_)) => Self::fatal(text),
             _ => Self::retry(text),
         }
+        .with_details(format_args!("{}\n{error:?}", type_name::<E>()))
     }
 }
 
@@ -248,14 +265,14 @@ pub(crate) fn outcome_name(outcome: &End) -> &'static str {
 
 /// Returns a failure after which the job is retried.
 pub(crate) fn nack(error: String) -> End {
-    End::Nack(proto::Nack { error, no_retry: false, retry_after: None })
+    End::Nack(proto::Nack { error, ..proto::Nack::default() })
 }
 
 /// Approximate size of an outcome in bytes.
 pub(crate) fn size(outcome: &End) -> usize {
     let text = match outcome {
         End::Ack(ack) => ack.result.len(),
-        End::Nack(nack) => nack.error.len(),
+        End::Nack(nack) => nack.error.len() + nack.details.len(),
         End::Snooze(_) | End::Release(_) => 0,
     };
     text + OUTCOME_OVERHEAD
@@ -292,8 +309,9 @@ mod tests {
             let _ = number;
             Ok(())
         }
-        let expected = Outcome::retry("invalid digit found in string");
-        assert_eq!(fails().into_outcome(), expected);
+        let Outcome::Retry { error, details, after: None } = fails().into_outcome() else { panic!("not retried") };
+        assert_eq!(error, "invalid digit found in string");
+        assert_eq!(details, "core::num::error::ParseIntError\nParseIntError { kind: InvalidDigit }");
     }
 
     #[test]

@@ -229,7 +229,7 @@ mod tests {
         extensions.add(given_up);
         extensions.add(wanted);
         drop(answer);
-        assert_eq!(extensions.next_batch(10, 1000).len(), 1, "only the request with a caller");
+        assert_eq!(extensions.next_batch(10, 1000).len(), 1, "only the request whose caller still waits");
         assert!(!extensions.has_unsent());
     }
 }

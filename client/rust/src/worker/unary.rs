@@ -82,7 +82,7 @@ impl Ledger {
         };
         let bytes = size(outcome);
         let error = format!("the outcome takes {bytes} bytes and does not reach the broker: {error}");
-        *outcome = End::Nack(Nack { error, no_retry: true, retry_after: None });
+        *outcome = End::Nack(Nack { error, no_retry: true, ..Nack::default() });
         self.move_to_stream(&[key]);
         bytes
     }

@@ -13,9 +13,11 @@ use super::{
 use crate::{
     api::render,
     error::Error,
-    job::{ClusterSettings, Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
+    job::{AttemptError, ClusterSettings, Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
 };
 
+/// Maximum size of the place of an error, in bytes.
+const PLACE_BYTES: usize = 200;
 pub(crate) const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
 /// Checks the outcomes of one message.
@@ -48,7 +50,11 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
         }
         Some(Wire::Nack(nack)) => {
             let after = time::optional("nack.retry_after", nack.retry_after, &LATER)?;
-            let error = truncated(&nack.error, limits.error_bytes);
+            let error = AttemptError {
+                text: truncated(&nack.error, limits.error_bytes),
+                details: truncated(&nack.details, limits.error_bytes),
+                place: truncated(&nack.place, PLACE_BYTES),
+            };
             Ok(if nack.no_retry { Outcome::Dead { error } } else { Outcome::Retry { error, after } })
         }
         Some(Wire::Snooze(snooze)) => {
@@ -76,7 +82,7 @@ mod tests {
 
     fn nack(error: &str, no_retry: bool, after: Option<(i64, i32)>) -> Option<Wire> {
         let retry_after = after.map(|(seconds, nanos)| WireDuration { seconds, nanos });
-        Some(Wire::Nack(v1::Nack { error: error.into(), no_retry, retry_after }))
+        Some(Wire::Nack(v1::Nack { error: error.into(), no_retry, retry_after, ..Default::default() }))
     }
 
     fn snooze(seconds: i64) -> Option<Wire> {
@@ -153,8 +159,8 @@ mod tests {
     fn a_megabyte_of_error_text_is_truncated_and_marked() {
         let items = check(vec![item(1, nack(&"é\0".repeat(1 << 19), false, None))]);
         let Outcome::Retry { error, .. } = &items.accepted[0].outcome else { panic!("{items:?}") };
-        assert!(error.len() <= 16 << 10);
-        assert!(error.ends_with("[truncated]") && !error.contains('\0'));
+        assert!(error.text.len() <= 16 << 10);
+        assert!(error.text.ends_with("[truncated]") && !error.text.contains('\0'));
     }
 
     #[test]

@@ -72,7 +72,7 @@ enum State {
     Here(Arrived, Held),
     Failed(Status),
     /// The decoder has taken the message; its memory stays reserved.
-    Taken(#[expect(dead_code, reason = "held, not looked at")] Held),
+    Taken(#[expect(dead_code, reason = "its Drop releases the memory")] Held),
     Over,
 }
 

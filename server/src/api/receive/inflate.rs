@@ -59,7 +59,7 @@ fn decoder(packed: &Pieces) -> GzDecoder<bytes::buf::Reader<super::pieces::Reade
     GzDecoder::new(reader.reader())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn broken(error: std::io::Error) -> Status {
     Status::internal(format!("a gzipped message cannot be decompressed: {error}"))
 }

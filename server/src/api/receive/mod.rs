@@ -103,8 +103,8 @@ where
 /// A message with reserved memory.
 #[derive(Debug)]
 pub(super) enum Kept {
-    Large(#[expect(dead_code, reason = "held, not looked at")] Arrival),
-    Small(#[expect(dead_code, reason = "held, not looked at")] Held),
+    Large(#[expect(dead_code, reason = "its Drop releases the memory")] Arrival),
+    Small(#[expect(dead_code, reason = "its Drop releases the memory")] Held),
 }
 
 /// The last message that a call has received, with its memory.

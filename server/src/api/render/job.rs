@@ -108,6 +108,8 @@ fn failure(failure: Failure) -> v1::AttemptFailure {
         error: failure.error,
         start_time: failure.started.map(time),
         finish_time: failure.failed.map(time),
+        details: failure.details,
+        place: failure.place,
     }
 }
 
@@ -170,7 +172,14 @@ mod tests {
             finished: Some(UNIX_EPOCH + Duration::from_secs(9)),
             deadline: None,
             headers: [].into(),
-            failures: vec![Failure { attempt: 10, error: "e".into(), started: None, failed: None }],
+            failures: vec![Failure {
+                attempt: 10,
+                error: "e".into(),
+                started: None,
+                failed: None,
+                details: String::new(),
+                place: String::new(),
+            }],
             payload: None,
             result: None,
             options: None,

@@ -228,7 +228,8 @@ async fn who_sends_slowly_while_others_wait_is_refused_and_they_go_on() {
 #[tokio::test]
 async fn small_messages_of_many_entries_wait_for_what_they_become() {
     let running = serve(MIB, long_timeouts()).await;
-    // 4,000 empty fields take 8 KB as a message and more than all the memory as jobs, so the calls are processed one by one.
+    // 4,000 empty fields are 8 KB as a message, but decoded as jobs they need more than the memory budget, so the broker
+    // processes the calls one by one.
     let entries = framed(&[&waiting(0).encode_to_vec()[..], &[0x7a, 0].repeat(4_000)].concat());
     let mut calls = JoinSet::new();
     for _ in 0..5 {

@@ -98,7 +98,7 @@ impl Operator {
                 _ => String::new(),
             };
             let problem = format!(
-                "bulk operation {id} is a {}; only a cancel or discard can be undone{instead}",
+                "bulk operation {id} is of the kind {}; only cancel and discard can be undone{instead}",
                 bulk.spec.change.name()
             );
             return Err(Error::Precondition(problem));

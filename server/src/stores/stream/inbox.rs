@@ -83,7 +83,7 @@ impl Inbox {
         drop(self.put(message, None));
     }
 
-    #[allow(clippy::result_large_err, reason = "the message itself comes back")]
+    #[allow(clippy::result_large_err, reason = "the error returns the message that was not stored")]
     fn put(&self, message: ClientMessage, room: Option<OwnedSemaphorePermit>) -> Result<(), ClientMessage> {
         match &*self.sender.lock() {
             Some(sender) => sender.send((message, room)).map_err(|unsent| unsent.0.0),

@@ -26,7 +26,7 @@ pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Enqueue);
 
 impl Gateway {
     /// Serves a `StreamEnqueue` call. The limits and the memory budget of the primary store apply.
-    #[allow(clippy::unused_async, reason = "like every method of the services")]
+    #[allow(clippy::unused_async, reason = "the generated trait has async methods")]
     pub(in crate::api::verbs) async fn stream_enqueue(
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,

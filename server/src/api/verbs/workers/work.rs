@@ -26,7 +26,7 @@ type Incoming = Boxed<'static, Result<ClientMessage, Error>>;
 type Outgoing = Boxed<'static, Result<ServerMessage, Error>>;
 
 impl Gateway {
-    #[allow(clippy::unused_async, reason = "like every method of the services")]
+    #[allow(clippy::unused_async, reason = "the generated trait has async methods")]
     pub(in crate::api::verbs) async fn work(
         &self,
         request: Request<Streaming<v1::WorkRequest>>,

@@ -14,6 +14,8 @@ pub(super) struct Event {
     pub(super) took: String,
     /// Error of the attempt; empty on success.
     pub(super) error: String,
+    /// Details of the error, such as a stack trace; empty if there are none.
+    pub(super) details: String,
     /// Time of the event in µs, by which the timeline is sorted.
     order: i64,
 }
@@ -28,10 +30,11 @@ pub(super) fn events(job: &v1::Job) -> Vec<Event> {
     }
     for failure in &job.failures {
         let took = between(failure.start_time, failure.finish_time).unwrap_or_default();
-        let error = plain(&failure.error);
+        let place = if failure.place.is_empty() { String::new() } else { format!(" at {}", plain(&failure.place)) };
         events.push(Event {
             took,
-            error,
+            error: format!("{}{place}", plain(&failure.error)),
+            details: plain(&failure.details),
             ..event("bad", format!("Attempt {} failed", failure.attempt), failure.finish_time)
         });
     }
@@ -61,7 +64,7 @@ fn last(job: &v1::Job) -> Option<Event> {
 
 fn event(kind: &'static str, title: String, time: Option<prost_types::Timestamp>) -> Event {
     let order = time.map_or(i64::MAX, |time| time.seconds.saturating_mul(1_000_000) + i64::from(time.nanos / 1_000));
-    Event { kind, title, at: When::new(time), took: String::new(), error: String::new(), order }
+    Event { kind, title, at: When::new(time), took: String::new(), error: String::new(), details: String::new(), order }
 }
 
 #[cfg(test)]
@@ -76,6 +79,8 @@ mod tests {
             error: "no".into(),
             start_time: at(seconds - 2),
             finish_time: at(seconds),
+            details: "stack".into(),
+            place: "mail.send".into(),
         };
         let stage = v1::CompletedStage { task_type: "a".into(), attempt: 1, start_time: at(19), finish_time: at(20) };
         let job = v1::Job {
@@ -91,6 +96,7 @@ mod tests {
         let expected = ["Enqueued", "Attempt 1 failed", "Stage a succeeded, attempt 1", "Attempt 2 failed"];
         assert_eq!(titles[..4], expected);
         assert!(titles[4].starts_with("Dead"));
-        assert_eq!((events[1].took.as_str(), events[1].error.as_str()), ("2s", "no"));
+        let first = &events[1];
+        assert_eq!((&*first.took, &*first.error, &*first.details), ("2s", "no at mail.send", "stack"));
     }
 }

@@ -228,8 +228,10 @@ public final class Job {
          *
          * @param error error to keep with the job
          * @param delay delay until the next attempt; null: set by the retry policy
+         * @param details stack trace to keep with the job; may be empty
+         * @param place method that failed; may be empty. Equal errors of different methods are in different error groups.
          */
-        record Retry(String error, Duration delay) implements Outcome {}
+        record Retry(String error, Duration delay, String details, String place) implements Outcome {}
 
         /**
          * The attempt failed for good, and the job is not retried.
@@ -271,7 +273,7 @@ public final class Job {
          *
          * @param error error to keep with the job
          */
-        static Outcome retry(String error) { return new Retry(error, null); }
+        static Outcome retry(String error) { return new Retry(error, null, "", ""); }
 
         /**
          * {@return a failure after which the job is retried after this delay}
@@ -279,7 +281,7 @@ public final class Job {
          * @param delay delay until the next attempt, at most a year
          * @param error error to keep with the job
          */
-        static Outcome retryAfter(Duration delay, String error) { return new Retry(error, delay); }
+        static Outcome retryAfter(Duration delay, String error) { return new Retry(error, delay, "", ""); }
 
         /**
          * {@return a failure after which the job is not retried}
@@ -310,10 +312,18 @@ public final class Job {
             if (thrown instanceof Thrown known) {
                 return known.outcome;
             }
-            // Error groups use only the first line of the error. The stack trace after it is for humans.
-            var text = new StringWriter();
-            thrown.printStackTrace(new PrintWriter(text));
-            return retry(text.toString());
+            var stack = new StringWriter();
+            thrown.printStackTrace(new PrintWriter(stack));
+            return new Retry(thrown.toString(), null, stack.toString(), place(thrown));
+        }
+
+        /** Returns the method that threw the innermost cause; empty if unknown. */
+        private static String place(Throwable thrown) {
+            while (thrown.getCause() != null && thrown.getCause() != thrown) {
+                thrown = thrown.getCause();
+            }
+            var frames = thrown.getStackTrace();
+            return frames.length == 0 ? "" : frames[0].getClassName() + "." + frames[0].getMethodName();
         }
     }
 
@@ -390,7 +400,8 @@ public final class Job {
             var ack = Ack.newBuilder().setResult(NewJob.encode(ok.result(), json)).setNextStage(ok.nextStage());
             return wire.setAck(ack);
         } else if (outcome instanceof Outcome.Retry retry) {
-            var nack = Nack.newBuilder().setError(shorten(retry.error()));
+            var nack = Nack.newBuilder().setError(shorten(retry.error())).setDetails(shorten(retry.details()))
+                .setPlace(retry.place());
             return wire.setNack(retry.delay() == null ? nack : nack.setRetryAfter(NewJob.wire(retry.delay())));
         } else if (outcome instanceof Outcome.Fatal fatal) {
             return wire.setNack(Nack.newBuilder().setError(shorten(fatal.error())).setNoRetry(true));

@@ -39,6 +39,16 @@ class UnitTest {
     }
 
     @Test
+    void an_exception_keeps_its_stack_trace_and_the_method_that_threw_it() {
+        var cause = new IllegalStateException("no route");
+        var outcome = (Outcome.Retry) Outcome.of(new RuntimeException("not sent", cause));
+        assertEquals("java.lang.RuntimeException: not sent", outcome.error());
+        assertTrue(outcome.details().contains("Caused by: java.lang.IllegalStateException: no route"), outcome.details());
+        assertEquals(UnitTest.class.getName() + ".an_exception_keeps_its_stack_trace_and_the_method_that_threw_it",
+            outcome.place());
+    }
+
+    @Test
     void a_recorder_keeps_what_is_enqueued_by_call_and_by_pipeline() {
         var recorder = new HowdahTesting.Recorder();
         try (var client = recorder.client(); var producer = client.producer()) {
