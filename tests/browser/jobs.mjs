@@ -58,7 +58,7 @@ export async function jobs({ step, open, comes, broker }) {
       await page.getByText("Search headers and payloads").click();
       await page.getByLabel(label).fill(text);
       await page.getByRole("button", { name: "Show" }).click();
-      await page.getByText(/^Looked at \d+ jobs/).waitFor();
+      await page.getByText(/^Scanned \d+ jobs/).waitFor();
       assert.ok((await page.locator("tbody tr").count()) >= 3, label);
     }
     await page.keyboard.press("/");
