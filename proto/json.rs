@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_message_does_not_have_is_an_error() {
+    fn unknown_fields_and_wrong_types_are_errors() {
         for json in [r#"{"prio": 1}"#, r#"{"priority": "high"}"#, "[]", "{} {}", r#"{"key": 1}"#] {
             assert!(read::<v1::NewJob>("NewJob", json.as_bytes()).is_err(), "{json}");
         }

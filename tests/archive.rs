@@ -165,7 +165,7 @@ async fn a_day_that_is_not_archived_is_neither_dropped_nor_pruned_and_is_late() 
 }
 
 #[tokio::test]
-async fn the_archive_has_everything_of_a_job_and_as_much_of_its_payload_as_is_wanted() {
+async fn every_job_is_archived_with_full_payloads_with_hashes_or_without_payloads() {
     for (payloads, name) in
         [(ArchivePayloads::Full, "full"), (ArchivePayloads::Hash, "hash"), (ArchivePayloads::None, "none")]
     {

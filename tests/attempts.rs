@@ -120,7 +120,7 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_timeout_that_another_broker_has_found_is_told_as_one() {
+async fn a_timeout_found_by_another_broker_reaches_the_worker_as_a_timeout() {
     // Broker `a` has no notifications and polls once an hour, so it does not find the timeout itself.
     let a = TestBroker::start_with(|config| (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR)).await;
     let mut worker = a.worker("slow").window(1).await;
@@ -134,7 +134,7 @@ async fn a_timeout_that_another_broker_has_found_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn a_broker_that_was_away_tells_what_timed_out_meanwhile_as_such() {
+async fn a_broker_that_missed_a_timeout_tells_the_worker_when_it_renews_its_leases() {
     // The broker has no notifications and polls once an hour, so only its lease renewal finds the ended lease.
     let a = TestBroker::start_with(|config| {
         (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR);
@@ -159,7 +159,7 @@ async fn a_broker_that_was_away_tells_what_timed_out_meanwhile_as_such() {
 }
 
 #[tokio::test]
-async fn a_second_outcome_that_contradicts_the_first_is_lost_whoever_asks_and_whenever() {
+async fn an_outcome_that_contradicts_the_stored_one_is_answered_lease_lost_at_every_broker() {
     let (a, b) = TestBroker::pair().await;
     let kinds =
         |job: &LeasedJob| [ack(job), nack(job, "no"), nack(job, "no").no_retry(), snooze(job, HOUR), release(job)];
@@ -198,7 +198,7 @@ async fn a_second_outcome_that_contradicts_the_first_is_lost_whoever_asks_and_wh
 }
 
 #[tokio::test]
-async fn of_contradicting_outcomes_that_are_written_together_one_is_ok() {
+async fn contradicting_outcomes_in_one_batch_are_answered_according_to_the_stored_state() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("t").window(100).await;
     broker.enqueue_all(["t"; 100]).await;

@@ -60,7 +60,7 @@ async fn each_call_that_changes_something_writes_one_row_with_who_and_what() {
 }
 
 #[tokio::test]
-async fn other_calls_write_no_row() {
+async fn calls_other_than_operator_actions_write_no_row() {
     let guarded = Guarded::start().await;
     let rest: Vec<Rpc> = Rpc::ALL.iter().copied().filter(|rpc| !ACTIONS.contains(rpc)).collect();
     for rpc in rest {
@@ -70,7 +70,7 @@ async fn other_calls_write_no_row() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_writes_no_row() {
+async fn an_operator_action_that_changes_nothing_writes_no_row() {
     let guarded = Guarded::start().await;
     assert!(guarded.admin.cancel(&[1]).await.is_empty());
     assert!(guarded.admin.retry(&[1]).await.is_empty());

@@ -71,7 +71,7 @@ async fn in_a_pipeline_a_request_over_the_largest_backlog_fails_and_the_stream_g
 }
 
 #[tokio::test]
-async fn a_backlog_of_one_does_not_slow_down_jobs_that_workers_take_at_once() {
+async fn jobs_that_workers_take_at_once_are_accepted_with_a_max_backlog_of_one() {
     let broker = TestBroker::start().await;
     broker.set("b", at_most(1)).await;
     let mut worker = broker.worker("b").await;

@@ -54,7 +54,7 @@ async fn a_backlog_on_a_given_database_is_cleaned_away() {
 
 #[tokio::test]
 #[ignore = "a whole workload: just measurements"]
-async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
+async fn tenants_are_measured_in_turn_with_a_baseline_of_one_table_per_tenant() {
     let args = [
         "bench",
         "tenants",
@@ -92,7 +92,7 @@ async fn many_tenants_are_measured_beside_a_table_a_tenant_in_turn() {
 
 #[tokio::test]
 #[ignore = "a whole workload: just measurements"]
-async fn what_a_job_costs_at_a_rate_is_measured_beside_what_postgres_alone_takes() {
+async fn the_cost_of_a_job_at_a_rate_is_measured_next_to_the_cost_of_postgres_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let slowest = dir.path().join("slowest.csv").display().to_string();
     let times = ["--seconds", "10", "--yardstick-seconds", "1"];
@@ -180,7 +180,7 @@ async fn brokers_are_started_from_the_program_that_is_named() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_measured_is_said_before_anything_is_started() {
+async fn invalid_benchmark_arguments_are_refused_before_anything_starts() {
     for (args, word) in [
         (&["bench", "no-such-workload"][..], "no-such-workload"),
         (&["bench", "--payload", "7"], "payload"),

@@ -246,7 +246,7 @@ async fn a_bulk_discard_moves_dead_jobs_to_history_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_bulk_reprioritize_changes_each_job_once_and_brokers_go_by_it() {
+async fn a_bulk_reprioritize_changes_the_priority_of_each_job_once() {
     let broker = TestBroker::start().await;
     let first = broker.enqueue_all(["q", "q", "q"]).await;
     let delayed = broker.enqueue("q").delay(HOUR).await;
@@ -318,7 +318,7 @@ async fn jobs_that_come_after_the_start_are_not_changed() {
 }
 
 #[tokio::test]
-async fn who_started_it_and_why_is_in_the_audit_of_each_transaction() {
+async fn each_transaction_is_audited_with_the_principal_and_reason_of_the_bulk_operation() {
     let guarded = crate::access::Guarded::start().await;
     let ids = guarded.admin.enqueue_all(vec!["a"; 3]).await;
     let ann = guarded.caller("ann", &["operate:a", "read:a"]).await;

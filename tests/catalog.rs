@@ -95,7 +95,7 @@ const WITHOUT_IDENTITY: &str = "
     ORDER BY 1";
 
 #[tokio::test]
-async fn every_table_and_partition_tells_a_subscriber_which_row_is_meant() {
+async fn every_table_and_partition_has_a_replica_identity() {
     let database = database().await;
     later_partitions(&database).await;
     assert_eq!(texts(&database, WITHOUT_IDENTITY).await, [""; 0]);
@@ -107,7 +107,7 @@ async fn every_table_and_partition_tells_a_subscriber_which_row_is_meant() {
 }
 
 #[tokio::test]
-async fn with_a_publication_of_all_tables_everything_goes_on() {
+async fn a_publication_of_all_tables_blocks_no_statement_of_a_broker() {
     let broker = TestBroker::start().await;
     broker.sql("CREATE PUBLICATION everything FOR ALL TABLES").await;
     // Runs a job, so that the broker aggregates statistics.

@@ -94,7 +94,7 @@ async fn old_data_is_deleted_when_the_clock_agrees_again() {
 const WAIT: Duration = Duration::from_secs(12);
 
 #[tokio::test]
-async fn what_waits_when_the_clock_goes_back_an_hour_waits_no_longer_than_before() {
+async fn jobs_leases_and_schedules_wait_no_longer_when_the_clock_goes_back_an_hour() {
     let database = database_with_clock().await;
     database.set_clock("1 hour").await;
     let broker = TestBroker::on(&database).await;

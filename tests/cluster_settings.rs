@@ -144,7 +144,7 @@ async fn a_value_out_of_bounds_is_refused_by_its_name_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn changes_at_once_keep_each_other_and_a_reset_changes_only_what_it_names() {
+async fn concurrent_changes_do_not_overwrite_each_other_and_a_reset_changes_only_named_settings() {
     let (a, b) = TestBroker::pair().await;
     let batch = ClusterSettings { batch: 2_000, ..ClusterSettings::default() };
     tokio::join!(a.set_cluster(payload_of(2 * MIB)).into_future(), b.set_cluster(batch).into_future());
@@ -199,7 +199,7 @@ async fn a_job_that_a_broker_cannot_send_waits_for_another_broker() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_too_small_for_the_cluster_says_so_when_it_starts() {
+async fn a_broker_whose_limits_are_too_small_for_the_cluster_warns_when_it_starts() {
     let database = database().await;
     let mut command = tokio::process::Command::new(howdah());
     command.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--set", "limits.message_bytes=1MiB"]);

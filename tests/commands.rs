@@ -46,7 +46,7 @@ async fn a_request_file_enqueues_jobs_that_run_after_one_another_all_or_none() {
 }
 
 #[tokio::test]
-async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
+async fn dev_starts_postgres_and_a_broker_prints_their_addresses_and_ends_with_a_signal() {
     let mut dev = Program::start_with(
         &["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"],
         &[("HOWDAH_DATA_DIR", "/dev/null")],
@@ -70,7 +70,7 @@ async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
 }
 
 #[tokio::test]
-async fn what_reloads_a_broker_without_tls_does_not_end_it() {
+async fn sighup_does_not_end_a_broker_without_tls() {
     let database = database().await;
     let mut broker = Program::serve(&database, &[]).await;
     broker.program.signal(Signal::HUP);
@@ -80,7 +80,7 @@ async fn what_reloads_a_broker_without_tls_does_not_end_it() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_after_the_jobs_that_waited_for_those_before_them() {
+async fn a_drain_ends_after_the_jobs_that_waited_for_a_slot_of_their_limit_key() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let broker = server(&broker);
@@ -174,7 +174,7 @@ async fn a_command_that_fails_is_tried_again_with_its_error_and_65_fails_for_goo
 }
 
 #[tokio::test]
-async fn wrong_use_ends_with_2_and_a_line_that_says_what_without_the_password() {
+async fn wrong_arguments_exit_with_2_and_an_error_without_the_password() {
     for (args, word) in [
         (&["serve", "--database-url", "postgres://u:s3cret@h/d?sslmode=maybe"][..], "sslmode"),
         (&["serve", "--database-url", "postgres://u:s3cret@h/d", "--set", "no_such_key=1"], "no_such_key"),
@@ -284,7 +284,7 @@ async fn brokers_of_two_databases_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_slow_to_say_which_database_it_serves_is_still_what_others_are_compared_with() {
+async fn brokers_of_two_databases_are_refused_although_the_first_one_names_its_database_late() {
     let (one, other) = (database().await, database().await);
     ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
     let (a, b) = (TestBroker::on(&one).await, TestBroker::on(&other).await);
@@ -362,7 +362,7 @@ async fn the_wait_for_a_job_that_fails_shows_why() {
 }
 
 #[tokio::test]
-async fn the_wait_for_a_job_without_history_is_refused_whoever_is_faster() {
+async fn a_wait_for_a_job_without_history_is_refused_before_and_after_the_end_of_the_job() {
     let broker = TestBroker::start().await;
     for history in ["none", "failures", "without_empty"] {
         ok(&[&["type", "set", history, "--history", history], &server(&broker)[..]].concat(), b"").await;
@@ -378,7 +378,7 @@ async fn the_wait_for_a_job_without_history_is_refused_whoever_is_faster() {
 }
 
 #[tokio::test]
-async fn an_error_group_that_is_not_there_and_times_without_a_zone() {
+async fn an_unknown_error_group_is_refused_and_a_time_without_a_zone_is_utc() {
     let broker = TestBroker::start().await;
     broker.enqueue("bad").await;
     let group = ["retry", "--type", "bad", "--error", "no such group"];

@@ -130,7 +130,7 @@ const WRITES_REFUSED: Condition = Condition {
 };
 
 #[tokio::test]
-async fn writes_that_the_server_refuses_are_unavailable_until_it_takes_them() {
+async fn calls_are_unavailable_while_postgres_refuses_writes_and_work_again_afterwards() {
     for code in ["54000", "25P04", "XX001"] {
         let arena = Arena::start().await;
         let refuse = format!(

@@ -102,7 +102,7 @@ async fn a_broker_whose_lease_has_expired_stores_jobs_and_leases_none() {
 }
 
 #[tokio::test]
-async fn a_request_too_large_for_the_room_there_is_goes_through_ready_whole() {
+async fn a_request_larger_than_the_free_window_is_delivered_in_order_within_the_window() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let mut worker = broker.worker("d").window(4).await;

@@ -68,7 +68,7 @@ async fn name(database: &TestDatabase) -> String {
 }
 
 #[tokio::test]
-async fn a_fresh_database_has_only_what_its_server_is_set_to() {
+async fn a_fresh_database_has_only_findings_about_the_settings_of_its_server() {
     let examined = examine(&complete().await).await;
     assert_eq!(others(&examined), [""; 0]);
     assert_eq!((examined.level("fsync"), examined.level("autovacuum_naptime")), ("problem", "advice"));
@@ -77,7 +77,7 @@ async fn a_fresh_database_has_only_what_its_server_is_set_to() {
 }
 
 #[tokio::test]
-async fn people_read_what_is_the_case_and_what_to_change() {
+async fn the_text_output_shows_each_finding_with_the_change_to_make() {
     let database = complete().await;
     database.sql("ALTER TABLE howdah.leased SET (autovacuum_enabled = false)").await;
     let (status, out, _) = run(&["doctor", "--database-url", &database.url], b"").await;
@@ -88,7 +88,7 @@ async fn people_read_what_is_the_case_and_what_to_change() {
 }
 
 #[tokio::test]
-async fn settings_of_the_database_and_of_its_role_are_what_the_broker_gets() {
+async fn settings_of_the_database_are_examined_as_a_broker_gets_them() {
     let database = complete().await;
     let name = name(&database).await;
     for (value, level) in [("off", "problem"), ("on", ""), ("remote_apply", "")] {
@@ -134,7 +134,7 @@ async fn dead_rows_that_vacuum_should_have_removed_are_found() {
 }
 
 #[tokio::test]
-async fn after_what_it_says_a_table_without_autovacuum_or_statistics_is_not_found_any_more() {
+async fn the_recommended_changes_resolve_findings_about_autovacuum_and_missing_statistics() {
     let database = complete().await;
     // TRUNCATE discards the statistics of the table, which then looks as if it had never been analyzed.
     database
@@ -177,7 +177,7 @@ async fn a_missing_partition_and_a_failing_schedule_are_found() {
 }
 
 #[tokio::test]
-async fn what_logical_replication_needs_and_leaves_out_is_found_and_mended_as_it_says() {
+async fn problems_with_logical_replication_are_found_and_resolved_by_the_recommended_changes() {
     let database = complete().await;
     // Adds a table of an operator, and changes the replica identity of one of Howdah's tables.
     database
@@ -239,7 +239,7 @@ async fn a_role_that_owns_nothing_is_found() {
 }
 
 #[tokio::test]
-async fn what_the_configuration_wants_and_the_server_or_the_machine_has_not_is_found() {
+async fn too_few_connections_too_few_open_files_and_missing_certificate_files_are_found() {
     let database = complete().await;
     assert_eq!(examine(&database).await.level("connections"), "");
     let examined = examine_with(&database.url, &["--pool-size", "1000"]).await;
@@ -277,7 +277,7 @@ async fn a_certificate_that_ends_soon_is_found_and_one_that_has_ended_is_a_probl
 }
 
 #[tokio::test]
-async fn without_a_schema_or_a_server_it_says_what_to_do() {
+async fn a_missing_schema_is_advice_and_an_unreachable_server_exits_with_69() {
     let empty = database().await.empty("doctor", "ENCODING 'UTF8'").await;
     let examined = examine(&empty).await;
     assert_eq!((examined.status, examined.level("schema"), examined.level("fsync")), (Some(1), "advice", "problem"));

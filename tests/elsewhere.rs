@@ -33,7 +33,7 @@ async fn jobs_lost_with_a_stream_come_to_the_worker_at_its_other_broker_and_no_a
 }
 
 #[tokio::test]
-async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_that_it_never_got() {
+async fn a_job_that_never_arrived_is_delivered_again_although_the_worker_kept_and_settled_another() {
     let (a, b) = pair().await;
     for _ in 0..10 {
         let mut worker = a.worker("r").window(2).await;
@@ -52,7 +52,7 @@ async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_
 }
 
 #[tokio::test]
-async fn word_that_a_worker_went_away_is_nothing_to_a_broker_to_which_it_has_come_back() {
+async fn an_old_notification_that_a_session_moved_is_ignored_after_the_worker_has_come_back() {
     let (a, b) = pair().await;
     let (_listening, mut notifications) = listen(&a.database).await;
     let worker = a.worker("r").window(2).await;
@@ -81,7 +81,7 @@ async fn word_that_a_worker_went_away_is_nothing_to_a_broker_to_which_it_has_com
 }
 
 #[tokio::test]
-async fn a_worker_that_comes_back_at_once_keeps_what_it_took_along() {
+async fn a_worker_that_reconnects_at_once_keeps_the_leases_that_it_reports() {
     let (a, b) = pair().await;
     let mut worker = a.worker("r").window(1).await;
     a.enqueue("r").await;

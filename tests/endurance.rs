@@ -28,7 +28,7 @@ mod worker; // worker processes
 /// Runs in the worker processes that the endurance tests start. Does nothing in a normal test run.
 #[test]
 #[ignore = "a worker of the tests beside it"]
-fn a_worker_process_of_the_tests_beside_it() {
+fn entry_point_of_worker_processes() {
     if let Ok(orders) = std::env::var(worker::VARIABLE) {
         worker::run(&orders);
     }
@@ -37,7 +37,7 @@ fn a_worker_process_of_the_tests_beside_it() {
 /// Runs in the producer processes that the endurance tests start. Does nothing in a normal test run.
 #[test]
 #[ignore = "a producer of the tests beside it"]
-fn a_producer_process_of_the_tests_beside_it() {
+fn entry_point_of_producer_processes() {
     if let Ok(orders) = std::env::var(producer::VARIABLE) {
         producer::run(&orders);
     }

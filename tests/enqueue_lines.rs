@@ -34,7 +34,7 @@ async fn stored(broker: &TestBroker) -> String {
 }
 
 #[tokio::test]
-async fn the_first_refused_line_ends_it_and_nothing_after_it_is_stored() {
+async fn the_first_refused_line_ends_the_command_and_later_lines_are_not_stored() {
     let broker = with_small_payloads().await;
     let (status, ids, err) = enqueue(&broker, &[], &lines()).await;
     assert_eq!((status, ids.lines().count()), (Some(65), 3), "{err}");
@@ -73,7 +73,7 @@ async fn every_second_line_may_be_refused() {
 }
 
 #[tokio::test]
-async fn after_a_lost_answer_it_goes_on_without_storing_a_line_twice() {
+async fn a_resumed_enqueue_after_a_lost_answer_stores_no_line_twice() {
     let database = database().await;
     let mut broker = Program::serve(&database, &[]).await;
     let args = ["enqueue", "t", "--lines", "--server", &broker.grpc];

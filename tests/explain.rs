@@ -240,7 +240,7 @@ async fn a_rate_limit_and_fair_shares_are_named() {
 }
 
 #[tokio::test]
-async fn what_has_ended_says_when_and_how() {
+async fn an_ended_job_is_explained_with_its_outcome_and_its_error() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("e").await;
     let succeeded = broker.enqueue("e").await;

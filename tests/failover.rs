@@ -14,7 +14,7 @@ async fn goes_on_at_the_replica(both: &Replicated, broker: &TestBroker) {
 }
 
 #[tokio::test]
-async fn a_primary_that_was_not_told_of_its_end_is_left_for_the_one_that_was_promoted() {
+async fn a_broker_leaves_a_primary_that_still_accepts_writes_for_the_promoted_replica() {
     let both = Replicated::synchronous(&cluster_config()).await;
     let broker = TestBroker::on_with(&both.at_primary(), |c| c.database_url = both.url()).await;
     broker.enqueue("mail").await;

@@ -169,7 +169,7 @@ async fn postgres_killed_under_load_loses_nothing() {
 }
 
 #[tokio::test]
-async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_back() {
+async fn calls_answer_unavailable_while_postgres_is_down_and_succeed_after_its_restart() {
     let mut config = cluster_config();
     // Turns fsync on, because committed data must survive an immediate stop.
     config.fsync = true;
@@ -201,7 +201,7 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
 }
 
 #[tokio::test]
-async fn with_postgres_silent_an_enqueue_waits_for_it_once_and_not_behind_others() {
+async fn enqueues_are_unavailable_while_postgres_hangs_and_only_the_first_is_sent_to_postgres() {
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(10)).await;
     // Enqueues both types once, so that the broker has the ids of the types in its cache and needs no other statement.
     broker.enqueue_all(["first", "second"]).await;

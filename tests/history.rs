@@ -328,7 +328,7 @@ async fn a_large_default_partition_keeps_its_rows_until_they_expire_and_later_da
 }
 
 #[tokio::test]
-async fn jobs_among_many_of_other_types_are_listed_a_bounded_look_at_a_time() {
+async fn pages_of_a_list_find_the_few_jobs_of_a_type_among_many_of_other_types() {
     let broker = TestBroker::start().await;
     let rare = broker.enqueue_all(["rare", "rare"]).await;
     let mut worker = broker.worker("rare").window(2).await;
@@ -369,7 +369,7 @@ async fn jobs_among_many_of_other_types_are_listed_a_bounded_look_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_list_that_had_to_wait_has_all_of_its_few_jobs_on_one_page() {
+async fn a_list_that_waited_for_a_lock_has_all_of_its_jobs_on_one_page() {
     let broker = TestBroker::start().await;
     let cancelled = broker.enqueue("t").await;
     broker.cancel(&[cancelled]).await;
@@ -392,7 +392,7 @@ async fn a_list_that_had_to_wait_has_all_of_its_few_jobs_on_one_page() {
 }
 
 #[tokio::test]
-async fn calls_and_outcomes_meet_the_making_of_a_missing_partition_and_succeed() {
+async fn calls_and_outcomes_that_wait_for_a_missing_partition_to_be_made_succeed() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("done").await;
     broker.enqueue("done").await;

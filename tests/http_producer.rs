@@ -80,7 +80,7 @@ async fn a_batch_is_stored_whole_or_not_at_all_and_repeating_it_is_safe() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_as_a_call_would_say_it_and_nothing_is_stored() {
+async fn an_invalid_request_is_refused_with_the_name_of_the_field_and_stores_nothing() {
     let broker = broker().await;
     let large = vec![b'x'; (1 << 20) + 1];
     for (path, headers, body, field) in [
@@ -109,7 +109,7 @@ async fn what_is_wrong_is_said_as_a_call_would_say_it_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn it_is_off_unless_it_is_enabled() {
+async fn enqueueing_over_http_is_off_by_default() {
     let broker = TestBroker::start().await;
     assert_eq!(curl(&broker, "/v1/jobs/a", &[], b"x").await.0, 404);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);

@@ -101,7 +101,7 @@ async fn jobs_of_a_paused_type_start_no_replica() {
 }
 
 #[tokio::test]
-async fn without_a_pace_each_job_has_a_place_up_to_the_limit_of_the_type() {
+async fn without_statistics_the_metric_is_the_number_of_jobs_up_to_max_running() {
     let broker = TestBroker::start().await;
     let mut scaler = Scaler::start(&broker.grpc).await;
     let spec = soon("a spec", scaler.keda.get_metric_spec(object(&[("taskType", "a")]))).await.unwrap().into_inner();
@@ -116,7 +116,7 @@ async fn without_a_pace_each_job_has_a_place_up_to_the_limit_of_the_type() {
 }
 
 #[tokio::test]
-async fn places_are_those_that_start_the_backlog_in_time() {
+async fn the_metric_is_the_number_of_slots_that_start_the_backlog_within_drain_seconds() {
     let broker = TestBroker::start().await;
     let mut scaler = Scaler::start(&broker.grpc).await;
     broker.enqueue_all((0..600).map(|_| "a")).await;
@@ -140,7 +140,7 @@ async fn places_are_those_that_start_the_backlog_in_time() {
 }
 
 #[tokio::test]
-async fn whatever_is_wrong_with_a_trigger_is_named() {
+async fn invalid_trigger_metadata_is_refused_with_the_name_of_the_field() {
     let broker = TestBroker::start().await;
     let mut scaler = Scaler::start(&broker.grpc).await;
     let long = "9".repeat(100_000);
@@ -178,7 +178,7 @@ async fn whatever_is_wrong_with_a_trigger_is_named() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_away_is_unavailable_and_ends_streams_until_it_is_back() {
+async fn calls_are_unavailable_and_streams_end_when_no_broker_is_reachable() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let other = TestBroker::on(&database).await;
@@ -212,7 +212,7 @@ async fn a_scaler_that_is_stopped_ends_its_streams_and_itself() {
 }
 
 #[tokio::test]
-async fn only_who_shows_a_good_certificate_is_answered_where_one_is_asked_for() {
+async fn with_a_client_ca_only_clients_with_a_valid_certificate_are_answered() {
     let broker = TestBroker::start().await;
     let (own, foreign) = (Authority::new("own"), Authority::new("foreign"));
     let (files, ca) = (own.broker("scaler"), own.ca());

@@ -153,7 +153,7 @@ async fn an_outcome_of_a_lost_worker_counts_until_its_job_is_delivered_again() {
 }
 
 #[tokio::test]
-async fn a_late_failure_goes_by_the_retry_policy_and_a_late_snooze_does_not_count() {
+async fn a_late_nack_follows_the_retry_policy_and_a_late_snooze_uses_up_no_attempt() {
     let broker = TestBroker::start_with(no_grace).await;
     let mut worker = broker.worker("none").await;
     let failed = broker.enqueue("l").await;

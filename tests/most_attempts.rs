@@ -112,7 +112,7 @@ async fn a_job_with_many_attempts_is_found_behind_thousands_with_few() {
 }
 
 #[tokio::test]
-async fn a_look_that_has_no_time_for_all_jobs_says_so() {
+async fn a_list_by_attempts_that_runs_out_of_time_is_marked_as_partial() {
     let broker = TestBroker::start().await;
     broker.cancel(&[broker.enqueue("t").await]).await;
     store(&broker, "scheduled", "t", 45_000, "1").await;

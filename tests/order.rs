@@ -72,7 +72,7 @@ async fn ranks_follow(database: &TestDatabase, task_type: &str, step_us: i64) {
 }
 
 #[tokio::test]
-async fn with_a_step_an_old_job_goes_before_a_new_one_of_higher_priority_and_without_one_it_does_not() {
+async fn an_old_job_overtakes_a_new_one_of_higher_priority_only_with_a_priority_step() {
     let broker = TestBroker::start().await;
     set_step(&broker, "ages", 1_000).await;
     for task_type in ["ages", "strict"] {
@@ -89,7 +89,7 @@ async fn with_a_step_an_old_job_goes_before_a_new_one_of_higher_priority_and_wit
 }
 
 #[tokio::test]
-async fn jobs_that_wait_follow_a_new_step_on_every_broker_whatever_state_they_are_in() {
+async fn a_new_priority_step_changes_the_ranks_of_unfinished_jobs_in_every_state() {
     let (a, b) = TestBroker::pair().await;
     let mut holder = a.worker("s").window(1).await;
     let held = a.enqueue_all([job("s", "held", 20)]).await;
@@ -121,7 +121,7 @@ async fn jobs_that_wait_follow_a_new_step_on_every_broker_whatever_state_they_ar
 }
 
 #[tokio::test]
-async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_broker() {
+async fn an_interrupted_change_of_the_priority_step_is_finished_by_the_next_broker() {
     let database = database().await;
     let client = database.connect().await;
     let broker = TestBroker::on(&database).await;
@@ -151,7 +151,7 @@ async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_br
 }
 
 #[tokio::test]
-async fn a_job_of_a_broker_that_is_gone_comes_back_with_the_step_of_now() {
+async fn rescued_jobs_are_ranked_by_the_current_priority_step() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     broker.enqueue_all([job("g", "", 9), job("g", "", 0), job("g", "", -9)]).await;
@@ -175,7 +175,7 @@ async fn a_job_of_a_broker_that_is_gone_comes_back_with_the_step_of_now() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_moved_forward_goes_next_on_every_broker_though_they_have_claimed_past_it() {
+async fn a_reprioritized_job_goes_next_on_every_broker_although_claims_have_passed_its_rank() {
     let (a, b) = TestBroker::pair().await;
     let first: Vec<NewJob> = (0..6).map(|n| job("f", &format!("first {n}"), 0)).collect();
     a.enqueue_all(first).await;
@@ -202,7 +202,7 @@ async fn a_job_that_is_moved_forward_goes_next_on_every_broker_though_they_have_
 }
 
 #[tokio::test]
-async fn a_priority_changes_wherever_the_job_is_but_not_when_it_is_over() {
+async fn a_priority_can_change_in_every_state_of_a_job_except_finished() {
     let (a, b) = TestBroker::pair().await;
     set_step(&a, "aged", 2_000).await;
     for task_type in ["plain", "aged"] {

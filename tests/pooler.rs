@@ -65,7 +65,7 @@ fn poll(config: &mut Config) {
 }
 
 #[tokio::test]
-async fn behind_a_transaction_pooler_jobs_go_all_the_way_polling_or_listening_around_it() {
+async fn jobs_run_behind_a_transaction_pooler_with_polling_or_a_direct_listen_connection() {
     let direct = database().await;
     let Some(pooler) = pooler(&direct, 3).await else { return };
     let one = TestBroker::on_with(&pooler.database, poll).await;
@@ -93,7 +93,7 @@ async fn behind_a_transaction_pooler_jobs_go_all_the_way_polling_or_listening_ar
 }
 
 #[tokio::test]
-async fn nothing_is_left_in_a_poolers_sessions() {
+async fn a_broker_leaves_no_statements_or_settings_in_the_sessions_of_a_pooler() {
     let direct = database().await;
     let Some(pooler) = pooler(&direct, 2).await else { return };
     let broker = TestBroker::on_with(&pooler.database, poll).await;
@@ -140,7 +140,7 @@ async fn brokers_that_start_together_behind_two_connections_migrate_once() {
 }
 
 #[tokio::test]
-async fn behind_a_transaction_pooler_a_broker_that_would_listen_does_not_start_and_says_why() {
+async fn a_broker_that_listens_through_a_transaction_pooler_does_not_start() {
     let direct = database().await;
     let Some(pooler) = pooler(&direct, 10).await else { return };
     let mut config = Config::new(&pooler.database.url);

@@ -27,7 +27,7 @@ fn all_ok(results: &[v1::SettleResult]) -> bool {
 }
 
 #[tokio::test]
-async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_say_stays() {
+async fn the_last_report_of_a_job_counts_and_omitted_fields_keep_their_values() {
     let broker = TestBroker::start().await;
     broker.enqueue_all([new_job("p", "x"), new_job("p", "y")]).await;
     let mut worker = broker.worker("p").await;
@@ -59,7 +59,7 @@ async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_sa
 }
 
 #[tokio::test]
-async fn a_worker_may_report_as_often_as_it_likes_and_the_last_word_stays() {
+async fn ten_thousand_progress_reports_are_accepted_and_the_last_one_stays() {
     let broker = TestBroker::start().await;
     broker.enqueue(new_job("p", "x")).await;
     let mut worker = broker.worker("p").await;
@@ -200,7 +200,7 @@ async fn a_checkpoint_counts_in_windows_so_that_no_message_is_larger_than_the_wo
 }
 
 #[tokio::test]
-async fn a_handler_goes_on_where_the_attempt_before_it_has_stopped() {
+async fn a_handler_continues_from_the_checkpoint_of_the_previous_attempt() {
     let broker = TestBroker::start().await;
     let client = broker.client().await;
     let id = broker.enqueue("count").await;
@@ -228,7 +228,7 @@ async fn a_handler_goes_on_where_the_attempt_before_it_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_cancel_that_a_broker_did_not_hear_reaches_its_worker_without_it() {
+async fn a_cancel_whose_notification_was_lost_still_reaches_the_worker() {
     let broker = TestBroker::start_with(|config| {
         config.poll_interval = HOUR;
         config.renew_interval = HOUR;

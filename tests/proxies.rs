@@ -71,7 +71,7 @@ async fn results_that_exceed_a_proxys_limit_together_are_all_stored() {
 }
 
 #[tokio::test]
-async fn a_result_or_payload_that_a_proxy_refuses_fails_for_good_and_says_so() {
+async fn a_result_or_payload_that_a_proxy_refuses_fails_for_good_with_http_413() {
     let broker = TestBroker::start().await;
     let Some(proxy) = nginx(&broker).await else { return };
     let id = broker.enqueue_all([new_job("t", "")]).await[0];
@@ -107,7 +107,7 @@ async fn commands_go_on_to_the_second_address_when_the_first_is_silent() {
 }
 
 #[tokio::test]
-async fn a_wait_that_nothing_answers_ends_when_its_time_is_over() {
+async fn howdah_wait_ends_after_its_timeout_when_no_server_answers() {
     let ((_one, first), (_other, second)) = (silent().await, silent().await);
     let servers = format!("{first},{second}");
     let (status, _, errors) = run(&["wait", "1", "--timeout", "3s", "--server", &servers], b"").await;

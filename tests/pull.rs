@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn pulled_jobs_live_by_their_own_deadline() {
+async fn pulled_jobs_time_out_at_the_deadline_of_their_lease() {
     // A retried job waits for an hour, so that the test finds it scheduled.
     let broker = TestBroker::start_with(|c| c.retry.initial = HOUR).await;
     // The pull call waits, because it begins before the first job exists. The first job ends the wait.

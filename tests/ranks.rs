@@ -179,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_job_loses_its_time_whatever_changes_and_wherever_that_is_broken_off(changes in prop::collection::vec(change(), 1..40)) {
+    fn ranks_keep_the_original_time_of_a_job_through_all_changes_and_interruptions(changes in prop::collection::vec(change(), 1..40)) {
         WORLD.runtime.block_on(async {
             let mut case = Case::begin().await;
             for change in &changes {

@@ -38,7 +38,7 @@ async fn listed(broker: &TestBroker) -> usize {
 }
 
 #[tokio::test]
-async fn lists_come_from_the_replica_until_something_is_changed_here() {
+async fn lists_come_from_the_replica_until_this_broker_makes_a_change() {
     let both = Replicated::start(&cluster_config()).await;
     let broker = reading(&both, HOUR).await;
     let first = broker.enqueue("mail").await;
@@ -85,7 +85,7 @@ async fn a_replica_that_is_too_far_behind_is_not_read_until_it_has_caught_up() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_away_costs_no_answer() {
+async fn lists_are_answered_while_the_replica_is_down() {
     let mut both = Replicated::start(&cluster_config()).await;
     let broker = reading(&both, HOUR).await;
     broker.enqueue("mail").await;

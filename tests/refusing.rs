@@ -34,7 +34,7 @@ async fn readyz(broker: &Service) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn whatever_the_server_refuses_with_is_unavailable_and_the_broker_is_not_ready_meanwhile() {
+async fn unexpected_errors_of_postgres_make_calls_unavailable_and_the_broker_not_ready() {
     let broker = TestBroker::start().await;
     broker.enqueue("t").outcome().await;
     for code in ["54000", "XX001", "XX000", "P0001", "42501", "55000", "53100", "2200H", "38000"] {
@@ -65,7 +65,7 @@ async fn a_broker_is_not_ready_while_claims_are_refused_and_claims_go_on_afterwa
 }
 
 #[tokio::test]
-async fn what_is_refused_for_itself_harms_neither_others_nor_the_readiness() {
+async fn one_job_that_postgres_refuses_fails_alone_and_the_broker_stays_ready() {
     let broker = TestBroker::start().await;
     broker.sql(&refusal("ready", "P0001", "WHEN (NEW.payload = 'poison'::bytea)")).await;
     let mut calls = tokio::task::JoinSet::new();
@@ -133,7 +133,7 @@ async fn with_postgres_stopped_calls_say_since_when_it_cannot_be_reached() {
 }
 
 #[tokio::test]
-async fn with_postgres_frozen_calls_end_and_go_on_when_it_is_back() {
+async fn calls_fail_soon_while_postgres_is_frozen_and_succeed_afterwards() {
     let cluster = Cluster::start(cluster_config()).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
     let database = TestDatabase { url: cluster.url("app") };

@@ -39,7 +39,7 @@ async fn until_schedule(database: &TestDatabase, name: &str, what: &str) {
 }
 
 #[tokio::test]
-async fn a_planned_time_makes_one_job_that_knows_it_and_the_next_is_a_period_later() {
+async fn each_planned_time_makes_one_job_with_that_time_in_a_header() {
     let (a, b) = TestBroker::pair().await;
     let made = client(&a).await.create_schedule(hourly("h")).await.expect("create");
     assert_eq!(made.next_times.len(), 10);
@@ -126,7 +126,7 @@ async fn brokers_killed_while_they_fire_lose_no_planned_time_and_fire_none_twice
 }
 
 #[tokio::test]
-async fn a_template_that_is_no_job_any_more_says_so_and_fires_once_it_is_one_again() {
+async fn a_schedule_with_an_invalid_template_shows_an_error_and_fires_after_a_correction() {
     let broker = TestBroker::start().await;
     client(&broker).await.create_schedule(hourly("t")).await.expect("create");
     client(&broker).await.create_schedule(hourly("fine")).await.expect("create");

@@ -157,7 +157,7 @@ async fn a_job_is_found_by_header_text_path_key_and_id_in_every_state() {
 }
 
 #[tokio::test]
-async fn a_look_is_bounded_by_time_of_the_end_or_of_the_enqueue() {
+async fn since_and_until_filter_ended_jobs_by_their_end_and_others_by_their_enqueue() {
     let broker = TestBroker::start().await;
     broker.enqueue("h").await;
     broker
@@ -273,7 +273,7 @@ async fn a_key_is_found_with_its_holder_its_next_job_and_those_that_had_it() {
 }
 
 #[tokio::test]
-async fn a_payload_that_takes_too_long_is_left_out_and_named() {
+async fn a_job_whose_payload_takes_too_long_to_match_is_skipped_and_listed() {
     let broker = TestBroker::start().await;
     let deep = format!("{}1{}", "[".repeat(3_000), "]".repeat(3_000));
     let before = broker.enqueue(new_job("s", r#"{"a": 5}"#).delay(HOUR)).await;
@@ -369,7 +369,7 @@ async fn a_search_by_payload_needs_the_right_to_see_payloads() {
 }
 
 #[tokio::test]
-async fn the_command_goes_on_until_its_limit_and_says_how_far_it_came() {
+async fn howdah_search_stops_at_its_limit_and_says_how_many_jobs_it_scanned() {
     let broker = TestBroker::start().await;
     let jobs = (0..5).map(|n| new_job("c", format!(r#"{{"n": {n}}}"#)).key(&format!("k{n}")).delay(HOUR));
     let stored = broker.enqueue_all(jobs).await;

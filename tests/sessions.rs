@@ -39,7 +39,7 @@ async fn a_worker_that_lost_its_stream_resumes_on_the_other_broker_and_its_ack_c
 }
 
 #[tokio::test]
-async fn what_a_resuming_worker_does_not_list_goes_back_without_using_up_an_attempt() {
+async fn jobs_that_a_resuming_worker_does_not_list_are_released_without_using_up_an_attempt() {
     let broker = TestBroker::start_with(without_expiry).await;
     let mut worker = broker.worker("r").await;
     broker.enqueue_all(["r", "r"]).await;
@@ -71,7 +71,7 @@ async fn a_worker_that_does_not_come_back_loses_its_jobs_after_the_grace_time_an
 }
 
 #[tokio::test]
-async fn a_job_that_ends_every_worker_is_dead_at_its_limit() {
+async fn a_job_whose_workers_all_vanish_is_dead_after_max_attempts() {
     let broker = TestBroker::start_with(|c| c.session_grace = millis(1)).await;
     let id = broker.enqueue("deadly").max_attempts(3).await;
     for attempt in 1..=3 {
@@ -103,7 +103,7 @@ async fn a_worker_that_does_not_read_gets_a_bounded_part_and_the_rest_goes_to_ot
 }
 
 #[tokio::test]
-async fn workers_that_do_not_read_hold_no_more_unsent_jobs_than_the_memory_for_them() {
+async fn unsent_jobs_of_workers_that_do_not_read_stay_within_the_memory_budget() {
     const JOB: usize = 64 << 10;
     let broker = TestBroker::start_with(|c| c.limits.answer_bytes = 8 << 20).await;
     // Enqueues 160 MiB of jobs, for which the windows of six workers have room.
@@ -144,7 +144,7 @@ async fn with_notifications_lost_a_job_is_picked_up_within_the_poll_interval() {
 }
 
 #[tokio::test]
-async fn a_broker_that_was_given_up_starts_over_and_tells_its_workers_what_is_lost() {
+async fn a_broker_whose_row_was_deleted_registers_again_and_cancels_lost_jobs() {
     let broker = TestBroker::start_with(|c| c.renew_interval = millis(200)).await;
     let mut worker = broker.worker("x").window(2).await;
     broker.enqueue_all(["x", "x"]).await;
@@ -164,7 +164,7 @@ async fn a_broker_that_was_given_up_starts_over_and_tells_its_workers_what_is_lo
 }
 
 #[tokio::test]
-async fn what_a_resuming_worker_lists_and_its_broker_cannot_keep_has_used_an_attempt() {
+async fn a_listed_lease_that_the_broker_cannot_keep_at_a_resume_uses_up_an_attempt() {
     let broker = TestBroker::start_with(without_expiry).await;
     let mut worker = broker.worker("r").window(1).await;
     broker.enqueue("r").await;
@@ -179,7 +179,7 @@ async fn what_a_resuming_worker_lists_and_its_broker_cannot_keep_has_used_an_att
 }
 
 #[tokio::test]
-async fn a_broker_that_has_expired_itself_does_not_say_what_is_lost() {
+async fn an_expired_broker_refuses_a_resume_instead_of_reporting_leases_as_lost() {
     let a = TestBroker::start_with(without_expiry).await;
     // The second broker renews its row only once an hour, so it does not notice that its row has expired, as after SIGSTOP.
     let expired = a
@@ -244,7 +244,7 @@ async fn a_lease_that_its_broker_is_about_to_end_is_not_adopted_again() {
 }
 
 #[tokio::test]
-async fn a_broker_that_starts_over_leaves_what_its_workers_took_to_another() {
+async fn a_broker_that_registers_again_leaves_leases_that_moved_to_another_broker() {
     let (a, b) = TestBroker::pair_with(|config| {
         without_expiry(config);
         config.wake = WakeMode::Poll;
@@ -269,7 +269,7 @@ async fn a_broker_that_starts_over_leaves_what_its_workers_took_to_another() {
 }
 
 #[tokio::test]
-async fn a_broker_that_has_expired_itself_takes_nothing_back() {
+async fn an_expired_broker_rescues_no_leases() {
     // The broker renews its row only once an hour, so it does not notice that the row has expired, as after SIGSTOP.
     let broker = TestBroker::start_with(|c| (c.renew_interval, c.broker_lease) = (HOUR, HOUR)).await;
     let mut worker = broker.worker("x").window(2).await;
@@ -356,7 +356,7 @@ fn assert_resumed(end: Result<Option<work_response::Message>, Status>) {
 }
 
 #[tokio::test]
-async fn of_concurrent_resumes_at_two_brokers_one_has_the_leases_and_the_other_is_told() {
+async fn one_of_two_concurrent_resumes_gets_the_leases_and_the_other_stream_ends() {
     let (a, b) = TestBroker::pair_with(without_expiry).await;
     for _ in 0..10 {
         let mut worker = a.worker("r").window(1).await;

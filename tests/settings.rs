@@ -10,7 +10,7 @@ fn paused() -> TaskTypeSettings {
 }
 
 #[tokio::test]
-async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes_on() {
+async fn no_broker_delivers_jobs_of_a_paused_type_until_the_type_is_resumed() {
     let (a, b) = TestBroker::pair().await;
     // Each broker also serves a type that the other broker does not serve, because either broker could claim a job of the
     // common type.
@@ -45,7 +45,7 @@ async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes
 }
 
 #[tokio::test]
-async fn a_pull_that_waits_gets_its_job_when_the_type_goes_on() {
+async fn a_waiting_pull_gets_its_job_when_the_paused_type_is_resumed() {
     let broker = TestBroker::start().await;
     broker.set("p", paused()).await;
     let id = broker.enqueue("p").await;
@@ -55,7 +55,7 @@ async fn a_pull_that_waits_gets_its_job_when_the_type_goes_on() {
 }
 
 #[tokio::test]
-async fn the_types_timeout_is_for_jobs_that_say_none() {
+async fn the_timeout_of_a_type_applies_to_jobs_without_a_timeout() {
     let (a, b) = TestBroker::pair().await;
     // Sets a timeout that does not pass during the test.
     a.set("t", TaskTypeSettings { timeout: Some(wire(secs(3000))), ..Default::default() }).await;

@@ -108,7 +108,7 @@ fn expected_counts(count: usize, types: &[TypeId]) -> Vec<(i32, i64, i64)> {
 }
 
 #[tokio::test]
-async fn a_few_jobs_become_ready_just_as_many_do() {
+async fn small_and_large_batches_become_ready_alike() {
     let database = database().await;
     let (store, types, _) = store(&database).await;
     let mut before: Vec<Value> = Vec::new();
@@ -136,7 +136,7 @@ async fn a_few_jobs_become_ready_just_as_many_do() {
 }
 
 #[tokio::test]
-async fn a_few_jobs_are_leased_and_acked_just_as_many_are() {
+async fn small_and_large_batches_are_leased_and_acked_alike() {
     let database = database().await;
     let (store, types, broker) = store(&database).await;
     let (mut leased_before, mut kept_before) = (Vec::new(), Vec::new());
@@ -169,7 +169,7 @@ async fn a_few_jobs_are_leased_and_acked_just_as_many_are() {
 }
 
 #[tokio::test]
-async fn few_or_many_are_kept_as_their_types_say() {
+async fn small_and_large_batches_follow_the_history_settings_of_their_type() {
     let database = database().await;
     let (store, types, broker) = store(&database).await;
     let short = ShortHistories { none: vec![types[2]], failures: vec![types[3]], results: vec![types[3]] };
@@ -195,7 +195,7 @@ async fn few_or_many_are_kept_as_their_types_say() {
 }
 
 #[tokio::test]
-async fn neither_few_nor_many_are_leased_to_a_broker_that_has_expired() {
+async fn an_expired_broker_gets_no_leases_of_small_or_large_batches() {
     let database = database().await;
     let (store, types, broker) = store(&database).await;
     database.sql("UPDATE howdah.broker SET expires = now() - interval '1 second'").await;
@@ -210,7 +210,7 @@ async fn neither_few_nor_many_are_leased_to_a_broker_that_has_expired() {
 }
 
 #[tokio::test]
-async fn neither_few_nor_many_are_stored_while_the_store_is_closed() {
+async fn a_closed_store_refuses_small_and_large_batches() {
     let database = database().await;
     let (store, types, broker) = store(&database).await;
     let jobs: Vec<NewJob> = (0..17).map(job).collect();
@@ -234,7 +234,7 @@ async fn neither_few_nor_many_are_stored_while_the_store_is_closed() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_request_without_jobs_beside_one_job_names_no_job() {
+async fn a_request_without_jobs_stores_no_ids_when_batched_with_a_request_of_one_job() {
     let database = database().await;
     let (store, types, broker) = store(&database).await;
     let jobs = [job(0)];

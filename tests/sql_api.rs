@@ -107,7 +107,7 @@ async fn a_rollback_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn whatever_becomes_ready_by_sql_is_announced() {
+async fn brokers_are_notified_of_every_job_that_becomes_ready_by_sql() {
     let broker = without_polls().await;
     let mut worker = broker.worker("t").await;
     let client = broker.database.connect().await;
@@ -136,7 +136,7 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
 }
 
 #[tokio::test]
-async fn those_that_keep_silent_are_found_by_the_one_that_announces() {
+async fn jobs_enqueued_without_a_notification_are_found_by_the_notification_of_another_job() {
     let broker = without_polls().await;
     let mut worker = broker.worker("t").window(1000).await;
     // Three connections enqueue in turn, so that transactions begin while another one announces (notifies brokers of)
@@ -153,7 +153,7 @@ async fn those_that_keep_silent_are_found_by_the_one_that_announces() {
 }
 
 #[tokio::test]
-async fn what_was_rolled_back_has_not_announced_what_follows() {
+async fn a_rolled_back_enqueue_does_not_suppress_the_next_notification() {
     let broker = without_polls().await;
     let mut worker = broker.worker("t").await;
     let client = broker.database.connect().await;
@@ -298,7 +298,7 @@ async fn triggers_of_long_types_do_not_replace_each_other() {
 }
 
 #[tokio::test]
-async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
+async fn cancel_retry_now_and_reprioritize_work_by_sql() {
     let broker = without_polls().await;
     let client = broker.database.connect().await;
     let id: i64 = one(&client, "SELECT howdah.enqueue('t', 'x', delay => '1 day', key => 'k')").await;
@@ -330,7 +330,7 @@ async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
 }
 
 #[tokio::test]
-async fn a_failure_by_sql_leaves_what_one_by_grpc_leaves() {
+async fn a_failure_by_sql_stores_the_same_row_as_a_nack_by_grpc() {
     let broker = TestBroker::start().await;
     let client = broker.database.connect().await;
     let sql = "SELECT howdah.enqueue('t', 'x', retry_policy => '{\"kind\": \"list\", \"delays\": [\"1 h\", \"2 h\"], \"jitter\": 0}',
@@ -358,7 +358,7 @@ async fn a_failure_by_sql_leaves_what_one_by_grpc_leaves() {
 }
 
 #[tokio::test]
-async fn what_is_ready_again_by_sql_waits_for_its_limit_key() {
+async fn a_job_retried_or_snoozed_by_sql_waits_for_its_limit_key() {
     let broker = without_polls().await;
     let mut worker = broker.worker("t").await;
     let client = broker.database.connect().await;
@@ -376,7 +376,7 @@ async fn what_is_ready_again_by_sql_waits_for_its_limit_key() {
 }
 
 #[tokio::test]
-async fn snooze_and_extend_hold_a_lease_to_its_token() {
+async fn sql_functions_that_end_or_extend_a_lease_need_its_token() {
     let broker = TestBroker::start().await;
     let client = broker.database.connect().await;
     client.query("SELECT howdah.enqueue('t', timeout => '1 h')", &[]).await.unwrap();

@@ -343,7 +343,7 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
 }
 
 #[tokio::test]
-async fn what_brokers_at_rest_have_not_summed_up_is_summed_up_for_whoever_reads_it() {
+async fn reading_statistics_sums_up_changes_that_idle_brokers_have_not_summed_up() {
     let broker = TestBroker::start().await;
     // Waits until the broker has aggregated statistics. It aggregates again only after some seconds.
     broker
@@ -357,7 +357,7 @@ async fn what_brokers_at_rest_have_not_summed_up_is_summed_up_for_whoever_reads_
 }
 
 #[tokio::test]
-async fn nobody_waits_for_an_open_transaction_that_has_counted() {
+async fn an_open_transaction_that_has_counted_jobs_blocks_no_other_session() {
     let broker = TestBroker::start().await;
     let (application, other) = (broker.database.connect().await, broker.database.connect().await);
     application.batch_execute("SELECT howdah.enqueue('n')").await.unwrap();

@@ -105,7 +105,7 @@ async fn frozen_listener(database: &TestDatabase, id: i32) -> (impl Sized, i32) 
 }
 
 #[tokio::test]
-async fn a_listener_that_does_not_read_is_shown_as_its_brokers_and_without_an_age() {
+async fn a_listener_that_does_not_read_is_shown_with_its_broker_and_without_an_age() {
     let broker = TestBroker::start().await;
     let id: i32 =
         broker.database.connect().await.query_one("SELECT id FROM howdah.broker", &[]).await.expect("a row").get(0);
@@ -247,7 +247,7 @@ async fn howdah_types_shows_the_storage_under_the_types_and_as_json_when_asked()
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_see_what_others_do_gets_an_answer_without_it() {
+async fn a_role_that_may_not_see_other_sessions_gets_the_storage_without_their_details() {
     let database = database().await;
     let admin = database.connect().await;
     let name: String = admin.query_one("SELECT current_database()", &[]).await.unwrap().get(0);

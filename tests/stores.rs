@@ -52,7 +52,7 @@ async fn numbered(number: u16) -> TestBroker {
 }
 
 #[tokio::test]
-async fn the_ids_of_jobs_begin_with_the_number_of_their_store_however_they_come() {
+async fn job_ids_begin_with_the_number_of_their_store_by_grpc_and_by_sql() {
     let broker = numbered(89).await;
     let first = broker.enqueue("t").await;
     assert_eq!(first, 89 * IDS_OF_A_STORE + 1);
@@ -223,7 +223,7 @@ async fn a_broker_checks_the_number_of_its_store_when_it_starts() {
 }
 
 #[tokio::test]
-async fn commands_for_one_store_say_so_when_there_are_several() {
+async fn commands_for_one_store_are_refused_when_several_are_configured() {
     let pairs = ["a=host=h dbname=a", "b=host=h dbname=b"];
     for command in [["migrate", "--store-number", "1"].as_slice(), &["migrate", "--new-identity"]] {
         let args = [command, &["--store", pairs[0], "--store", pairs[1]]].concat();

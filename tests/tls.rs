@@ -80,7 +80,7 @@ async fn try_connect(host: &str, port: u16, options: &str, within: Duration) -> 
 }
 
 #[tokio::test]
-async fn sslmode_decides_how_sure_to_be_of_the_server() {
+async fn sslmode_decides_which_certificates_of_the_server_are_accepted() {
     let directory = tempfile::Builder::new().prefix("howdah-tls").tempdir_in("/tmp").expect("directory");
     let other = tempfile::tempdir().expect("directory");
     certificates(directory.path());

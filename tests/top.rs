@@ -260,7 +260,7 @@ async fn figures_of_a_broker_that_is_gone_are_called_stale_until_it_answers() {
 }
 
 #[tokio::test]
-async fn a_token_for_some_types_sees_them_and_is_refused_once() {
+async fn a_token_for_some_types_shows_only_those_and_a_refused_call_is_not_repeated() {
     let guarded = Guarded::start().await;
     guarded.admin.enqueue_all(["mail.send", "other"]).await;
     let token = guarded.token("ann", &["read:mail.*"]).await;
@@ -338,7 +338,7 @@ async fn a_signal_gives_the_terminal_back() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_says_what_to_use_instead() {
+async fn howdah_top_without_a_terminal_names_the_commands_to_use_instead() {
     let (status, _, error) = run(&["top"], b"").await;
     assert_eq!(status.code(), Some(2));
     assert!(error.contains("howdah types") && error.contains("howdah stats"), "{error}");

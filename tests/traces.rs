@@ -107,7 +107,7 @@ async fn a_retry_is_one_more_wait_and_one_more_attempt() {
 }
 
 #[tokio::test]
-async fn of_jobs_that_are_not_sampled_there_is_nothing() {
+async fn jobs_that_are_not_sampled_have_no_spans() {
     let collector = Collector::start().await;
     let broker = collector.broker().await;
     let [not_sampled, sampled] = [Trace::new(), Trace::new()];
@@ -155,7 +155,7 @@ fn context_of(job: &LeasedJob) -> (String, String) {
 }
 
 #[tokio::test]
-async fn an_attempt_says_how_it_ended() {
+async fn the_span_of_an_attempt_has_its_outcome() {
     let collector = Collector::start().await;
     let broker = collector.broker().await;
     let mut worker = broker.worker("mail").window(1).await;
@@ -209,7 +209,7 @@ async fn a_job_that_was_pulled_has_the_same_spans() {
 }
 
 #[tokio::test]
-async fn a_broker_that_stops_sends_what_it_has() {
+async fn a_stopping_broker_exports_its_remaining_spans() {
     let collector = Collector::start().await;
     let broker = collector.broker().await;
     let [done, under_way] = [Trace::new(), Trace::new()];
@@ -226,7 +226,7 @@ async fn a_broker_that_stops_sends_what_it_has() {
 }
 
 #[tokio::test]
-async fn the_collector_gets_the_headers_of_the_file() {
+async fn headers_of_the_headers_file_are_sent_to_the_collector() {
     let collector = Collector::start().await;
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "authorization: Bearer s3cret\n").expect("write");

@@ -21,7 +21,7 @@ async fn listed(broker: &Service, task_type: &str) -> Vec<v1::Worker> {
 }
 
 #[tokio::test]
-async fn a_worker_says_who_it_is_what_it_wants_and_what_it_holds() {
+async fn a_worker_is_listed_with_its_labels_windows_and_held_jobs() {
     let broker = TestBroker::start().await;
     let windows = ["w.b", "w.a"].map(|name| Window { task_type: name.into(), jobs: 3, bytes: 5_000 }).to_vec();
     let labels = [("host".to_owned(), "h 1".to_owned())].into();
@@ -115,7 +115,7 @@ async fn every_broker_lists_the_workers_of_all_page_by_page() {
 }
 
 #[tokio::test]
-async fn the_workers_of_a_broker_that_is_gone_are_not_listed_and_their_rows_go_with_its_own() {
+async fn workers_of_an_expired_broker_are_not_listed_and_their_rows_are_deleted() {
     let broker =
         TestBroker::start_with(|config| (config.renew_interval, config.broker_lease) = (millis(200), secs(1))).await;
     broker
@@ -133,7 +133,7 @@ async fn the_workers_of_a_broker_that_is_gone_are_not_listed_and_their_rows_go_w
 }
 
 #[tokio::test]
-async fn idle_workers_are_written_once() {
+async fn rows_of_idle_workers_are_not_written_again() {
     let broker = TestBroker::start_with(prompt).await;
     let mut workers = Vec::new();
     for _ in 0..20 {

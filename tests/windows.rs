@@ -61,7 +61,7 @@ async fn a_cancelled_job_is_taken_from_its_worker_also_on_another_broker() {
 }
 
 #[tokio::test]
-async fn places_of_leases_that_others_ended_are_free_again_without_notifications() {
+async fn leases_ended_elsewhere_leave_the_window_without_notifications() {
     let (a, b) = TestBroker::pair_with(|config| {
         config.wake = WakeMode::Poll;
         config.poll_interval = millis(50);

@@ -74,7 +74,7 @@ async fn a_shell_can_serve_lines_too_as_the_documentation_says() {
 }
 
 #[tokio::test]
-async fn arguments_and_environment_are_what_was_allowed_and_nothing_else() {
+async fn a_command_gets_only_its_arguments_and_the_allowed_environment() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("show").await;
     work(&broker, &["show", "--max-jobs", "1", "--argv", "printf", "%s|", "$HOME", "--jobs", "-v"]).await;
@@ -133,7 +133,7 @@ async fn a_command_finds_no_credential_in_the_environment_of_its_worker_and_the_
 }
 
 #[tokio::test]
-async fn a_command_goes_on_where_the_attempt_before_it_has_stopped() {
+async fn a_command_continues_from_the_checkpoint_of_the_previous_attempt() {
     let broker = TestBroker::start().await;
     // The retry delay is long, so that the test controls when the second attempt starts.
     let id = broker.enqueue("copy").retry_after_each(10 * MINUTE).await;
@@ -150,7 +150,7 @@ async fn a_command_goes_on_where_the_attempt_before_it_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_old_enough_ends_by_itself() {
+async fn a_worker_ends_by_itself_after_max_age() {
     let broker = TestBroker::start().await;
     work(&broker, &["nothing", "--max-age", "10ms", "--exec", "cat"]).await;
 }
@@ -175,7 +175,7 @@ async fn a_worker_that_has_its_last_job_goes_on_with_it_at_another_broker() {
 }
 
 #[tokio::test]
-async fn after_its_time_a_stopping_worker_ends_what_runs_and_releases_it() {
+async fn a_stopping_worker_ends_its_commands_after_stop_after_and_releases_the_jobs() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("slow").await;
     let dir = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
 }
 
 #[tokio::test]
-async fn a_private_address_is_wrong_usage_unless_it_is_allowed() {
+async fn a_private_address_is_refused_without_allow_private() {
     let broker = TestBroker::start().await;
     let args = ["work", "--server", &broker.grpc, "hook", "--post", "http://127.0.0.1/"];
     let (status, _, errors) = soon("the end", run(&args, b"")).await;

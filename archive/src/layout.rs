@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_a_directory_whatever_it_is_called() {
+    fn directory_names_of_task_types_are_escaped_bounded_and_distinct() {
         assert_eq!(directory_of("mail.send-v2_x"), "mail.send-v2_x");
         assert_eq!(directory_of("a/b:c"), "a%2Fb%3Ac");
         let (one, other) = (format!("{}1", "/".repeat(199)), format!("{}2", "/".repeat(199)));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_written_is_not_found_by_readers() {
+    fn staged_files_have_paths_that_readers_do_not_match() {
         let layout = Layout::new(0);
         assert!(!layout.staged("2026-11-22", "ab", 1).ends_with(".parquet"));
         assert!(!layout.staging("2026-11-22").starts_with("store="));

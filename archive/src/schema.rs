@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_where_they_are_looked_for() {
+    fn column_constants_are_positions_in_the_schema() {
         let schema = SchemaDescriptor::new(schema().expect("a schema"));
         let names = [ID, FINISHED, OUTCOME, KEY, PAYLOAD_BYTES].map(|at| schema.column(at).name().to_owned());
         assert_eq!(names, ["id", "finished", "outcome", "key", "payload_bytes"]);

@@ -62,3 +62,8 @@ class Generate(BuildHookInterface):
     def initialize(self, version: str, build_data: "dict[str, object]") -> None:
         if PROTO.is_dir():
             generate()
+        elif not (TARGET / "__init__.py").is_file():
+            raise FileNotFoundError(
+                f"the protocol is neither in {PROTO} nor generated in {TARGET}: install the package from a checkout of the "
+                "whole repository, or from a source distribution"
+            )

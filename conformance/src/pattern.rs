@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_matches_what_is_missing_and_large_numbers_match_their_texts() {
+    fn default_values_match_absent_fields_and_numbers_match_their_texts() {
         assert!(matches(&json!({"a": 0, "b": "", "c": false}), &json!({})));
         assert!(matches(&json!({"id": 17}), &json!({"id": "17"})));
         assert!(!matches(&json!({"a": 1}), &json!({})));

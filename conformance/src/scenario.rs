@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn no_scenario_names_a_job_that_another_one_may_have_made() {
+    fn no_scenario_has_a_literal_job_id_that_another_scenario_may_use() {
         for Scenario { name, steps, .. } in all().unwrap() {
             for step in steps {
                 assert_eq!(small_id(&Value::Object(step), false), None, "{name}");

@@ -26,7 +26,7 @@ async fn a_test_has_a_broker_of_its_own() {
 }
 
 #[tokio::test]
-async fn payloads_are_read_as_messages_or_as_json_and_no_bytes_are_null() {
+async fn payloads_are_read_as_messages_or_json_and_an_empty_payload_is_json_null() {
     let broker = broker().await;
     let client = broker.client().await.unwrap();
     let lease = |id| Lease { id, token: 7 };

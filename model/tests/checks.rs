@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use howdah_model::{AT_REST, BY_A_RULE, COUNTED, Checks, ONE_OUTCOME, Sizes, Without, check};
 
 #[test]
-fn everything_holds_in_every_order_of_steps() {
+fn all_properties_hold_in_every_order_of_steps() {
     let mut possible = BTreeSet::new();
     for size in Sizes::Small.all() {
         let checked = check(size, Checks::ALL, 2);
@@ -48,26 +48,26 @@ fn without_its_own_expiry_a_broker_hands_out_leases_that_are_rescued_at_once() {
 }
 
 #[test]
-fn a_broker_that_registered_again_leaves_alone_what_others_have_adopted() {
+fn without_the_readoption_check_a_broker_takes_back_leases_that_others_have_adopted() {
     let (property, steps) = without(Without::ReadoptOwn).expect("a violation");
     assert_eq!(property, BY_A_RULE, "{steps}");
     assert!(steps.contains("put all leases under number 3"), "{steps}");
 }
 
 #[test]
-fn a_broker_knows_its_former_numbers() {
+fn without_its_former_numbers_a_broker_breaks_a_rule() {
     let (property, steps) = without(Without::Former).expect("a violation");
     assert!([BY_A_RULE, COUNTED, AT_REST].contains(&property), "{property}\n{steps}");
 }
 
 #[test]
-fn what_a_broker_is_about_to_end_it_does_not_adopt() {
+fn without_the_ending_check_a_broker_adopts_a_lease_that_it_is_about_to_end() {
     let (property, steps) = without(Without::Ending).expect("a violation");
     assert_eq!(property, BY_A_RULE, "{steps}");
 }
 
 #[test]
-fn what_a_worker_lists_is_not_released_as_if_it_had_never_arrived() {
+fn without_the_list_of_the_worker_a_held_lease_is_released_as_undelivered() {
     let (property, steps) = without(Without::Listed).expect("a violation");
     assert!([BY_A_RULE, COUNTED].contains(&property), "{property}\n{steps}");
 }

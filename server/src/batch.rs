@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_is_what_has_gathered_up_to_its_size() {
+    async fn take_returns_the_queued_items_up_to_the_batch_size() {
         let batcher = Batcher::new(size(100));
         for items in [1, 2, 3, 9] {
             let room = batcher.room(size(items)).await.ok();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_waits_until_an_item_before_it_is_written() {
+    async fn a_caller_waits_while_the_queue_is_full_until_queued_items_are_written() {
         let batcher = Batcher::new(size(4));
         let room = batcher.room(size(4)).await.ok();
         assert!(batcher.push(Item { items: 4, _room: room }).is_ok());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_close_what_has_gathered_is_still_taken_and_nothing_else_comes() {
+    async fn after_close_queued_items_are_still_taken_and_new_items_are_refused() {
         let batcher = Batcher::new(size(4));
         assert!(batcher.push(Item { items: 1, _room: None }).is_ok());
         batcher.close();

@@ -40,7 +40,7 @@ mod tests {
     use super::detached;
 
     #[tokio::test]
-    async fn work_goes_on_though_nobody_asks_for_it() {
+    async fn a_detached_future_makes_progress_without_being_polled() {
         let (go, going) = oneshot::channel();
         let (done, is_done) = oneshot::channel();
         let mut work = Box::pin(detached(async move {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_stops_when_nobody_waits_for_it_any_more() {
+    async fn a_detached_future_stops_when_its_caller_drops_it() {
         let (kept, dropped) = oneshot::channel::<()>();
         let mut work = Box::pin(detached(async move {
             let _kept = kept;
@@ -68,7 +68,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "as it was")]
-    async fn a_panic_is_that_of_whoever_waits() {
+    async fn a_panic_of_a_detached_future_reaches_its_caller() {
         detached(async {
             tokio::task::yield_now().await;
             panic!("as it was");

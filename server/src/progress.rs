@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_lease_the_last_counts_and_a_second_token_waits_for_its_turn() {
+    fn the_last_report_of_a_lease_counts_and_another_token_of_the_job_waits_for_the_next_round() {
         let reports = [report(2, 1, 0.1), report(1, 1, 0.2), report(2, 1, 0.3), report(2, 9, 0.4)];
         let parts = rounds(&reports.iter().collect::<Vec<_>>());
         assert_eq!(parts, [vec![report(1, 1, 0.2), report(2, 1, 0.3)], vec![report(2, 9, 0.4)]]);

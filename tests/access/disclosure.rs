@@ -38,7 +38,7 @@ fn hex(token: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_wait_for_many_jobs_names_the_first_that_it_may_not_tell_of_whether_it_exists_or_not() {
+async fn a_wait_for_foreign_and_missing_jobs_reports_the_first_of_them_as_not_existing() {
     let guarded = Guarded::start().await;
     let reader = guarded.caller("r", &["read:mine"]).await;
     let foreign = guarded.admin.enqueue(new_job("theirs", "")).await;
@@ -53,7 +53,7 @@ async fn a_wait_for_many_jobs_names_the_first_that_it_may_not_tell_of_whether_it
 }
 
 #[tokio::test]
-async fn who_may_enqueue_but_not_read_learns_nothing_of_a_schedules_job() {
+async fn a_caller_without_the_read_scope_sees_only_the_task_type_of_a_schedules_job() {
     let guarded = Guarded::start().await;
     let job = NewJob::new("t").payload("secret").header("key", "hidden");
     let schedule = NewSchedule::new("s", job, Plan::every(HOUR)).into_proto();
@@ -71,7 +71,7 @@ async fn who_may_enqueue_but_not_read_learns_nothing_of_a_schedules_job() {
 }
 
 #[tokio::test]
-async fn who_takes_the_name_of_a_foreign_schedule_is_told_the_same_by_create_and_update() {
+async fn create_and_update_answer_the_same_when_a_foreign_schedule_has_the_name() {
     let guarded = Guarded::start().await;
     let schedule =
         |task_type: &str| Some(NewSchedule::new("s", NewJob::new(task_type), Plan::every(HOUR)).into_proto());
@@ -88,7 +88,7 @@ async fn who_takes_the_name_of_a_foreign_schedule_is_told_the_same_by_create_and
 }
 
 #[tokio::test]
-async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
+async fn a_wait_whose_token_is_revoked_ends_with_unauthenticated_even_if_the_client_reads_late() {
     let guarded = Guarded::start().await;
     // The jobs of the answer are larger than the connection and the broker can buffer, so the `WaitJobs` call is not over when
     // the token is revoked.
@@ -118,7 +118,7 @@ async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
 }
 
 #[tokio::test]
-async fn while_tokens_cannot_be_read_nobody_is_told_that_his_is_unknown() {
+async fn a_token_is_not_refused_as_unknown_while_the_token_table_cannot_be_read() {
     let guarded = Guarded::start().await;
     // Inserts the token with SQL and not through a broker, so that no broker has the token in its cache.
     let token = Token::generate();
@@ -140,7 +140,7 @@ async fn while_tokens_cannot_be_read_nobody_is_told_that_his_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_schedule_whose_jobs_run_after_another_needs_the_right_to_read_it() {
+async fn a_schedule_whose_jobs_depend_on_a_foreign_job_needs_the_scope_to_read_that_job() {
     let guarded = Guarded::start().await;
     let foreign = guarded.admin.enqueue(new_job("theirs", "")).await;
     let producer = guarded.caller("p", &["enqueue:t", "read:t"]).await;

@@ -38,7 +38,7 @@ async fn a_foreign_job_is_like_a_missing_one_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn what_follows_from_a_retry_needs_no_scope_and_of_foreign_jobs_nothing_is_told() {
+async fn a_retry_revives_foreign_dependents_without_a_scope_and_does_not_list_their_ids() {
     let guarded = Guarded::start().await;
     let ann = guarded.caller("ann", &["operate:mine"]).await;
     let parent = guarded.admin.enqueue("mine").await;
@@ -57,7 +57,7 @@ async fn what_follows_from_a_retry_needs_no_scope_and_of_foreign_jobs_nothing_is
 }
 
 #[tokio::test]
-async fn payloads_and_results_need_a_scope_of_their_own() {
+async fn payloads_are_shown_only_to_callers_with_the_payload_scope() {
     let guarded = Guarded::start().await;
     let id = guarded.admin.enqueue(new_job("t", "secret")).await;
     let (reader, full) = (guarded.caller("r", &["read:t"]).await, guarded.caller("f", &["read:t", "payload:t"]).await);
@@ -71,7 +71,7 @@ async fn payloads_and_results_need_a_scope_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_foreign_lease_is_lost_like_an_unknown_one_and_stays_its_workers() {
+async fn outcomes_of_a_foreign_lease_are_answered_lease_lost_and_the_lease_stays_with_its_worker() {
     let guarded = Guarded::start().await;
     guarded.admin.enqueue("theirs").await;
     let mut theirs = guarded.admin.worker("theirs").await;
@@ -129,7 +129,7 @@ async fn another_principals_session_and_request_key_are_unknown() {
 }
 
 #[tokio::test]
-async fn fallbacks_and_stages_need_the_scope_too() {
+async fn fallback_types_and_stage_types_need_the_enqueue_scope_too() {
     let guarded = Guarded::start().await;
     let caller = guarded.caller("ann", &["enqueue:a.*"]).await;
     caller.enqueue("a.1").fallback("a.2").await;
@@ -167,7 +167,7 @@ async fn a_worker_chooses_only_stages_where_it_may_enqueue() {
 }
 
 #[tokio::test]
-async fn a_worker_cannot_choose_the_id_of_its_session_so_nobody_guesses_one() {
+async fn a_made_up_session_id_is_refused_or_starts_a_new_session() {
     let broker = TestBroker::start().await;
     broker.enqueue("t").await;
     let mut worker = broker.worker("t").await;

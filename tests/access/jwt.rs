@@ -94,7 +94,7 @@ fn hmac(secret: &[u8], text: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_token_must_claim_to_be_for_this_broker_and_to_hold_now() {
+async fn a_token_with_a_wrong_issuer_audience_subject_scope_or_time_is_refused() {
     let issuers = Issuers::new();
     let broker = issuers.broker().await;
     for (name, values) in [
@@ -123,7 +123,7 @@ async fn a_token_must_claim_to_be_for_this_broker_and_to_hold_now() {
 }
 
 #[tokio::test]
-async fn what_a_token_allows_is_bounded_by_its_issuer_and_extended_by_grants() {
+async fn scopes_of_a_token_are_limited_by_its_issuer_and_extended_by_grants() {
     let issuers = Issuers::new();
     let broker = issuers.broker().await;
     let ci = broker.with_token(&issuers.token("ci-7", ""));
@@ -151,7 +151,7 @@ async fn one_request_key_of_two_issuers_is_two_keys() {
 }
 
 #[tokio::test]
-async fn tokens_of_howdah_and_of_others_hold_side_by_side_and_no_name_is_of_both_kinds() {
+async fn howdah_tokens_and_jwts_are_accepted_together_and_cannot_share_a_principal_name() {
     let issuers = Issuers::new();
     let token = Token::generate();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -262,7 +262,7 @@ async fn a_token_is_revoked_by_its_id_and_all_of_a_subject_by_its_name_at_every_
 }
 
 #[tokio::test]
-async fn a_new_key_is_found_and_what_a_removed_one_has_signed_ends() {
+async fn a_new_issuer_key_is_accepted_and_streams_with_tokens_of_a_removed_key_end() {
     let issuers = Issuers::new();
     let broker = issuers.broker().await;
     let [old, kept, _] = &issuers.keys;

@@ -175,7 +175,7 @@ fn all_of(principal: &str) -> RevokeTokensRequest {
 }
 
 #[tokio::test]
-async fn a_principal_has_so_many_streams_and_a_closed_one_makes_room() {
+async fn streams_above_the_limit_of_a_principal_are_refused_until_one_closes() {
     let guarded = Guarded::start_with(|config| config.limits.principal_streams = Some(2)).await;
     let ann = guarded.caller("ann", &["work:*", "enqueue:*"]).await;
     let (one, _two) = (ann.worker("t").await, ann.worker("t").await);
@@ -192,7 +192,7 @@ async fn a_principal_has_so_many_streams_and_a_closed_one_makes_room() {
 }
 
 #[tokio::test]
-async fn a_principal_has_so_many_connections() {
+async fn connections_above_the_limit_of_a_principal_are_refused_until_one_closes() {
     let guarded = Guarded::start_with(|config| config.limits.principal_connections = Some(2)).await;
     let ann = guarded.caller("ann", &["work:*"]).await;
     // Each of these workers uses a separate connection.
@@ -238,7 +238,7 @@ async fn all_connections_of_a_principal_have_a_quarter_of_the_memory_and_others_
 }
 
 #[tokio::test]
-async fn an_address_has_so_many_connections_until_it_is_known_who_calls() {
+async fn unauthenticated_connections_above_the_limit_of_an_address_are_closed() {
     let guarded = Guarded::start_with(|config| config.limits.address_connections = Some(2)).await;
     let ann = guarded.caller("ann", &["work:*"]).await;
     // Authenticated connections do not count towards the limit of connections without a credential.
@@ -253,7 +253,7 @@ async fn an_address_has_so_many_connections_until_it_is_known_who_calls() {
 }
 
 #[tokio::test]
-async fn an_address_may_guess_so_many_tokens_in_a_second_and_who_has_one_is_served_meanwhile() {
+async fn token_guesses_above_the_rate_of_an_address_are_refused_and_a_valid_token_still_works() {
     let guarded = Guarded::start_with(|config| config.limits.address_failures_per_second = 1).await;
     let ann = guarded.caller("ann", &["enqueue:*"]).await;
     ann.enqueue("t").await;
@@ -277,7 +277,7 @@ async fn an_address_may_guess_so_many_tokens_in_a_second_and_who_has_one_is_serv
 }
 
 #[tokio::test]
-async fn calls_without_a_credential_and_guesses_of_unknown_keys_stop_no_new_token_from_the_same_address() {
+async fn calls_without_a_token_and_guesses_do_not_block_new_valid_tokens_from_the_same_address() {
     let issuers = Issuers::new();
     let broker = issuers.broker_with(|config| config.limits.address_failures_per_second = 1).await;
     for n in 0..20 {

@@ -49,7 +49,7 @@ impl Moving {
 }
 
 #[tokio::test]
-async fn a_call_that_named_a_job_by_its_id_leaves_it_alone() {
+async fn a_call_by_job_id_changes_nothing_if_the_job_moves_to_a_foreign_type_meanwhile() {
     let all = Moving::start().await;
     let (dead, ready) = (all.dead, all.ready);
     let filter = Some(JobFilter { ids: vec![dead], ..Default::default() });
@@ -75,7 +75,7 @@ async fn a_call_that_named_a_job_by_its_id_leaves_it_alone() {
 }
 
 #[tokio::test]
-async fn a_lease_that_became_a_foreign_one_stays_its_workers() {
+async fn a_lease_is_not_ended_if_its_job_moves_to_a_foreign_type_meanwhile() {
     let all = Moving::start().await;
     let mut worker = all.guarded.admin.worker("mine").await;
     let job = worker.next().await;

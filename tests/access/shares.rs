@@ -54,7 +54,7 @@ async fn a_principal_creates_a_quarter_of_all_task_types_by_every_way_in_and_oth
 }
 
 #[tokio::test]
-async fn a_principal_has_a_quarter_of_the_places_for_requests_over_http() {
+async fn a_principal_may_use_a_quarter_of_the_concurrent_http_requests() {
     let guarded = Guarded::start_with(|config| config.http_enqueue = true).await;
     let header = async |principal| format!("Authorization: Bearer {}", guarded.token(principal, &["enqueue:*"]).await);
     let (flood, ann) = (header("flood").await, header("ann").await);

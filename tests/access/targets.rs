@@ -57,7 +57,7 @@ async fn send(guarded: &Guarded, caller: &Service, way: &str, from: &str, to: &s
 }
 
 #[tokio::test]
-async fn no_way_leads_to_a_task_type_without_a_scope_for_it() {
+async fn every_call_that_sends_jobs_to_another_type_needs_a_scope_for_that_type() {
     let guarded = Guarded::start().await;
     let mail = ["enqueue:mail", "work:mail", "read:mail", "payload:mail", "operate:mail"];
     let caller = guarded.caller("ann", &mail).await;
@@ -74,7 +74,7 @@ async fn no_way_leads_to_a_task_type_without_a_scope_for_it() {
 }
 
 #[tokio::test]
-async fn an_operator_cannot_send_jobs_where_it_sees_payloads_that_it_may_not_see() {
+async fn an_operator_cannot_send_jobs_to_a_type_where_it_could_read_their_forbidden_payloads() {
     let guarded = Guarded::start().await;
     let operates = ["operate:mail", "operate:own", "enqueue:own"];
     // Resuming a paused bulk move needs the same scopes as starting it.
@@ -110,7 +110,7 @@ async fn an_operator_cannot_send_jobs_where_it_sees_payloads_that_it_may_not_see
 }
 
 #[tokio::test]
-async fn a_fallback_that_somebody_else_has_chosen_may_stay() {
+async fn an_operator_without_a_scope_for_the_fallback_type_may_keep_it_but_not_choose_another() {
     let guarded = Guarded::start().await;
     send(&guarded, &guarded.admin, "fallback of a task type", "mail", "pay").await.unwrap();
     let caller = guarded.caller("ann", &["operate:mail"]).await;

@@ -60,7 +60,7 @@ async fn the_archive_is_turned_off_by_hand_and_that_is_recorded() {
 }
 
 #[tokio::test]
-async fn with_a_share_of_the_processor_a_day_is_archived_as_without() {
+async fn an_archive_run_with_a_cpu_share_archives_every_job() {
     let setting = Setting::with(5_000).await;
     let url = setting.files.url();
     let (good, _, err) = archive(&setting, &["now", "--url", &url, "--share", "2"]).await;
@@ -71,7 +71,7 @@ async fn with_a_share_of_the_processor_a_day_is_archived_as_without() {
 }
 
 #[tokio::test]
-async fn a_run_goes_by_the_load_of_the_database_and_the_time_that_is_left() {
+async fn the_archive_load_has_the_jobs_the_changed_rows_and_the_seconds_left_of_a_day() {
     let setting = Setting::with(3_000).await;
     setting.database.sql("ANALYZE howdah.history").await;
     let (store, hours) = (setting.store(), |hours: u64| std::time::Duration::from_secs(hours * 3_600));

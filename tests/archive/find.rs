@@ -91,7 +91,7 @@ async fn of_a_job_that_ended_on_several_days_the_last_end_is_shown() {
 }
 
 #[tokio::test]
-async fn an_archive_that_is_away_hurts_only_those_who_ask_for_what_it_has() {
+async fn an_unavailable_archive_fails_only_lookups_of_archived_jobs() {
     let setting = Setting::with(500).await;
     setting.archive_and_drop().await;
     let broker = TestBroker::on(&setting.database).await;

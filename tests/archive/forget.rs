@@ -103,7 +103,7 @@ impl Setting {
 }
 
 #[tokio::test]
-async fn the_jobs_of_a_key_are_nowhere_any_more() {
+async fn forgetting_a_key_removes_its_jobs_from_the_archive_and_the_database() {
     let setting = Setting::with(2_000).await;
     setting.turn_on().await;
     // Job 2004 has a large payload, and its day is not archived yet.
@@ -140,7 +140,7 @@ async fn the_jobs_of_a_key_are_nowhere_any_more() {
 }
 
 #[tokio::test]
-async fn a_type_is_forgotten_and_of_another_one_what_is_old() {
+async fn forget_removes_all_jobs_of_a_type_or_only_those_before_a_time() {
     let setting = Setting::with(2_000).await;
     setting.archive_and_drop().await;
     setting.finish_yesterday(2_001).await;
@@ -203,7 +203,7 @@ async fn a_forget_that_is_killed_at_any_step_leaves_no_job_missing_and_none_twic
 }
 
 #[tokio::test]
-async fn whoever_forgets_is_told_of_each_file() {
+async fn a_forget_reports_its_progress_after_each_file() {
     let setting = Setting::with(2_000).await;
     setting.archive().await.expect("archived");
     let reports = std::sync::Arc::<std::sync::Mutex<Vec<ForgetProgress>>>::default();
@@ -224,7 +224,7 @@ async fn whoever_forgets_is_told_of_each_file() {
 }
 
 #[tokio::test]
-async fn a_day_belongs_to_one_run_whatever_it_does() {
+async fn a_day_that_one_run_holds_cannot_be_changed_by_another_run() {
     let setting = Setting::with(2_000).await;
     setting.archive_and_drop().await;
     setting.forget_and_kill(Step::Noted, 1).await;

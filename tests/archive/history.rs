@@ -76,7 +76,7 @@ async fn jobs_are_listed_once_wherever_they_are() {
 }
 
 #[tokio::test]
-async fn the_archive_answers_as_the_database_did() {
+async fn archived_jobs_are_listed_as_they_were_from_the_database() {
     let setting = Setting::with(3_000).await;
     let large = "UPDATE howdah.history SET payload = '', options = '{\"payload_bytes\": 100000}', result = 'done' WHERE id = 8;
                  INSERT INTO howdah.payload (id, created, data) VALUES (8, now(), convert_to(repeat('x', 100000), 'UTF8'))";
@@ -143,7 +143,7 @@ async fn a_parquet_file_appears_when_it_is_whole() {
 }
 
 #[tokio::test]
-async fn an_archive_that_is_away_is_an_error_after_what_the_database_has() {
+async fn an_unavailable_archive_fails_a_listing_after_the_jobs_in_the_database() {
     let setting = Setting::with(100).await;
     setting.archive_and_drop().await;
     setting.finish_yesterday(101).await;

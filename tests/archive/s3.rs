@@ -114,7 +114,7 @@ async fn a_bucket_whose_server_fails_has_every_job_once_in_the_end() {
 }
 
 #[tokio::test]
-async fn what_was_stored_otherwise_than_it_was_sent_is_not_archived() {
+async fn a_day_is_not_archived_if_the_bucket_stored_other_bytes_than_were_sent() {
     let Some(bucket) = Bucket::start().await else { return };
     let setting = Setting::with(500).await;
     setting.turn_on().await;
@@ -153,7 +153,7 @@ async fn a_run_that_is_killed_at_any_step_leaves_a_bucket_with_every_job_once() 
 }
 
 #[tokio::test]
-async fn a_forget_that_is_killed_at_any_step_leaves_a_bucket_with_what_stays() {
+async fn a_forget_killed_at_any_step_leaves_the_remaining_jobs_in_the_bucket_once() {
     let Some(bucket) = Bucket::start().await else { return };
     for (number, step) in Step::ALL.into_iter().enumerate().step_by(sized(3, 1)) {
         let setting = Setting::with(2_000).await;
@@ -180,7 +180,7 @@ async fn a_forget_that_is_killed_at_any_step_leaves_a_bucket_with_what_stays() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_away_is_said_within_the_time_of_a_lookup() {
+async fn a_lookup_reports_an_unavailable_bucket_within_its_timeout() {
     let Some(bucket) = Bucket::start().await else { return };
     let setting = Setting::with(100).await;
     setting.turn_on().await;

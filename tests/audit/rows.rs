@@ -35,7 +35,7 @@ async fn rows_are_never_changed_or_deleted_not_even_by_the_owner() {
 }
 
 #[tokio::test]
-async fn a_day_goes_with_its_partition_after_audit_days() {
+async fn audit_partitions_are_dropped_after_audit_days() {
     let database = database().await;
     let store = Store::new(&Config::new(&database.url)).expect("store");
     let old = "INSERT INTO howdah.audit (time, principal, peer, method, types, count, ids, reason)

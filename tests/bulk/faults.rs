@@ -117,7 +117,7 @@ async fn a_broker_that_lost_its_bulk_operation_changes_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn jobs_that_another_transaction_has_locked_come_when_it_ends_and_hold_up_no_others() {
+async fn locked_jobs_are_changed_when_the_lock_ends_and_delay_no_other_jobs() {
     let broker = TestBroker::start().await;
     let ids = broker.enqueue_all(vec!["l"; 20]).await;
     let locker = broker.database.connect().await;

@@ -81,7 +81,7 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
 }
 
 #[tokio::test]
-async fn the_order_stays_among_the_jobs_of_the_other_type() {
+async fn moved_jobs_are_ordered_by_priority_and_age_among_the_jobs_of_the_new_type() {
     let broker = TestBroker::start().await;
     // The other type has another `priority_step`, so the move computes new ranks.
     let hour = Some(HOUR.try_into().expect("an hour"));
@@ -100,7 +100,7 @@ async fn the_order_stays_among_the_jobs_of_the_other_type() {
 }
 
 #[tokio::test]
-async fn a_job_whose_key_is_held_there_or_shared_here_is_skipped_with_the_reason() {
+async fn a_job_whose_key_another_job_holds_is_not_moved_and_the_reason_is_given() {
     let broker = TestBroker::start().await;
     let mine = broker.enqueue("a").key("k").await;
     let theirs = broker.enqueue("b").key("k").delay(HOUR).await;
@@ -122,7 +122,7 @@ async fn a_job_whose_key_is_held_there_or_shared_here_is_skipped_with_the_reason
 }
 
 #[tokio::test]
-async fn limit_keys_count_in_the_other_type_and_free_their_slots_here() {
+async fn moved_jobs_free_their_slots_in_the_old_type_and_need_slots_in_the_new_type() {
     let broker = TestBroker::start().await;
     let one = || TaskTypeSettings { key_max_running: 1, ..Default::default() };
     broker.set("a", one()).await;
@@ -147,7 +147,7 @@ async fn limit_keys_count_in_the_other_type_and_free_their_slots_here() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_moved_is_refused_and_a_move_is_not_undone() {
+async fn an_invalid_move_and_the_undo_of_a_move_are_refused() {
     let broker = TestBroker::start().await;
     broker.enqueue("a").await;
     let leased = BulkSpec { state: JobState::Leased as i32, ..to("a", "b") };
@@ -171,7 +171,7 @@ async fn what_cannot_be_moved_is_refused_and_a_move_is_not_undone() {
 }
 
 #[tokio::test]
-async fn who_moves_jobs_may_operate_both_types_and_the_audit_names_both() {
+async fn a_move_needs_the_operate_scope_of_both_types_and_the_audit_names_both() {
     let guarded = Guarded::start().await;
     guarded.admin.enqueue_all(vec!["a"; 600]).await;
     let spec = || BulkSpec { max_jobs_per_second: 1, ..to("a", "b") };

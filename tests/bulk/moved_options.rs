@@ -69,7 +69,7 @@ async fn a_job_in_a_later_stage_goes_on_from_the_other_type_and_keeps_the_key_of
 }
 
 #[tokio::test]
-async fn a_job_that_is_in_its_first_type_again_leaves_its_key_there() {
+async fn a_job_moved_from_a_later_stage_in_its_first_type_keeps_its_key_in_that_type() {
     let broker = TestBroker::start().await;
     let staged = || new_job("a", "").key("k").next_stages(&["b", "a"]);
     let id = broker.enqueue(staged()).await;
@@ -128,7 +128,7 @@ async fn when_the_other_type_is_deleted_meanwhile_the_jobs_stay_and_the_operatio
 }
 
 #[tokio::test]
-async fn a_key_that_is_held_for_a_time_is_held_in_the_other_type_and_one_held_there_is_in_the_way() {
+async fn a_key_hold_moves_with_its_job_and_a_key_hold_in_the_new_type_prevents_the_move() {
     let broker = TestBroker::start().await;
     let held = |task_type: &str| new_job(task_type, "").key("k").key_hold(HOUR);
     let id = broker.enqueue(held("a")).await;
@@ -149,7 +149,7 @@ async fn a_key_that_is_held_for_a_time_is_held_in_the_other_type_and_one_held_th
 }
 
 #[tokio::test]
-async fn the_version_of_a_key_goes_along() {
+async fn the_key_version_of_a_moved_job_counts_in_the_new_type() {
     let broker = TestBroker::start().await;
     let version = |task_type: &str, version| new_job(task_type, "").key("k").replace_if_newer(version);
     let id = broker.enqueue(version("a", 5)).await;

@@ -6,7 +6,7 @@ use super::{undo::undo, *};
 use crate::ui::client::Browser;
 
 #[tokio::test]
-async fn a_job_that_a_bulk_operation_has_ended_names_it_and_its_reason_and_so_does_the_audit_of_its_undo() {
+async fn explanations_and_audit_name_the_bulk_operations_that_ended_and_restored_a_job() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("n").await;
     let gone = dead(&broker, "d", &["a"]).await[0];

@@ -97,7 +97,7 @@ async fn lists_have_pages_and_can_be_narrowed() {
 }
 
 #[tokio::test]
-async fn who_may_not_operate_a_type_starts_nothing_and_sees_nothing_of_it() {
+async fn a_caller_without_a_scope_for_the_type_cannot_start_change_or_see_its_bulk_operations() {
     let guarded = Guarded::start().await;
     guarded.admin.enqueue_all(["mine.a", "theirs"]).await;
     let foreign = guarded.admin.start_bulk(slow(BulkOperation::Discard, "theirs")).await.id;

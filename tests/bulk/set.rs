@@ -73,7 +73,7 @@ async fn jobs_in_each_state_get_attempts_a_timeout_and_tags_once() {
 }
 
 #[tokio::test]
-async fn a_job_that_has_used_the_attempts_is_tried_once_more() {
+async fn max_attempts_of_a_running_job_is_not_set_below_its_current_attempt() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("u").window(1).await;
     let id = broker.enqueue(new_job("u", "").max_attempts(9)).await;
@@ -96,7 +96,7 @@ async fn a_job_that_has_used_the_attempts_is_tried_once_more() {
 }
 
 #[tokio::test]
-async fn scheduled_jobs_run_now_and_ready_ones_later() {
+async fn a_new_start_time_makes_scheduled_jobs_ready_and_ready_jobs_scheduled() {
     let broker = TestBroker::start().await;
     let ids = broker.enqueue_all(vec![new_job("t", "").delay(HOUR); 3]).await;
     let mut worker = broker.worker("t").window(3).await;
@@ -156,7 +156,7 @@ async fn a_start_time_is_not_for_jobs_that_run_or_are_dead() {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_have_it_is_skipped_with_the_reason() {
+async fn a_job_that_cannot_take_the_new_fields_is_skipped_with_the_reason() {
     let broker = TestBroker::start().await;
     // Uses the maximum number of tags, to check that the SQL function and the limits use the same constant.
     let most = Limits::TAGS;

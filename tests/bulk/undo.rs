@@ -204,7 +204,7 @@ async fn discarded_jobs_are_dead_again_with_their_errors() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_undone_is_refused_with_the_reason() {
+async fn the_undo_of_a_running_operation_or_of_an_undo_is_refused_with_the_reason() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(vec!["t"; 600]).await;
     let running = broker.start_bulk(slow(BulkOperation::Cancel, "t")).await.id;
@@ -272,7 +272,7 @@ async fn the_next_job_of_a_key_comes_back_behind_its_holder() {
 }
 
 #[tokio::test]
-async fn a_job_that_ran_after_one_that_has_not_come_back_is_skipped() {
+async fn a_dependent_of_a_job_that_cannot_be_restored_is_skipped() {
     let broker = TestBroker::start().await;
     let parent = broker.enqueue("a").key("k").await;
     let child = broker.enqueue("a").after(&[parent]).await;
@@ -366,7 +366,7 @@ async fn an_undo_needs_the_right_on_the_type_and_is_audited() {
 }
 
 #[tokio::test]
-async fn the_journal_goes_with_the_history_of_its_day() {
+async fn jobs_whose_journal_partition_was_dropped_are_not_undone() {
     let broker = TestBroker::start_with(|config| config.history_days = 3_650).await;
     broker.enqueue_all(["j", "j"]).await;
     let bulk = cancelled(&broker, "j").await;

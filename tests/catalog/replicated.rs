@@ -77,9 +77,8 @@ async fn a_broker_gives_out_no_id_that_is_stored() {
     worker.next().await;
 }
 
-/// In a newly created schema, a broker restores the store's number from the ids of its jobs.
 #[tokio::test]
-async fn a_store_has_the_number_of_its_jobs() {
+async fn a_broker_takes_the_number_of_a_copied_store_from_the_ids_of_its_jobs() {
     let database = database().await;
     database
         .sql(

@@ -51,7 +51,7 @@ async fn a_task_type_that_does_not_exist_is_said_by_all_commands_that_take_one()
 }
 
 #[tokio::test]
-async fn what_the_broker_refuses_is_said_of_the_flag_as_it_was_typed() {
+async fn errors_of_the_broker_name_the_flag_and_the_value_as_typed() {
     let broker = TestBroker::start().await;
     broker.enqueue("t").await;
     let cancel = ["bulk", "start", "cancel", "--type", "t", "--yes", "--wait"];
@@ -78,7 +78,7 @@ async fn what_the_broker_refuses_is_said_of_the_flag_as_it_was_typed() {
 }
 
 #[tokio::test]
-async fn times_of_which_nothing_is_kept_and_limits_that_do_nothing_are_told() {
+async fn stats_before_the_retention_prints_a_note_and_limits_without_effect_are_refused() {
     let broker = TestBroker::start().await;
     broker.enqueue("t").await;
     let stats = async |args: &[&str]| run(&[&["stats"], args, &server(&broker)].concat(), b"").await;

@@ -33,7 +33,7 @@ pub(super) const ROWS_LOCKED: Condition = Condition {
 };
 
 #[tokio::test]
-async fn rows_that_another_session_has_locked_are_waited_for_and_nothing_else_is() {
+async fn only_operations_on_rows_that_another_session_has_locked_wait() {
     // Runs several brokers at once, because at some tables operations wait for tens of seconds.
     let arenas = join_all((0..sized(1, 6)).map(|_| Arena::start())).await;
     let tables = tables(&arenas[0].broker).await;

@@ -99,7 +99,7 @@ pub(super) const CERTIFICATE: Condition = Condition {
 };
 
 #[tokio::test]
-async fn another_root_certificate_stops_a_broker_until_its_file_has_it() {
+async fn a_new_root_certificate_stops_a_broker_until_its_root_file_is_replaced() {
     let directory = tempfile::Builder::new().prefix("howdah-tls").tempdir_in("/tmp").expect("directory");
     let next = tempfile::tempdir().expect("directory");
     certificates(directory.path());

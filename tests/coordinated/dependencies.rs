@@ -18,7 +18,7 @@ async fn dependencies(database: &TestDatabase) -> i64 {
 }
 
 #[tokio::test]
-async fn who_runs_after_the_failure_of_a_job_runs_when_that_job_is_cancelled_with_another_one() {
+async fn a_dependent_with_the_policy_run_is_ready_when_a_cancel_cascades_to_its_dependency() {
     let broker = TestBroker::start().await;
     for policy in [DependencyFailure::Cancel, DependencyFailure::Wait] {
         let first = broker.enqueue(new_job("t", "")).await;
@@ -59,7 +59,7 @@ async fn a_job_after_one_that_has_succeeded_runs_at_once() {
 }
 
 #[tokio::test]
-async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
+async fn dependents_of_a_dead_job_are_cancelled_run_or_wait_according_to_their_policy() {
     let broker = TestBroker::start().await;
     let parent = broker.enqueue("parent").await;
     let policies = [DependencyFailure::Cancel, DependencyFailure::Run, DependencyFailure::Wait];
@@ -83,7 +83,7 @@ async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
 }
 
 #[tokio::test]
-async fn a_job_behind_a_dead_one_and_one_that_has_succeeded_comes_back_when_the_dead_one_is_retried() {
+async fn a_cancelled_dependent_waits_again_when_its_dead_dependency_is_retried() {
     let broker = TestBroker::start().await;
     let parents = broker.enqueue_all([new_job("dies", ""), new_job("succeeds", "")]).await;
     for (task_type, outcome) in [("dies", JobState::Dead), ("succeeds", JobState::Succeeded)] {
@@ -105,7 +105,7 @@ async fn a_job_behind_a_dead_one_and_one_that_has_succeeded_comes_back_when_the_
 }
 
 #[tokio::test]
-async fn jobs_of_one_request_name_each_other() {
+async fn jobs_of_one_request_depend_on_each_other_by_local_names() {
     let broker = TestBroker::start().await;
     let jobs = vec![local("c", &["a", "b"]), local("a", &[]), local("b", &["a"])];
     broker.enqueue_all(jobs).await;
@@ -166,7 +166,7 @@ async fn ten_thousand_children_of_one_job_and_a_chain_of_ten_thousand_run_or_are
 }
 
 #[tokio::test]
-async fn two_that_end_at_once_do_not_leave_their_child_behind() {
+async fn a_dependent_runs_when_both_of_its_dependencies_end_at_the_same_time() {
     let (a, b) = TestBroker::pair().await;
     let mut left = a.worker("left").window(100).await;
     let mut right = b.worker("right").window(100).await;

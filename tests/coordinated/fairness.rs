@@ -63,7 +63,7 @@ async fn priority_goes_before_fairness() {
 /// Two SQL statements store jobs with fair keys: one for requests without any other option, and a general one. Both must assign
 /// the same ranks.
 #[tokio::test]
-async fn turns_are_the_same_if_a_job_of_the_request_asks_for_more() {
+async fn fair_ranks_are_the_same_if_a_job_of_the_request_has_further_options() {
     let broker = TestBroker::start().await;
     let large = "l".repeat(2_000);
     let jobs = |task_type: &'static str| {

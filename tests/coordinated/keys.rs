@@ -122,7 +122,7 @@ async fn versions_go_from_the_lowest_to_the_highest_number_of_64_bits() {
 }
 
 #[tokio::test]
-async fn a_rejected_key_stores_nothing_of_its_request_and_of_no_other() {
+async fn a_request_with_a_rejected_key_stores_none_of_its_jobs() {
     let broker = TestBroker::start().await;
     broker.enqueue(keyed(KeyPolicy::Keep, "old")).await;
     let error = broker.enqueue_all([new_job("index", "x"), keyed(KeyPolicy::Reject, "new")]).refused().await;
@@ -177,7 +177,7 @@ async fn jobs_of_one_request_with_one_key_become_one() {
 }
 
 #[tokio::test]
-async fn what_contradicts_itself_is_refused_by_its_field() {
+async fn contradicting_key_options_are_refused_with_the_name_of_the_field() {
     let broker = TestBroker::start().await;
     let cases = [
         ("key_policy", new_job("t", "").replace()),

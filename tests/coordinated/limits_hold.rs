@@ -91,13 +91,13 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
 }
 
 #[tokio::test]
-async fn a_job_that_is_there_again_at_once_waits_for_the_gap_of_its_key() {
+async fn a_job_whose_attempt_ended_without_a_delay_waits_for_the_gap_of_its_limit_key() {
     let database = database().await;
     come_back_at_once(&database, TaskTypeSettings { key_min_gap: Some(wire(HOUR)), ..Default::default() }).await;
 }
 
 #[tokio::test]
-async fn a_job_that_is_there_again_at_once_waits_for_the_rate_of_its_key() {
+async fn a_job_whose_attempt_ended_without_a_delay_waits_for_the_rate_of_its_limit_key() {
     let database = database().await;
     let key_rate = Some(Rate { per_second: 0.001, burst: 1 });
     come_back_at_once(&database, TaskTypeSettings { key_rate, ..Default::default() }).await;
@@ -125,7 +125,7 @@ async fn a_retry_in_strict_order_waits_for_the_gap_and_is_still_the_first() {
 }
 
 #[tokio::test]
-async fn a_key_limit_that_was_lowered_holds_for_jobs_that_are_there_again_at_once() {
+async fn a_lowered_key_limit_holds_for_jobs_that_are_retried_without_a_delay() {
     let (a, b) = TestBroker::pair().await;
     a.set("work", TaskTypeSettings { key_max_running: 2, ..Default::default() }).await;
     let mut worker = b.worker("work").window(50).await;
@@ -202,7 +202,7 @@ async fn a_new_limit_touches_only_keys_at_which_jobs_wait() {
 }
 
 #[tokio::test]
-async fn ready_jobs_are_moved_behind_a_new_limit_in_batches_by_whoever_is_there() {
+async fn ready_jobs_are_moved_behind_a_new_limit_in_batches_that_any_broker_continues() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let jobs = broker.enqueue_all((0..2_500).map(|_| keyed("x"))).await;

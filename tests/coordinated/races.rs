@@ -207,7 +207,7 @@ async fn work(grpc: String, produced: Arc<AtomicBool>) {
 }
 
 #[tokio::test]
-async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
+async fn concurrent_producers_and_workers_of_the_same_keys_lose_no_key_and_no_successor() {
     let (a, b) = TestBroker::pair().await;
     let produced = Arc::new(AtomicBool::new(false));
     let workers: Vec<_> =
@@ -247,7 +247,7 @@ async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
 }
 
 #[tokio::test]
-async fn ten_thousand_jobs_of_one_request_with_one_key_stop_nobody() {
+async fn ten_thousand_jobs_of_one_request_with_one_key_become_one_job() {
     let broker = TestBroker::start().await;
     let mut jobs: Vec<_> = (0..10_000).map(|n| replacing(&n.to_string())).collect();
     let parent = broker.enqueue("parent").await;

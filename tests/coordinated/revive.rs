@@ -23,7 +23,7 @@ fn after(task_type: &str, parents: &[i64]) -> NewJob {
 }
 
 #[tokio::test]
-async fn its_dependents_and_theirs_run_after_it() {
+async fn direct_and_indirect_dependents_of_a_retried_dead_job_are_revived_and_run() {
     let broker = TestBroker::start().await;
     let parent = broker.enqueue("parent").await;
     let child = broker.enqueue(after("child", &[parent]).timeout(HOUR).key("k").priority(3)).await;
@@ -52,7 +52,7 @@ async fn its_dependents_and_theirs_run_after_it() {
 }
 
 #[tokio::test]
-async fn one_that_ran_after_two_comes_back_with_the_second() {
+async fn a_dependent_of_two_dead_jobs_is_revived_when_the_second_one_is_retried() {
     let broker = TestBroker::start().await;
     let (a, b) = (broker.enqueue("a").await, broker.enqueue("b").await);
     let child = broker.enqueue(after("child", &[a, b])).await;
@@ -68,7 +68,7 @@ async fn one_that_ran_after_two_comes_back_with_the_second() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_stays_cancelled() {
+async fn a_dependent_with_a_cancelled_dependency_or_a_lost_key_stays_cancelled() {
     let broker = TestBroker::start().await;
     let (a, b) = (broker.enqueue("a").await, broker.enqueue(new_job("b", "").delay(HOUR)).await);
     let child = broker.enqueue(after("child", &[a, b])).await;

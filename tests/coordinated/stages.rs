@@ -91,7 +91,7 @@ async fn a_repeated_ack_of_a_stage_is_ok_and_a_stale_one_is_not() {
 }
 
 #[tokio::test]
-async fn an_empty_stage_is_refused_by_its_place() {
+async fn an_empty_stage_name_is_refused_with_its_index() {
     let broker = TestBroker::start().await;
     broker.enqueue("fetch").next_stages(&["parse", ""]).refused().await.names("jobs[0].next_stages[1]");
 }

@@ -9,7 +9,7 @@ fn version(number: i64) -> NewJob {
 }
 
 #[tokio::test]
-async fn it_runs_at_once_when_an_attempt_of_the_older_fails() {
+async fn a_newer_version_runs_at_once_when_an_attempt_of_the_older_version_fails() {
     let broker = TestBroker::start().await;
     let old = broker.enqueue(version(1)).await;
     let child = broker.enqueue(new_job("after", "").after(&[old])).await;
@@ -33,7 +33,7 @@ async fn it_runs_at_once_when_an_attempt_of_the_older_fails() {
 }
 
 #[tokio::test]
-async fn a_lost_worker_and_a_timeout_are_failures_too() {
+async fn a_newer_version_runs_when_the_worker_of_the_older_is_lost_or_its_attempt_times_out() {
     let broker = TestBroker::start_with(|c| c.session_grace = millis(100)).await;
     broker.enqueue(version(1).timeout(millis(500))).await;
     let mut worker = broker.worker("index").await;
@@ -50,7 +50,7 @@ async fn a_lost_worker_and_a_timeout_are_failures_too() {
 }
 
 #[tokio::test]
-async fn it_waits_for_all_retries_if_it_asks_to() {
+async fn a_newer_version_can_wait_for_the_retries_of_the_older_version() {
     let broker = TestBroker::start().await;
     let old = broker.enqueue(version(1)).await;
     let mut worker = broker.worker("index").await;
@@ -79,7 +79,7 @@ async fn an_older_version_that_is_released_or_snoozed_has_not_failed() {
 }
 
 #[tokio::test]
-async fn one_that_is_out_of_attempts_is_dead() {
+async fn an_older_version_that_fails_without_attempts_left_is_dead() {
     let broker = TestBroker::start().await;
     let old = broker.enqueue(version(1).max_attempts(1)).await;
     let mut worker = broker.worker("index").await;
@@ -91,7 +91,7 @@ async fn one_that_is_out_of_attempts_is_dead() {
 }
 
 #[tokio::test]
-async fn sql_workers_are_told_that_it_was_superseded() {
+async fn the_sql_function_fail_reports_a_superseded_job_as_cancelled() {
     let broker = TestBroker::start().await;
     broker.enqueue(version(1)).await;
     let job = broker.pull("index").await.remove(0);
@@ -103,7 +103,7 @@ async fn sql_workers_are_told_that_it_was_superseded() {
 }
 
 #[tokio::test]
-async fn the_option_needs_a_key_and_a_known_value() {
+async fn on_holder_failure_needs_a_key_and_a_known_value() {
     let broker = TestBroker::start().await;
     let with_value = |value| new_job("t", "").with(move |job: &mut NewJob| job.on_holder_failure = value);
     broker.enqueue(with_value(1)).refused().await.names("jobs[0].on_holder_failure");

@@ -126,7 +126,7 @@ async fn a_job_that_is_cancelled_no_longer_waits_for_another() {
 }
 
 #[tokio::test]
-async fn the_gap_of_a_key_is_kept_when_its_job_ends_before_anybody_looks() {
+async fn the_gap_of_a_limit_key_is_kept_when_its_job_ends_before_the_limits_are_checked() {
     let broker = TestBroker::start().await;
     broker.set("work", TaskTypeSettings { key_min_gap: Some(wire(HOUR)), ..Default::default() }).await;
     let mut worker = broker.worker("work").await;

@@ -11,7 +11,7 @@ fn waiting(ids: Vec<i64>) -> WaitJobsRequest {
 }
 
 #[tokio::test]
-async fn a_waiter_is_told_of_each_end_on_whichever_broker() {
+async fn a_waiter_is_told_of_each_job_that_ends_also_at_another_broker() {
     let (a, b) = TestBroker::pair().await;
     let jobs = a.enqueue_all([new_job("ask", "1"), new_job("ask", "2"), new_job("ask", "3")]).await;
     let mut worker = b.worker("ask").await;
@@ -46,7 +46,7 @@ async fn waiting_again_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_job_that_never_was_and_a_time_that_is_over_are_told() {
+async fn a_wait_for_an_unknown_job_is_not_found_and_a_wait_past_its_timeout_is_reported() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("ask").await;
     let mut client = broker.jobs();

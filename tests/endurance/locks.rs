@@ -31,7 +31,7 @@ async fn longest(broker: &TestBroker, name: &str) -> BTreeMap<&'static str, Dura
 
 #[tokio::test]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
-async fn nothing_is_slower_by_more_than_100_ms_while_others_hold_locks() {
+async fn no_operation_is_slower_by_over_100_ms_while_other_sessions_hold_locks() {
     let broker = TestBroker::start_with(rescues_soon).await;
     let jobs = jobs(&broker).await;
     let before = longest(&broker, "before").await;

@@ -41,7 +41,7 @@ async fn with_packets_to_postgres_lost_calls_are_answered_and_nothing_is_lost() 
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
-async fn the_jobs_of_a_half_open_worker_go_to_others_and_it_comes_back() {
+async fn jobs_of_half_open_workers_go_to_others_and_the_workers_come_back() {
     let mut load = Load::start(Plan::new(Mix::All, 120)).await;
     // Starts two additional workers, which connect to each broker through a separate proxy.
     let mut proxies = Vec::new();

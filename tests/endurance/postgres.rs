@@ -33,7 +33,7 @@ async fn postgres_stopped_hard_thirty_times_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
-async fn postgres_away_for_longer_is_found_again_soon_and_nothing_is_lost() {
+async fn outages_of_postgres_of_8_to_23_seconds_lose_nothing() {
     let mut load = Load::start(Plan::new(Mix::All, 120)).await;
     load.produce();
     for seconds in [8, 11, 14, 17, 20, 23] {

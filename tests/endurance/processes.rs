@@ -45,7 +45,7 @@ async fn a_worker_killed_a_hundred_times_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
-async fn a_broker_stopped_for_three_leases_and_continued_changes_nothing() {
+async fn a_broker_stopped_for_three_times_its_lease_and_continued_loses_nothing() {
     let mut load = Load::start(Plan::new(Mix::All, 120)).await;
     load.produce();
     for turn in 0..10 {
@@ -59,7 +59,7 @@ async fn a_broker_stopped_for_three_leases_and_continued_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
-async fn brokers_that_lose_their_leases_all_the_time_change_nothing() {
+async fn brokers_whose_rows_expire_all_the_time_lose_nothing() {
     let mut plan = Plan::new(Mix::All, 120);
     plan.settings =
         vec!["--set", "broker_lease=400ms", "--set", "renew_interval=100ms", "--set", "session_grace=200ms"];

@@ -71,7 +71,7 @@ pub(super) async fn produce(number: usize, brokers: Vec<String>, record: Record,
 /// Environment variable that turns this test program into a producer process.
 pub(super) const VARIABLE: &str = "HOWDAH_ENDURANCE_PRODUCER";
 /// Name of the test that becomes a producer process if the variable is set.
-pub(super) const TEST: &str = "endurance::a_producer_process_of_the_tests_beside_it";
+pub(super) const TEST: &str = "endurance::entry_point_of_producer_processes";
 
 /// Parameters of a producer process.
 pub(super) struct Orders {

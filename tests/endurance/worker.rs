@@ -21,7 +21,7 @@ use super::record::{Lease, Line, Record, now};
 /// Environment variable that turns this test program into a worker process.
 pub(super) const VARIABLE: &str = "HOWDAH_ENDURANCE_WORKER";
 /// Name of the test that becomes a worker process if the variable is set.
-pub(super) const TEST: &str = "endurance::a_worker_process_of_the_tests_beside_it";
+pub(super) const TEST: &str = "endurance::entry_point_of_worker_processes";
 
 /// Parameters of a worker process.
 #[derive(Clone)]

@@ -191,7 +191,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: sized(12, 48), max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_job_has_as_many_before_it_as_really_run_first(limits in limits(), steps in prop::collection::vec(step(), 1..10)) {
+    fn the_reported_position_is_the_number_of_earlier_jobs(limits in limits(), steps in prop::collection::vec(step(), 1..10)) {
         WORLD.runtime.block_on(check(limits, steps));
     }
 }

@@ -26,7 +26,7 @@ async fn a_job_of_a_type_that_is_pulled_waits_for_the_next_pull_and_every_broker
 }
 
 #[tokio::test]
-async fn when_the_last_pull_is_long_ago_nobody_takes_the_job_and_the_reason_says_when_that_was() {
+async fn a_type_that_was_last_pulled_hours_ago_has_no_worker_and_the_reason_names_that_time() {
     let (a, b) = TestBroker::pair().await;
     a.pull("p").await;
     let id = a.enqueue("p").await;
@@ -38,7 +38,7 @@ async fn when_the_last_pull_is_long_ago_nobody_takes_the_job_and_the_reason_says
 }
 
 #[tokio::test]
-async fn a_program_that_waits_for_jobs_holds_nothing_back() {
+async fn an_open_pull_counts_as_a_worker_of_its_type() {
     let broker = TestBroker::start().await;
     broker.set("p", TaskTypeSettings { paused: true, ..Default::default() }).await;
     let id = broker.enqueue("p").await;
@@ -54,7 +54,7 @@ async fn a_program_that_waits_for_jobs_holds_nothing_back() {
 }
 
 #[tokio::test]
-async fn a_pull_takes_what_is_too_large_for_every_worker_or_what_they_have_no_room_for() {
+async fn a_pull_is_the_remedy_for_jobs_too_large_for_workers_or_behind_full_workers() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("p").window(1).bytes(1_000).await;
     let large = broker.enqueue(new_job("p", vec![0; 3_000])).await;
@@ -73,7 +73,7 @@ async fn a_pull_takes_what_is_too_large_for_every_worker_or_what_they_have_no_ro
 }
 
 #[tokio::test]
-async fn a_type_that_is_deleted_takes_along_when_it_was_pulled() {
+async fn the_time_of_the_last_pull_is_deleted_with_its_task_type() {
     let broker = TestBroker::start().await;
     broker.pull("p").await;
     broker.until("the stored time of the pull", "SELECT count(*) = 1 FROM howdah.pull").await;

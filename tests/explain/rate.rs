@@ -47,7 +47,7 @@ async fn the_rate_of_the_last_minutes_says_when_a_job_starts() {
 }
 
 #[tokio::test]
-async fn the_rate_counts_what_is_settled_on_streams_by_calls_and_in_sql_and_is_that_of_a_minute_at_least() {
+async fn the_rate_counts_jobs_settled_by_calls_and_in_sql_over_at_least_a_minute() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(["e"; 3]).await;
     let jobs = broker.pull("e").up_to(3).await;

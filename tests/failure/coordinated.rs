@@ -12,7 +12,7 @@ fn limited(key: &str) -> NewJob {
 }
 
 #[tokio::test]
-async fn in_its_fallback_no_stages_follow_and_dependents_of_the_job_still_wait() {
+async fn a_job_in_its_fallback_skips_its_stages_and_its_dependents_still_wait() {
     let (a, b) = TestBroker::pair().await;
     a.set("mail", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     let parent = limited("first").key("k").local_name("parent").next_stages(&["second"]).fallback("mail.failed");
@@ -86,7 +86,7 @@ async fn a_coordinated_dead_job_takes_its_key_again_unless_another_job_has_it() 
 }
 
 #[tokio::test]
-async fn a_dead_job_takes_its_key_again_when_the_time_is_over_for_which_another_held_it() {
+async fn a_retried_dead_job_takes_its_key_again_after_the_key_hold_of_another_job() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("mail").window(1).await;
     let mut dead = Vec::new();
@@ -111,7 +111,7 @@ async fn a_dead_job_takes_its_key_again_when_the_time_is_over_for_which_another_
 }
 
 #[tokio::test]
-async fn a_discarded_job_ends_the_wait_of_those_that_were_to_run_after_it() {
+async fn discarding_a_dead_job_cancels_the_dependents_that_wait_for_it() {
     let broker = TestBroker::start().await;
     let parent = broker.enqueue("mail").await;
     let child = new_job("child", "").after(&[parent]).if_dependency_fails(howdah_proto::v1::DependencyFailure::Wait);
@@ -127,7 +127,7 @@ async fn a_discarded_job_ends_the_wait_of_those_that_were_to_run_after_it() {
 }
 
 #[tokio::test]
-async fn a_delayed_job_that_asks_for_more_runs_now_when_it_is_retried() {
+async fn a_delayed_job_with_a_limit_key_or_a_fair_key_runs_now_when_it_is_retried() {
     let broker = TestBroker::start().await;
     let jobs = [limited("limited"), new_job("mail", "fair").fair_key("ann")].map(|job| job.delay(HOUR));
     let ids = broker.enqueue_all(jobs).await;

@@ -133,7 +133,7 @@ async fn retrying_5000_dead_jobs_of_one_group_leaves_the_other_group_dead() {
 }
 
 #[tokio::test]
-async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
+async fn a_retry_handles_10000_jobs_and_the_next_call_continues_with_the_page_token() {
     let broker = TestBroker::start().await;
     add_dead_jobs(&broker.database, "t", 12_500, "no").await;
     let first = retry(&broker, RetryJobsRequest { filter: Some(of_type("t")), ..RETRY }).await;
@@ -159,7 +159,7 @@ async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
 }
 
 #[tokio::test]
-async fn discarded_jobs_are_in_history_and_only_dead_ones_can_be() {
+async fn only_dead_jobs_can_be_discarded_and_discarded_jobs_are_in_history() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("t").window(1).await;
     let ids = broker.enqueue_all([new_job("t", "p"), new_job("t", "q")]).await;

@@ -96,7 +96,7 @@ async fn a_job_whose_broker_is_gone_goes_to_its_fallback() {
 }
 
 #[tokio::test]
-async fn a_types_fallback_takes_the_jobs_that_name_none_and_those_that_fail_there_too_are_dead() {
+async fn jobs_without_a_fallback_go_to_the_fallback_of_their_type_and_are_dead_if_they_fail_there() {
     let broker = TestBroker::start().await;
     let settings = TaskTypeSettings { fallback: "of.type".into(), ..Default::default() };
     broker.set("mail", settings.clone()).await;
@@ -153,7 +153,7 @@ async fn a_large_payload_goes_to_the_fallback_too() {
 }
 
 #[tokio::test]
-async fn junk_instead_of_a_fallback_makes_a_job_dead_as_without_one() {
+async fn an_invalid_fallback_in_the_options_counts_as_no_fallback() {
     let broker = TestBroker::start().await;
     for junk in ["\"mail\"", "-1", "1e300", "999999", "[]", "null", "1.5"] {
         let mut worker = broker.worker("junk").window(1).await;

@@ -58,7 +58,7 @@ async fn each_retry_policy_waits_as_it_says_and_a_job_that_backs_off_is_retried_
 }
 
 #[tokio::test]
-async fn a_job_takes_what_it_leaves_unsaid_from_its_type_and_says_the_rest_itself() {
+async fn unset_fields_of_the_retry_policy_of_a_job_come_from_its_task_type() {
     let broker = TestBroker::start().await;
     let linear = RetryPolicy { jitter: Some(0.0), ..Policy::linear(5 * MINUTE, HOUR).into_proto() };
     broker.set("p", TaskTypeSettings { retry_policy: Some(linear), ..Default::default() }).await;
@@ -107,9 +107,9 @@ async fn a_policy_that_contradicts_itself_is_refused_and_nothing_is_stored() {
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
 }
 
-/// SQL users may write anything to the options of a job. Invalid options must not stop the broker or the job.
+/// SQL users may write anything to the options of a job.
 #[tokio::test]
-async fn junk_instead_of_options_is_not_asked_and_harms_nobody() {
+async fn invalid_options_of_a_job_or_a_task_type_stop_neither_broker_nor_job() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("mail").window(1).await;
     for junk in

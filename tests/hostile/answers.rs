@@ -182,7 +182,7 @@ async fn answers_and_cancellations_come_in_messages_no_larger_than_the_worker_sa
 }
 
 #[tokio::test]
-async fn a_job_that_is_too_large_by_its_headers_alone_is_left_where_it_is_and_holds_up_no_other() {
+async fn a_job_whose_headers_exceed_the_window_stays_ready_and_holds_up_no_other_job() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let poison = enqueue(&broker.grpc, vec![NewJob { headers: headers(), ..new_job("t", "") }]).await[0].id;

@@ -149,7 +149,7 @@ async fn nothing_that_others_created_is_called_by_a_broker_or_a_migration() {
 }
 
 #[tokio::test]
-async fn a_database_may_be_set_to_read_and_write_texts_times_and_numbers_otherwise() {
+async fn a_broker_works_with_unusual_database_settings_for_texts_times_and_numbers() {
     let (database, name) = empty_database().await;
     let odd = [
         ("standard_conforming_strings", "off"),

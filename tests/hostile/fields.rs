@@ -165,7 +165,7 @@ async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
 }
 
 #[tokio::test]
-async fn looking_with_an_unknown_state_a_negative_page_or_a_token_of_ones_own_making_is_refused() {
+async fn a_list_with_an_unknown_state_a_negative_page_size_or_a_forged_page_token_is_refused() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;

@@ -67,7 +67,7 @@ async fn chunked_bodies_that_do_not_come_take_no_memory_from_others() {
 }
 
 #[tokio::test]
-async fn a_name_that_the_broker_was_not_given_gets_no_answer() {
+async fn a_request_for_an_unknown_host_name_is_refused() {
     let broker = TestBroker::start_with(|config| {
         config.http_enqueue = true;
         config.http_host = vec!["broker.example".into(), "Other.Example".into()];
@@ -128,7 +128,7 @@ async fn a_broker_is_ready_when_jobs_can_be_stored_claimed_and_settled() {
 }
 
 #[tokio::test]
-async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
+async fn a_broker_is_not_ready_while_a_table_or_a_partition_that_jobs_need_is_missing() {
     let broker = TestBroker::start().await;
     let answers = async |expected: &str| {
         let is_expected = async || status(&get(&broker.http, stores::readyz()).await) == expected;

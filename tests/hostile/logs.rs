@@ -85,7 +85,7 @@ async fn no_text_of_a_client_breaks_a_line_of_the_log_or_steers_a_terminal() {
 }
 
 #[tokio::test]
-async fn an_outage_of_postgres_is_a_few_lines_and_its_end_is_one() {
+async fn an_outage_of_postgres_logs_at_most_four_warnings_and_its_end_is_logged() {
     let database = database().await;
     let mut command = tokio::process::Command::new(howdah());
     command.args(["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);

@@ -79,7 +79,7 @@ async fn http_1_tls_random_bytes_and_silence_are_closed_and_the_broker_still_ser
 }
 
 #[tokio::test]
-async fn headers_of_a_megabyte_are_refused_and_the_call_after_them_is_not() {
+async fn too_large_headers_are_refused_and_the_next_call_is_served() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;

@@ -25,7 +25,7 @@ pub async fn listen(database: &TestDatabase) -> (tokio_postgres::Client, mpsc::U
 }
 
 #[tokio::test]
-async fn a_notification_that_takes_jobs_away_tells_no_token() {
+async fn the_notification_of_a_cancel_contains_no_fencing_token() {
     let (a, b) = TestBroker::pair().await;
     let (_listening, mut notifications) = listen(&a.database).await;
     let mut worker = b.worker("t").window(2).await;

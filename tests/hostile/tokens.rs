@@ -141,7 +141,7 @@ async fn of_two_outcomes_for_one_job_in_one_message_the_first_counts_whichever_t
 }
 
 #[tokio::test]
-async fn a_lease_named_twice_by_a_worker_that_comes_back_is_kept_once() {
+async fn a_worker_that_names_a_lease_twice_when_it_comes_back_keeps_the_lease() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", "")]).await;
@@ -161,7 +161,7 @@ async fn a_lease_named_twice_by_a_worker_that_comes_back_is_kept_once() {
 }
 
 #[tokio::test]
-async fn one_job_named_a_hundred_thousand_times_by_a_worker_that_comes_back_is_no_work_for_anybody() {
+async fn a_worker_that_names_one_job_a_hundred_thousand_times_does_not_block_other_callers() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", "")]).await;

@@ -10,7 +10,7 @@ use super::{assert_serves, enqueue};
 use crate::support::*;
 
 #[tokio::test]
-async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
+async fn forged_notifications_and_a_flood_of_notifications_are_ignored() {
     let database = database().await;
     let (a, b) = (TestBroker::on(&database).await, TestBroker::on(&database).await);
     let mut worker = Worker::connect(&b.grpc, "t", 2).await;

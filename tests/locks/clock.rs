@@ -197,7 +197,7 @@ async fn a_new_task_type_in_an_open_transaction_holds_up_no_others() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_for_a_new_task_type_is_told_who_has_locked_it() {
+async fn an_enqueue_that_waits_too_long_for_a_new_task_type_names_the_backend_with_the_lock() {
     let broker = TestBroker::start_with(|c| c.database_timeout = CALL).await;
     let sql = "INSERT INTO howdah.task_type (name) VALUES ('theirs')";
     let open = Open::after(&broker.database, "psql", sql).await;

@@ -46,7 +46,7 @@ async fn a_locked_key_holds_up_only_the_jobs_with_that_key() {
 }
 
 #[tokio::test]
-async fn jobs_in_one_batch_with_a_locked_key_are_stored_without_it() {
+async fn the_other_jobs_of_a_batch_are_stored_without_the_job_whose_key_is_locked() {
     let (broker, open) = start_with(|c| c.database_timeout = PATIENCE).await;
     let keys = |prefix: &str| (0..40).map(|n| format!("{prefix}-{n}")).collect::<Vec<_>>();
     let locked = tokio::spawn(broker.enqueue("t").key("k").outcome());
@@ -81,7 +81,7 @@ async fn jobs_with_a_locked_key_are_stored_in_their_order() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_for_a_locked_key_is_told_who_has_locked_it() {
+async fn an_enqueue_that_waits_too_long_for_a_locked_key_names_the_backend_with_the_lock() {
     let (broker, open) = start_with(|c| c.database_timeout = Duration::from_secs(8)).await;
     let refused = broker.enqueue("t").key("k").refused().await;
     assert_eq!(refused.code, Code::Aborted, "{refused}");
@@ -92,7 +92,7 @@ async fn who_waits_too_long_for_a_locked_key_is_told_who_has_locked_it() {
 }
 
 #[tokio::test]
-async fn who_has_a_deadline_of_its_own_is_told_before_it() {
+async fn an_enqueue_with_a_locked_key_is_answered_before_the_deadline_of_its_call() {
     let (broker, open) = start().await;
     eventually("an answer before the deadline", async || {
         let jobs = vec![new_job("t", "").key("k")];
@@ -112,7 +112,7 @@ async fn who_has_a_deadline_of_its_own_is_told_before_it() {
 }
 
 #[tokio::test]
-async fn who_has_a_deadline_is_answered_as_usual_when_nothing_is_locked() {
+async fn an_enqueue_with_a_deadline_succeeds_when_nothing_is_locked() {
     let broker = TestBroker::start().await;
     for jobs in [vec![new_job("t", "")], vec![new_job("t", "").key("k")]] {
         let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
@@ -123,7 +123,7 @@ async fn who_has_a_deadline_is_answered_as_usual_when_nothing_is_locked() {
 }
 
 #[tokio::test]
-async fn more_than_may_wait_for_locks_are_refused_and_the_others_go_on() {
+async fn jobs_above_the_limit_of_lock_waiters_are_refused_and_other_jobs_are_stored() {
     let (broker, open) = start_with(|c| c.limits.gathered_jobs = 40).await;
     let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(broker.enqueue("t").key("k").answer())).collect();
     broker.database.until_blocked().await;

@@ -213,7 +213,7 @@ async fn rescued(broker: &TestBroker, name: &str) {
 }
 
 #[tokio::test]
-async fn whatever_is_held_everything_else_goes_on() {
+async fn while_any_one_lock_is_held_all_calls_that_do_not_need_it_succeed() {
     let broker = TestBroker::start_with(rescues_soon).await;
     let jobs = jobs(&broker).await;
     for (n, sql) in holders(&broker, &jobs).await.iter().enumerate() {
@@ -225,7 +225,7 @@ async fn whatever_is_held_everything_else_goes_on() {
 }
 
 #[tokio::test]
-async fn who_needs_a_table_that_is_locked_is_told_so_and_goes_on_when_it_is_free() {
+async fn an_enqueue_into_a_locked_table_names_the_backend_and_succeeds_after_the_lock() {
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(8)).await;
     broker.enqueue("t").await;
     let open = Open::after(&broker.database, "psql", "LOCK TABLE howdah.ready IN SHARE MODE").await;

@@ -16,7 +16,7 @@ fn assert_told<T>(what: &str, open: &Open, answer: Result<T, tonic::Status>) {
 }
 
 #[tokio::test]
-async fn calls_that_change_what_is_locked_say_by_whom() {
+async fn changes_of_locked_settings_tokens_and_schedules_name_the_backend_with_the_lock() {
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(7)).await;
     let client = broker.client().await;
     let schedule = || NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR));

@@ -24,7 +24,7 @@ async fn run(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_broker_whose_turn_it_is_not_to_delete_samples_reads_none_and_another_only_those_that_are_too_old() {
+async fn old_backlog_samples_are_deleted_by_index_and_by_one_broker_at_a_time() {
     let database = database().await;
     let (client, other) = (database.connect().await, database.connect().await);
     client.batch_execute(FILL).await.expect("rows");

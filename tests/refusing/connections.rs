@@ -73,7 +73,7 @@ async fn a_worker_of_sql_waits_for_a_login_without_using_up_attempts() {
 }
 
 #[tokio::test]
-async fn a_password_file_of_libpq_has_the_password() {
+async fn the_password_is_read_from_a_password_file_of_libpq() {
     let (_cluster, database, directory) = password_cluster().await;
     let file = directory.path().join("pgpass");
     std::fs::write(&file, "*:*:*:guarded:first\n").expect("write");

@@ -42,7 +42,7 @@ async fn a_definition_is_made_once_replaced_and_deleted() {
 }
 
 #[tokio::test]
-async fn there_are_ten_thousand_at_most() {
+async fn at_most_ten_thousand_schedules_can_exist() {
     let broker = TestBroker::start().await;
     let client = client(&broker).await;
     client.create_schedule(hourly("first")).await.expect("create");
@@ -89,7 +89,7 @@ async fn a_list_comes_in_pages_without_payloads() {
 }
 
 #[tokio::test]
-async fn bad_input_names_its_field_and_nothing_is_stored() {
+async fn an_invalid_schedule_is_refused_with_the_name_of_its_field_and_not_stored() {
     let broker = TestBroker::start().await;
     let mut schedules = broker.schedules();
     let good = || hourly("bad").into_proto();
@@ -133,7 +133,7 @@ async fn bad_input_names_its_field_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn a_calendar_shows_its_next_ten_times_where_it_is_at_home() {
+async fn a_cron_schedule_lists_its_next_ten_times_in_its_time_zone() {
     let broker = TestBroker::start().await;
     let nightly = NewSchedule::new("c", NewJob::new("c"), Plan::cron("30 2 * * *", "Europe/Berlin"));
     let start = std::time::UNIX_EPOCH + Duration::from_secs(2_468_620_800);
@@ -174,7 +174,7 @@ async fn every_option_of_a_job_is_in_the_jobs_of_a_schedule() {
 }
 
 #[tokio::test]
-async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
+async fn coordination_options_of_a_template_apply_to_the_jobs_of_a_schedule() {
     let broker = TestBroker::start().await;
     let mut schedules = broker.schedules();
     let schedule = |name: &str, change: &dyn Fn(&mut howdah_proto::v1::NewJob)| {
@@ -218,7 +218,7 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
 }
 
 #[tokio::test]
-async fn the_command_line_does_all_of_it() {
+async fn howdah_schedule_creates_lists_updates_pauses_runs_and_deletes_schedules() {
     let broker = TestBroker::start().await;
     let schedule = async |args: &[&str]| -> Result<String, (Option<i32>, String)> {
         let (status, out, err) = run(&[&["schedule"], args, &["--server", &broker.grpc]].concat(), b"").await;

@@ -89,7 +89,7 @@ async fn with_drift_from_the_end_the_period_begins_when_the_job_has_ended() {
 }
 
 #[tokio::test]
-async fn of_what_was_missed_nothing_the_newest_or_the_newest_few_is_made_up_for() {
+async fn missed_times_fire_never_once_or_up_to_a_limit_as_the_policy_says() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let names = ["skip", "one", "all"];

@@ -31,7 +31,7 @@ async fn sql_ids(broker: &TestBroker, sql: &str) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn every_way_in_takes_tags_and_a_search_finds_them() {
+async fn jobs_tagged_by_grpc_http_sql_command_line_or_schedule_are_found_by_tag() {
     let broker = TestBroker::start_with(|config| config.http_enqueue = true).await;
     let job = || new_job("t", "x").tags(&["b", "a", "b"]);
     // Enqueues tagged jobs in several ways: without other options, with a key, with a start time, beside a coordinated
@@ -156,7 +156,7 @@ async fn a_job_is_found_by_its_tag_in_every_state_and_its_worker_sees_it() {
 }
 
 #[tokio::test]
-async fn tags_go_with_their_job_through_stages_to_its_fallback_and_with_what_replaces_it() {
+async fn tags_stay_with_a_job_through_stages_and_fallback_and_a_replacement_changes_them() {
     let broker = TestBroker::start().await;
     let [mut first, mut second] = [broker.worker("first").await, broker.worker("second").await];
     let id = broker
@@ -213,7 +213,7 @@ async fn jobs_of_a_lost_worker_are_found_in_their_fallback() {
 }
 
 #[tokio::test]
-async fn tags_that_cannot_be_are_refused_by_name_on_every_way_in() {
+async fn invalid_tags_are_refused_by_name_in_every_api() {
     let broker = TestBroker::start_with(|config| config.http_enqueue = true).await;
     let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -319,7 +319,7 @@ async fn a_search_ends_with_its_page_however_many_jobs_have_the_tag() {
 }
 
 #[tokio::test]
-async fn a_tag_is_not_found_when_the_history_of_its_job_is_gone_nor_of_a_type_that_keeps_none() {
+async fn a_search_by_tag_finds_no_job_whose_history_was_dropped_or_is_not_kept() {
     let broker = TestBroker::start_with(|config| config.history_days = 3_650).await;
     broker.set("none", TaskTypeSettings { history: HistoryMode::None as i32, ..Default::default() }).await;
     let mut worker = broker.worker("none").await;

@@ -26,7 +26,7 @@ async fn run(broker: &TestBroker, jobs: i32) {
 }
 
 #[tokio::test]
-async fn keys_take_turns_whichever_way_their_jobs_come() {
+async fn fair_keys_take_turns_for_jobs_enqueued_by_grpc_and_by_sql() {
     let broker = TestBroker::start().await;
     let client = broker.database.connect().await;
     enqueue(&client, "aaaaaa").await;
@@ -72,7 +72,7 @@ async fn enqueue_after_hint(client: &Client, key: char, of_type: &str, rank: &st
 }
 
 #[tokio::test]
-async fn a_hint_that_is_wrong_puts_a_key_behind_what_is_below_it_for_two_seconds_at_most() {
+async fn a_wrong_rank_hint_delays_a_fair_key_for_two_seconds_at_most() {
     let database = database().await;
     let client = database.connect().await;
     enqueue(&client, "aaaa").await;
@@ -96,7 +96,7 @@ async fn a_hint_that_is_wrong_puts_a_key_behind_what_is_below_it_for_two_seconds
 }
 
 #[tokio::test]
-async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
+async fn a_fair_job_is_stored_alike_by_every_sql_function() {
     let broker = TestBroker::start().await;
     let client = broker.database.connect().await;
     client.batch_execute("SELECT howdah.enqueue('share', 'x'::text)").await.unwrap();
@@ -127,7 +127,7 @@ async fn a_fair_job_by_sql_is_the_same_as_one_that_comes_by_another_way() {
 }
 
 #[tokio::test]
-async fn fair_jobs_of_those_that_keep_silent_are_found_by_the_one_that_announces() {
+async fn fair_jobs_enqueued_without_a_notification_are_found_by_the_notification_of_another_job() {
     let broker = without_polls().await;
     let mut worker = broker.worker("share").window(1000).await;
     let clients = [broker.database.connect().await, broker.database.connect().await, broker.database.connect().await];
@@ -161,7 +161,7 @@ async fn notified_beside(client: &Client, database: &TestDatabase, from: i64) ->
 }
 
 #[tokio::test]
-async fn a_fair_job_relies_on_an_announcement_only_if_its_rank_is_not_below() {
+async fn an_enqueue_of_a_fair_job_notifies_brokers_only_if_its_rank_is_below_the_announced_one() {
     let database = database().await;
     let client = database.connect().await;
     enqueue(&client, "a").await;

@@ -61,7 +61,7 @@ async fn a_role_enqueues_only_what_it_is_granted_on_every_way() {
 }
 
 #[tokio::test]
-async fn a_grant_of_a_role_is_one_of_its_members_and_set_role_changes_nothing() {
+async fn members_of_a_role_have_its_grants_and_set_role_changes_nothing() {
     let database = database().await;
     let [shop, mail] = roles(&database).await;
     let admin = database.connect().await;
@@ -132,7 +132,7 @@ async fn request_keys_belong_to_a_role_where_grants_limit_it() {
 
 /// Checks which tables each role may read, and for some tables which columns.
 #[tokio::test]
-async fn roles_read_what_is_listed_here() {
+async fn each_role_can_read_only_the_listed_tables() {
     let database = database().await;
     let admin = database.connect().await;
     admin.query("SELECT howdah.create_roles()", &[]).await.unwrap();
@@ -194,7 +194,7 @@ async fn after_names_only_jobs_of_types_for_which_the_role_has_a_grant() {
 }
 
 #[tokio::test]
-async fn a_role_that_is_limited_creates_a_quarter_of_the_task_types() {
+async fn a_role_with_grants_creates_at_most_a_quarter_of_the_task_types() {
     let database = database().await;
     let [shop, mail] = roles(&database).await;
     database.sql("UPDATE howdah.settings SET task_types = 100").await;
@@ -211,7 +211,7 @@ async fn a_role_that_is_limited_creates_a_quarter_of_the_task_types() {
 }
 
 #[tokio::test]
-async fn a_producer_without_grants_creates_a_quarter_of_the_task_types_too() {
+async fn a_producer_without_grants_creates_at_most_a_quarter_of_the_task_types() {
     let database = database().await;
     database.sql("SELECT howdah.create_roles(); UPDATE howdah.settings SET task_types = 100").await;
     let ann = login(&database, "ann", "howdah_producer").await;

@@ -37,7 +37,7 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
 }
 
 #[tokio::test]
-async fn what_a_job_enqueues_has_it_as_parent() {
+async fn jobs_enqueued_while_howdah_job_id_is_set_have_that_job_as_parent() {
     let database = database().await;
     let client = database.connect().await;
     let parents = "SELECT string_agg(coalesce(options ->> 'parent_id', '-'), ' ' ORDER BY id) FROM howdah.ready";

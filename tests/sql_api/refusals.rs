@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn bad_input_is_told_by_name_and_stores_nothing() {
+async fn invalid_arguments_are_refused_by_name_and_store_nothing() {
     let database = database().await;
     let client = database.connect().await;
     for (call, message) in [
@@ -98,7 +98,7 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn wrong_types_within_json_and_arrays_are_told_by_name() {
+async fn wrong_types_within_json_and_arrays_are_refused_by_name() {
     let database = database().await;
     let client = database.connect().await;
     for (call, message) in [
@@ -165,7 +165,7 @@ async fn wrong_types_within_json_and_arrays_are_told_by_name() {
 }
 
 #[tokio::test]
-async fn what_only_the_tables_know_is_told_by_name_too() {
+async fn missing_dependencies_and_held_keys_are_refused_by_name() {
     let database = database().await;
     let client = database.connect().await;
     let held: i64 = client.query_one("SELECT howdah.enqueue('t', key => 'k')", &[]).await.unwrap().get(0);

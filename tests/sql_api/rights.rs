@@ -71,7 +71,7 @@ async fn each_role_may_do_its_part_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_create_roles_is_told_and_grants_what_there_is() {
+async fn migrate_without_the_right_to_create_roles_grants_rights_to_existing_roles() {
     let database = database().await;
     let admin = database.connect().await;
     // The owner of the schema may not create roles. Roles exist once per server, so another test may have created the
@@ -95,7 +95,7 @@ async fn a_role_that_may_not_create_roles_is_told_and_grants_what_there_is() {
 }
 
 #[tokio::test]
-async fn whatever_is_in_a_text_is_only_text() {
+async fn sql_in_payloads_keys_headers_and_table_names_is_never_executed() {
     let database = database().await;
     let client = database.connect().await;
     let nasty = "'; DROP TABLE howdah.ready; -- \" $$ %s %L \\ ${x}";

@@ -49,7 +49,7 @@ async fn the_statements_of_a_payload_are_one_transaction() {
 }
 
 #[tokio::test]
-async fn what_is_no_sql_fails_for_good_and_says_what_is_wrong() {
+async fn an_invalid_payload_or_header_fails_for_good_with_the_problem_in_the_error() {
     let broker = SqlBroker::start().await;
     let jobs = broker
         .done(vec![

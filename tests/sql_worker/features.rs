@@ -47,7 +47,7 @@ async fn sql_is_repeated_from_the_end_of_the_last_run() {
 }
 
 #[tokio::test]
-async fn of_a_group_at_most_so_many_run_at_once_and_the_first_by_priority_goes_first() {
+async fn jobs_of_a_limit_key_run_one_at_a_time_in_order_of_priority() {
     let broker = SqlBroker::start().await;
     let settings = TaskTypeSettings { key_max_running: 1, ..Default::default() };
     broker.client.update_task_type("sql", settings).await.unwrap();
@@ -67,7 +67,7 @@ async fn of_a_group_at_most_so_many_run_at_once_and_the_first_by_priority_goes_f
 }
 
 #[tokio::test]
-async fn a_task_without_a_result_is_not_kept_if_its_type_says_so() {
+async fn a_job_without_a_result_is_not_kept_in_history_mode_without_empty() {
     let broker = SqlBroker::start().await;
     let settings = TaskTypeSettings { history: HistoryMode::WithoutEmpty as i32, ..Default::default() };
     broker.client.update_task_type("sql", settings).await.unwrap();

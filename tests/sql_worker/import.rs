@@ -122,7 +122,7 @@ async fn an_import_that_was_interrupted_goes_on_and_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn an_import_says_what_is_wrong_with_its_database_without_showing_it() {
+async fn a_failed_import_names_the_problem_and_no_password_of_the_connection_string() {
     let broker = SqlBroker::start().await;
     let server = ["--server", &broker.grpc];
     let cases = [
@@ -140,7 +140,7 @@ async fn an_import_says_what_is_wrong_with_its_database_without_showing_it() {
 }
 
 #[tokio::test]
-async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds() {
+async fn an_import_moves_tasks_in_batches_and_skips_locked_and_oversized_ones() {
     let broker = SqlBroker::start().await;
     let client = broker.database.connect().await;
     client.batch_execute(&TABLE[..TABLE.find("INSERT").unwrap()]).await.unwrap();
@@ -195,7 +195,7 @@ async fn tasks_of_two_tables_or_databases_are_never_one_schedule() {
 }
 
 #[tokio::test]
-async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
+async fn a_dry_run_reports_the_same_as_the_import_and_invalid_rows_are_not_moved() {
     let broker = SqlBroker::start().await;
     let client = broker.database.connect().await;
     let rows = r#"

@@ -19,7 +19,7 @@ async fn several_statements_give_names_rows_and_command_tags_as_pg_task_does() {
 }
 
 #[tokio::test]
-async fn the_look_of_the_text_is_set_by_headers_of_the_job() {
+async fn headers_of_a_job_set_the_text_format_of_its_result() {
     let broker = SqlBroker::start().await;
     let values = r#"SELECT 1 AS a, 'x"\y' AS b, NULL::int AS c, 1.50::numeric(5,2) AS d"#;
     let plain = sql(values).header("sql-header", "types").header("sql-null", "-");

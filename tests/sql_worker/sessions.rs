@@ -42,7 +42,7 @@ async fn a_worker_that_stops_has_its_statements_cancelled_and_releases_the_jobs(
 }
 
 #[tokio::test]
-async fn what_a_killed_worker_held_is_run_again_and_its_statement_ends() {
+async fn after_a_kill_of_the_worker_the_statement_ends_and_the_job_runs_again() {
     let broker = SqlBroker::start().await;
     let id = broker.enqueue(vec![sql(ENDLESS)]).await[0];
     let mut worker = broker.start_work(&[]);
@@ -62,7 +62,7 @@ async fn what_a_killed_worker_held_is_run_again_and_its_statement_ends() {
 }
 
 #[tokio::test]
-async fn each_job_finds_a_clean_session_that_knows_whose_it_is() {
+async fn each_job_gets_a_clean_session_with_the_id_of_the_job_in_its_settings() {
     let broker = SqlBroker::start().await;
     let dirt = "SET work_mem = '1MB'; CREATE TEMP TABLE left_over (); SELECT pg_advisory_lock(7); LISTEN x;
                 SET ROLE pg_read_all_data; PREPARE p AS SELECT 1; SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY; SELECT pg_backend_pid()";
@@ -130,7 +130,7 @@ async fn other_databases_are_reached_by_name_and_only_by_name() {
 }
 
 #[tokio::test]
-async fn nobody_sees_a_connection_string() {
+async fn connection_strings_are_absent_from_errors_logs_and_process_arguments() {
     let broker = SqlBroker::start().await;
     let dsn = "postgres://someone:s3cret@127.0.0.1:1/nowhere?connect_timeout=2";
     let id = broker.enqueue(vec![sql("SELECT 1").header("sql-database", "far")]).await[0];

@@ -82,7 +82,7 @@ async fn new_types_are_spread_over_the_stores_by_their_names() {
 }
 
 #[tokio::test]
-async fn a_store_that_takes_no_new_types_gets_only_those_that_are_made_there_by_hand() {
+async fn a_store_without_new_types_gets_only_types_of_requests_that_name_the_store() {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
     let stores = [("shop", &shop), ("mail", &mail)];
     let broker = TestBroker::on_stores(&stores, |config| config.stores[1].new_types = false).await;
@@ -99,7 +99,7 @@ async fn a_store_that_takes_no_new_types_gets_only_those_that_are_made_there_by_
 }
 
 #[tokio::test]
-async fn a_request_is_of_one_store() {
+async fn a_request_with_jobs_of_two_stores_is_refused() {
     let (_shop, mail, broker) = two().await;
     for (store, name) in [("shop", "a"), ("mail", "b")] {
         enqueue_at(&broker, store, name).await;
@@ -292,7 +292,7 @@ async fn a_schedule_is_in_the_store_of_its_type_and_found_by_its_name() {
 }
 
 #[tokio::test]
-async fn where_a_type_is_at_home_is_not_told_to_those_who_may_not_enqueue_it() {
+async fn the_home_of_a_type_is_hidden_from_callers_who_may_not_enqueue_the_type() {
     let (shop, mail) = (empty("rights_shop").await, empty("rights_mail").await);
     let stores = [("shop", &shop), ("mail", &mail)]
         .map(|(name, database)| StoreConfig::new(&Config::new(&database.url), name.to_owned(), None));

@@ -148,7 +148,7 @@ fn every(seconds: u64) -> Option<Schedule> {
 }
 
 #[tokio::test]
-async fn schedules_of_a_closed_store_rest_and_go_on() {
+async fn schedules_of_a_closed_store_do_not_fire_until_the_store_is_open() {
     let broker = TestBroker::start().await;
     broker.schedules().create_schedule(CreateScheduleRequest { schedule: every(3600) }).await.unwrap();
     assert_eq!(drain(&broker, "").await.name, "default");
@@ -192,7 +192,7 @@ async fn a_store_that_does_not_exist_is_not_closed() {
 }
 
 #[tokio::test]
-async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
+async fn howdah_store_drain_shows_the_jobs_left_and_ends_after_the_last_one() {
     let (_shop, _mail, broker) = two().await;
     let id = enqueue_at(&broker, "mail", "t").await;
     let command = ["store", "drain", "mail", "--server", &broker.grpc, "--json", "--reason", "moves"];
@@ -218,7 +218,7 @@ async fn the_command_shows_what_is_left_and_ends_when_nothing_is() {
 }
 
 #[tokio::test]
-async fn a_store_that_comes_late_is_as_closed_as_it_was() {
+async fn a_closed_store_that_is_down_when_a_broker_starts_is_still_closed_afterwards() {
     let shop = empty("shop").await;
     let (mut cluster, mail) = second_server().await;
     let stores = [("shop", &shop), ("mail", &mail)];

@@ -90,7 +90,7 @@ async fn jobs_move_with_all_that_they_have_and_calls_follow_their_old_ids() {
 }
 
 #[tokio::test]
-async fn jobs_that_belong_to_others_stay_and_are_worked_on_where_they_are() {
+async fn coordinated_jobs_stay_in_the_old_store_and_run_there() {
     let (_shop, mail, broker) = two().await;
     enqueue_at(&broker, "shop", "t").await;
     let limited = broker.enqueue("t").limit_key("l").await;
@@ -149,7 +149,7 @@ async fn schedules_move_and_fire_in_the_other_store() {
 }
 
 #[tokio::test]
-async fn what_cannot_move_is_refused_before_anything_is_changed() {
+async fn an_impossible_move_is_refused_before_anything_is_changed() {
     let (shop, mail, broker) = two().await;
     enqueue_at(&broker, "shop", "t").await;
     let request = DrainStoreRequest { store: "mail".into() };
@@ -212,7 +212,7 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broker() {
+async fn a_move_whose_caller_has_left_is_explained_and_continues_at_another_broker() {
     let (shop, mail, broker) = two().await;
     let other = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
     let ids: Vec<i64> = {
@@ -253,7 +253,7 @@ async fn a_move_that_nobody_waits_for_rests_says_so_and_goes_on_at_another_broke
 }
 
 #[tokio::test]
-async fn sql_enqueued_in_the_old_store_meanwhile_follows() {
+async fn jobs_enqueued_by_sql_in_the_old_store_during_a_move_are_moved_too() {
     let (shop, mail) = (empty("shop").await, empty("mail").await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
     enqueue_at(&broker, "shop", "t").await;
@@ -309,7 +309,7 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
 }
 
 #[tokio::test]
-async fn the_command_says_how_far_it_is_and_what_stays() {
+async fn howdah_type_move_shows_its_progress_and_the_jobs_that_stay() {
     let (_shop, _mail, broker) = two().await;
     enqueue_at(&broker, "shop", "t").await;
     let limited = broker.enqueue("t").limit_key("l").await;

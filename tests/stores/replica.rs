@@ -66,7 +66,7 @@ async fn lists_of_a_store_come_from_its_replica_and_those_of_the_other_do_not() 
 }
 
 #[tokio::test]
-async fn how_far_a_replica_is_behind_is_listed_beside_its_store() {
+async fn the_lag_of_a_replica_is_listed_with_its_store() {
     let (shop, mail) = (empty("lag_shop").await, Replicated::start(&cluster_config()).await);
     let broker = serving(&shop, &mail).await;
     // Polls, because on a slow machine the broker may briefly not know the lag.

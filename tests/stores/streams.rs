@@ -178,7 +178,7 @@ async fn a_type_that_no_store_has_is_created_in_one() {
 }
 
 #[tokio::test]
-async fn a_drain_is_answered_once_and_the_stream_ends_when_all_is_settled() {
+async fn a_drain_over_two_stores_is_answered_once_and_no_more_jobs_follow() {
     let (broker, mail) = two("drain").await;
     fill(&broker.database, "t", 1).await;
     fill(&mail, "t", 1).await;
@@ -287,7 +287,7 @@ async fn a_store_that_is_away_hurts_only_its_own_jobs() {
 }
 
 #[tokio::test]
-async fn jobs_without_a_stream_come_from_any_store_that_has_some() {
+async fn a_pull_gets_jobs_from_every_store_that_has_some() {
     let (broker, mail) = two("pull").await;
     let waiting = tokio::spawn(broker.pull("t").wait(secs(30)).into_future());
     let types = "SELECT count(*) FROM howdah.task_type WHERE name = 't'";

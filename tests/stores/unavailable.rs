@@ -76,7 +76,7 @@ async fn a_stranger_learns_how_many_stores_are_ready_and_no_name_of_one() {
 }
 
 #[tokio::test]
-async fn numbers_are_not_given_out_while_a_store_cannot_say_its_own() {
+async fn no_store_number_is_assigned_while_another_store_is_unreachable() {
     let shop = empty("unknown_shop").await;
     let (mut cluster, mail) = second_server().await;
     cluster.stop(StopMode::Immediate).await;

@@ -17,9 +17,9 @@ const OTHER: &str = "other";
 
 /// Suffixes of the names of tests that need a single store, each with its reason.
 const ONE_STORE: &[(&str, &str)] = &[
-    ("sessions::a_broker_that_has_expired_itself_does_not_say_what_is_lost", SERVED_ELSEWHERE),
+    ("sessions::an_expired_broker_refuses_a_resume_instead_of_reporting_leases_as_lost", SERVED_ELSEWHERE),
     ("sessions::a_lease_that_its_broker_is_about_to_end_is_not_adopted_again", SERVED_ELSEWHERE),
-    ("stores::closed::schedules_of_a_closed_store_rest_and_go_on", "the only store needs no name"),
+    ("stores::closed::schedules_of_a_closed_store_do_not_fire_until_the_store_is_open", "the only store needs no name"),
     ("storage::the_storage_comes_with_the_first_page_of_all_types_only", "the storage figures are of one store"),
     (
         "traces::elsewhere::an_attempt_that_comes_back_has_a_span_for_each_time_in_a_trace_that_the_broker_has_made",

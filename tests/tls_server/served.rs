@@ -73,7 +73,7 @@ async fn commands_name_the_address_that_they_cannot_reach_and_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn files_of_a_client_that_are_of_no_use_are_named_with_their_flag() {
+async fn commands_refuse_unusable_tls_files_and_name_the_flag() {
     let authority = Authority::new("own");
     let (files, missing) = (authority.client("urn:client"), "/no/such.pem");
     let cases = [

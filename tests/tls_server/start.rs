@@ -40,14 +40,14 @@ async fn an_address_that_others_can_reach_needs_authentication() {
 }
 
 #[tokio::test]
-async fn howdah_dev_stays_on_loopback_too() {
+async fn howdah_dev_refuses_addresses_other_than_loopback() {
     let args = ["dev", "--ephemeral", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--log", "off"];
     let (status, _, errors) = run(&args, b"").await;
     assert!(status.code() == Some(2) && errors.contains("callers are not authenticated"), "{errors}");
 }
 
 #[tokio::test]
-async fn files_and_settings_that_do_not_fit_end_the_start_with_the_flag_to_change() {
+async fn serve_refuses_unusable_tls_files_and_names_the_flag() {
     let authority = Authority::new("own");
     let (files, other) = (authority.broker("server"), authority.broker("other"));
     let cases = [

@@ -110,7 +110,7 @@ async fn a_batch_of_several_types_is_sent_without_a_destination() {
 }
 
 #[tokio::test]
-async fn a_handler_that_fails_and_what_becomes_of_it_are_told_apart() {
+async fn the_span_of_a_failed_handler_is_an_error_and_that_of_its_stored_nack_is_not() {
     let broker = TestBroker::start().await;
     let watched = Watched::new(&broker).await;
     let worker = watched.worker(async |job: Job| -> Result<Outcome, JobError> {
@@ -160,7 +160,7 @@ async fn a_handler_that_fails_and_what_becomes_of_it_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_is_refused_says_why() {
+async fn the_span_of_a_refused_enqueue_has_the_reason() {
     let broker = TestBroker::start().await;
     let watched = Watched::new(&broker).await;
     let refused = watched.client.enqueue(NewJob::new("mail").priority(-1_000_000)).await.expect_err("refused");
@@ -176,7 +176,7 @@ async fn an_enqueue_that_is_refused_says_why() {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_no_broker_answers_says_so() {
+async fn the_span_of_an_enqueue_without_a_broker_has_the_error_type() {
     let spans = InMemorySpanExporter::default();
     let tracers = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
     let telemetry = Telemetry::global().tracer_provider(&tracers);
@@ -194,7 +194,7 @@ async fn an_enqueue_that_no_broker_answers_says_so() {
 }
 
 #[tokio::test]
-async fn jobs_that_must_stay_the_same_get_no_context() {
+async fn jobs_with_a_request_key_or_their_own_trace_get_no_trace_context() {
     let broker = TestBroker::start().await;
     let watched = Watched::new(&broker).await;
     let of_job = Trace::new();
@@ -252,7 +252,7 @@ async fn of_jobs_that_are_not_sampled_only_metrics_are_made() {
 }
 
 #[tokio::test]
-async fn what_goes_through_a_pipeline_has_the_spans_of_its_own_answer() {
+async fn each_job_of_a_pipeline_has_a_span_with_its_own_answer() {
     let broker = TestBroker::start().await;
     let watched = Watched::new(&broker).await;
     let producer = watched.client.producer();

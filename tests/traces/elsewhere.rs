@@ -16,7 +16,7 @@ fn attempts(spans: &[Seen]) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn an_attempt_that_its_worker_takes_to_another_broker_ends_as_moved_at_the_first_and_goes_on_at_the_second() {
+async fn an_attempt_that_moves_to_another_broker_has_a_moved_span_and_a_second_span_there() {
     let collector = Collector::start().await;
     let (a, b) = collector.pair_with_ratio(0.0).await;
     let [trace, failed] = [Trace::new(), Trace::new()];

@@ -117,7 +117,7 @@ async fn a_type_is_paused_and_resumed_and_keeps_its_other_settings() {
 }
 
 #[tokio::test]
-async fn a_question_about_jobs_that_are_not_there_says_so_and_offers_nothing() {
+async fn a_confirmation_page_for_missing_jobs_says_so_and_offers_no_action() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     let id = broker.enqueue("t").delay(HOUR).await;

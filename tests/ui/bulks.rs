@@ -94,7 +94,7 @@ async fn a_bulk_operation_is_paused_resumed_and_cancelled_from_the_list() {
 }
 
 #[tokio::test]
-async fn what_a_bulk_operation_has_cancelled_is_put_back_from_the_list_after_a_preview() {
+async fn jobs_cancelled_by_a_bulk_operation_are_put_back_from_the_list_after_a_preview() {
     let broker = TestBroker::start().await;
     let mut browser = Browser::at(&broker);
     let ids = broker.enqueue_all(vec!["t"; 3]).await;
@@ -217,7 +217,7 @@ async fn a_bulk_operation_that_the_call_refuses_is_refused_by_the_preview() {
 }
 
 #[tokio::test]
-async fn bulk_operations_of_others_are_not_there_and_nothing_is_offered_without_the_right() {
+async fn bulk_operations_on_unreadable_types_are_hidden_and_actions_need_the_right_to_operate() {
     let guarded = Guarded::start().await;
     guarded.admin.enqueue_all(vec!["secret"; 600]).await;
     guarded.admin.enqueue_all(vec!["mail.send"; 600]).await;
@@ -246,7 +246,7 @@ async fn bulk_operations_of_others_are_not_there_and_nothing_is_offered_without_
 }
 
 #[tokio::test]
-async fn before_jobs_are_cancelled_one_is_told_how_many_of_them_run() {
+async fn the_preview_of_a_bulk_cancel_says_how_many_jobs_run() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     broker.enqueue_all(vec!["t"; 5]).await;

@@ -56,7 +56,7 @@ async fn the_dead_jobs_of_a_group_are_retried_or_discarded_and_no_others() {
 }
 
 #[tokio::test]
-async fn who_may_not_read_every_type_chooses_one_and_is_offered_no_more_than_is_permitted() {
+async fn a_reader_of_some_types_chooses_a_type_and_is_offered_only_permitted_actions() {
     let guarded = Guarded::start().await;
     dead_with(&guarded.admin, "secret", &["unheard of"]).await;
     dead_with(&guarded.admin, "mail.send", &["no host"]).await;

@@ -6,7 +6,7 @@ use super::client::Browser;
 use crate::support::*;
 
 #[tokio::test]
-async fn every_answer_forbids_what_is_inline_or_comes_from_elsewhere() {
+async fn every_answer_forbids_inline_and_foreign_content() {
     let broker = TestBroker::start().await;
     let mut browser = Browser::at(&broker);
     let mut answers = Vec::new();

@@ -9,7 +9,7 @@ use super::{
 use crate::{access::fixture::Guarded, support::*};
 
 #[tokio::test]
-async fn types_with_limits_are_listed_and_the_limit_keys_of_one_that_wait() {
+async fn types_with_limits_and_their_waiting_limit_keys_are_listed() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     browser.get("/ui/limits").await.has(&["No task type has a limit", "howdah type set --help"]);

@@ -45,7 +45,7 @@ async fn figures_come_as_they_change() {
 }
 
 #[tokio::test]
-async fn there_is_an_end_to_browsers_that_look() {
+async fn the_number_of_open_live_streams_is_limited() {
     let broker = TestBroker::start().await;
     let mut open = Vec::new();
     for _ in 0..64 {

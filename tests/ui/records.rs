@@ -10,7 +10,7 @@ async fn revoke(admin: &Service, principal: &str) {
 }
 
 #[tokio::test]
-async fn the_audit_shows_who_changed_what_and_why_and_is_searched_by_each_of_them() {
+async fn the_audit_shows_changes_with_reasons_and_is_filtered_by_job_method_and_principal() {
     let broker = TestBroker::start().await;
     let mut browser = Browser::at(&broker);
     browser.get("/ui/audit").await.has(&["No matching entry"]);
@@ -27,9 +27,8 @@ async fn the_audit_shows_who_changed_what_and_why_and_is_searched_by_each_of_the
     browser.get(&path(ids[0])).await.has(&["ticket"]).has_no(&["a mistake", "UpdateTaskType"]);
     browser.get("/ui/audit?method=CancelJobs").await.has(&["ticket", "a mistake"]).has_no(&[">UpdateTaskType<"]);
     browser.get("/ui/audit?principal=nobody").await.has(&["No matching entry"]);
-    for wrong in ["page=x", "method=Nothing", "id=%00"] {
-        let status = browser.get(&format!("/ui/audit?{wrong}")).await.status;
-        assert!([200, 400].contains(&status), "{wrong}: {status}");
+    for (query, status) in [("page=x", 400), ("method=Nothing", 200), ("id=%00", 400)] {
+        assert_eq!(browser.get(&format!("/ui/audit?{query}")).await.status, status, "{query}");
     }
 }
 
@@ -94,7 +93,7 @@ async fn the_storage_is_shown_with_its_brokers_its_tables_and_who_holds_a_snapsh
 }
 
 #[tokio::test]
-async fn records_of_everybody_are_for_those_who_may_see_everything() {
+async fn audit_and_tokens_are_hidden_from_readers_and_the_storage_from_readers_of_some_types() {
     let guarded = Guarded::start().await;
     let reader = Browser::logged_in(&guarded.broker, &guarded.token("ann", &["read:*", "operate:*"]).await).await;
     reader.get("/ui/storage").await.has(&["Brokers and storage"]).has_no(&[">Audit<", ">Tokens<"]);

@@ -58,7 +58,7 @@ async fn a_foreign_job_or_type_is_byte_for_byte_like_one_that_does_not_exist() {
 }
 
 #[tokio::test]
-async fn payload_and_result_are_hidden_from_those_without_that_right() {
+async fn payload_and_result_are_hidden_without_the_scope_payload() {
     let guarded = Guarded::start().await;
     let id = guarded.admin.enqueue(new_job("t", "the-secret-payload")).await;
     let mut worker = guarded.admin.worker("t").window(1).await;

@@ -89,7 +89,7 @@ async fn a_schedule_is_paused_and_resumed() {
 }
 
 #[tokio::test]
-async fn a_schedule_of_foreign_jobs_is_not_there_and_one_that_may_only_be_read_is_left_alone() {
+async fn schedules_of_unreadable_types_are_hidden_and_actions_need_the_scope_enqueue() {
     let guarded = Guarded::start().await;
     nightly(&guarded.admin, "own", "mail.send").await;
     nightly(&guarded.admin, "foreign", "secret").await;

@@ -82,7 +82,7 @@ async fn payloads_are_searched_only_by_those_who_may_see_them() {
 }
 
 #[tokio::test]
-async fn what_is_no_type_and_no_id_leads_to_the_search_by_key_and_by_tag() {
+async fn a_text_that_is_no_type_and_no_id_leads_to_the_search_by_key_and_by_tag() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     let id = broker.enqueue("t").key("cust:42").await;

@@ -7,7 +7,7 @@ use super::client::Browser;
 use crate::{access::fixture::Guarded, support::*};
 
 #[tokio::test]
-async fn who_is_not_logged_in_is_asked_to_and_comes_back_to_where_he_wanted_to_go() {
+async fn a_visitor_must_log_in_and_then_gets_to_the_requested_page() {
     let guarded = Guarded::start().await;
     let mut browser = Browser::at(&guarded.broker);
     let redirect = browser.get("/ui/jobs?type=a&state=dead").await;
@@ -42,7 +42,7 @@ async fn a_session_holds_at_every_broker_and_ends_when_its_token_is_revoked() {
 }
 
 #[tokio::test]
-async fn who_logs_out_is_asked_again_and_so_is_who_has_a_copy_of_the_cookie() {
+async fn a_logout_ends_the_session_also_for_copies_of_its_cookie() {
     let guarded = Guarded::start().await;
     let other = guarded.another().await;
     let token = guarded.token("ann", &["read:*"]).await;
@@ -58,7 +58,7 @@ async fn who_logs_out_is_asked_again_and_so_is_who_has_a_copy_of_the_cookie() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_and_no_cookie_begins_no_session() {
+async fn invalid_tokens_and_cookies_begin_no_session() {
     let guarded = Guarded::start().await;
     let mut browser = Browser::at(&guarded.broker);
     let long = "x".repeat(5_000);
@@ -86,7 +86,7 @@ async fn a_token_is_not_taken_over_a_connection_that_others_can_read() {
 }
 
 #[tokio::test]
-async fn after_logging_in_one_never_leaves_the_page() {
+async fn a_login_never_redirects_to_another_site() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ann", &["read:*"]).await;
     for next in

@@ -47,7 +47,7 @@ async fn each_store_is_shown_with_its_number_its_state_and_its_jobs() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_said_to_be_and_the_others_are_shown() {
+async fn an_unreachable_store_is_named_and_the_others_are_still_shown() {
     let shop = database().await.empty("page_shop", "").await;
     let (mut cluster, mail) = second_server().await;
     let stores = [("shop", &shop), ("mail", &mail)];

@@ -82,7 +82,7 @@ async fn a_type_s_jobs_are_listed_by_attempts_the_most_first() {
 }
 
 #[tokio::test]
-async fn a_job_is_shown_with_what_has_become_of_it_and_what_it_carries() {
+async fn a_job_is_shown_with_its_progress_failures_payload_and_headers() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue(new_job("t", r#"{"to":"ann"}"#)).key("order 1").max_attempts(1).header("lang", "en").await;
     let first = broker.enqueue("first").await;
@@ -106,7 +106,7 @@ async fn a_job_is_shown_with_what_has_become_of_it_and_what_it_carries() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_not_found() {
+async fn missing_jobs_and_types_are_404_and_malformed_requests_are_400() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     for path in ["/ui/job?id=7", "/ui/type?name=none", "/ui/assets/none.css"] {
@@ -141,7 +141,7 @@ async fn a_prefix_of_a_proxy_is_in_every_link_whether_the_proxy_takes_it_off_or_
 }
 
 #[tokio::test]
-async fn a_broker_without_a_page_has_none() {
+async fn the_page_is_not_found_while_it_is_turned_off() {
     let broker = TestBroker::start_with(|config| config.page = howdah_server::config::PageMode::Off).await;
     assert_eq!(Browser::at(&broker).get("/ui/").await.status, 404);
 }

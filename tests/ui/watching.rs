@@ -31,7 +31,7 @@ async fn the_workers_of_all_brokers_are_shown_with_what_they_hold() {
 }
 
 #[tokio::test]
-async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
+async fn statistics_are_shown_as_plots_and_tables_for_all_types_and_for_one() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     browser.get("/ui/statistics").await.has(&["Nothing happened in this time"]);

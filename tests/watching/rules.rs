@@ -91,7 +91,8 @@ async fn every_metric_and_label_of_the_alerts_and_the_dashboard_is_served_by_a_b
     // Waits until the metrics have all values that a broker reads every 15 s, and also the worker's task type.
     eventually("all figures", async || {
         let metrics = broker.metrics().await;
-        let read = ["workers{", "table_bytes{", "dead_rows{", "settled_total{", "last_pull_timestamp_seconds{"];
+        let read =
+            ["workers{", "findings{", "table_bytes{", "dead_rows{", "settled_total{", "last_pull_timestamp_seconds{"];
         read.iter().all(|name| metrics.contains(&format!("howdah_{name}")))
     })
     .await;

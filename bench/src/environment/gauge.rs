@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_memory_and_time_and_one_that_is_not_there_has_neither() {
+    fn gauges_are_known_for_a_running_process_and_unknown_for_a_missing_one() {
         let us = std::process::id();
         assert!(resident(us).is_some_and(|bytes| bytes > 1 << 16));
         assert!(cpu_seconds(us).is_some() && switches(us).is_some_and(|times| times > 0));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_new_once_at_the_edges_of_pages_too() {
+    fn insert_reports_each_id_as_new_once_also_at_page_boundaries() {
         let mut bits = Bits::default();
         for id in [0, 63, 64, PAGE - 1, PAGE, -1, i64::MAX, i64::MIN] {
             assert!(bits.insert(id), "{id}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_counted_across_pages() {
+    fn missing_ids_are_counted_across_pages() {
         let (mut some, mut all) = (Bits::default(), Bits::default());
         for id in 1..=3 * PAGE {
             all.insert(id);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_comes_a_second_time_is_duplicated_and_settling_it_again_hides_nothing() {
+    fn a_second_delivery_counts_as_duplicated_even_after_a_second_settle() {
         let ledger = balanced();
         ledger.delivered([(2, true)].into_iter());
         assert_eq!(ledger.settled([2].into_iter()), 0);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_nobody_enqueued_is_unexpected_and_so_is_one_with_another_payload() {
+    fn jobs_without_an_enqueue_or_with_another_payload_are_unexpected() {
         let ledger = balanced();
         ledger.delivered([(7, true)].into_iter());
         ledger.enqueued([8].into_iter());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_delivered_before_its_enqueue_is_answered_and_that_is_no_fault() {
+    fn a_delivery_before_the_answer_to_the_enqueue_is_no_fault() {
         let ledger = Ledger::default();
         ledger.delivered([(5, true)].into_iter());
         ledger.settled([5].into_iter());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_in_the_queue_that_should_have_been_taken_out_of_it_are_unexpected() {
+    fn jobs_left_in_the_queue_after_all_were_settled_are_unexpected() {
         assert_eq!(balanced().faults(2), Faults { unexpected: 2, ..Faults::default() });
     }
 }

@@ -46,7 +46,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn every_job_is_due_once_however_seldom_one_looks() {
+    fn every_job_is_due_once_however_seldom_the_schedule_is_read() {
         for rate in [3.0, 100.0, 1_000.0, 99_999.5] {
             let schedule = Schedule::new(rate, 2.0);
             let (mut next, mut now) = (0, 0);

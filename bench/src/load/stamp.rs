@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_says_when_it_was_due_and_nothing_when_it_is_not_ours() {
+    fn a_payload_has_its_due_time_and_a_foreign_payload_has_none() {
         for bytes in [STAMP_BYTES, STAMP_BYTES + 1, 64] {
             let payload = payload(12_345, bytes);
             assert_eq!(payload.len(), bytes);

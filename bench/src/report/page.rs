@@ -93,7 +93,7 @@ mod tests {
     use crate::load::{Micros, Sample};
 
     #[test]
-    fn a_report_is_one_file_with_its_plots_in_it_and_names_no_other() {
+    fn a_report_is_one_page_with_inline_plots_and_no_external_references() {
         let mut row = Row::new("rates", "a <b> & c", 1_000.0);
         row.samples =
             (0..10).map(|n| Sample { seconds: f64::from(n), settled: n as u64 * 7, resident: Some(1 << 20) }).collect();

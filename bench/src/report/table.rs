@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash_and_columns_are_aligned() {
+    fn unknown_values_are_dashes_and_columns_are_aligned() {
         let rows = [Row::new("cycle", "", 200_000.0), Row::new("single", "256 producers", 5.0)];
         let table = table(&rows);
         let lines: Vec<&str> = table.lines().collect();

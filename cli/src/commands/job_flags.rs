@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_flag() {
+    fn the_error_names_the_flag_with_the_invalid_value() {
         for (flags, name) in [
             (&["--priority", "high"][..], "--priority"),
             (&["--delay", "soon"], "--delay"),

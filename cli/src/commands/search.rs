@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_at_the_jobs_of_the_last_day_unless_it_says_otherwise() {
+    fn a_text_search_covers_the_last_day_and_a_search_by_key_or_tag_any_time() {
         let sent = request(&["t", "--text", "x", "--state", "dead"]).unwrap();
         let seconds = |time: Option<prost_types::Timestamp>| time.map(|time| time.seconds);
         assert_eq!((seconds(sent.since), seconds(sent.until)), (Some(100), Some(86_500)));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_or_is_missing_is_refused() {
+    fn missing_or_contradictory_search_arguments_are_refused() {
         for words in [
             &["t"][..],
             &["--text", "x", "--state", "dead"],

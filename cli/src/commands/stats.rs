@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_which_nothing_is_kept_is_told() {
+    fn a_time_beyond_the_retention_of_statistics_gets_a_note() {
         let hours = |period: Period, hours| period.retention_note(Duration::from_hours(hours));
         assert_eq!([hours(Period::Minute, 2), hours(Period::Hour, 90 * 24), hours(Period::Day, 90 * 24)], [None; 3]);
         assert!(hours(Period::Minute, 3).is_some_and(|text| text.contains("2 hours") && text.contains("--by hour")));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_block_names_who_holds_the_oldest_snapshot_and_steers_no_terminal() {
+    fn the_block_names_the_holder_of_the_oldest_snapshot_with_control_characters_escaped() {
         let expected = "\
 dead rows        ready 10001 (vacuum is due at 10000), leased 12
 oldest snapshot  3m 12s, 1234 transactions: pid 4711, ann@app, psql\\u{1b}[2J, idle in transaction
@@ -106,7 +106,7 @@ problem          fsync: fsync is off
     }
 
     #[test]
-    fn a_snapshot_of_a_moment_is_as_good_as_none_and_what_may_not_be_seen_is_left_out() {
+    fn a_snapshot_younger_than_a_second_is_shown_as_none_and_unknown_fields_are_left_out() {
         let none = "\noldest snapshot  none older than 1s\n";
         assert!(block(&held(Some(0)), true).contains(none));
         let mut health = held(None);
@@ -119,7 +119,7 @@ problem          fsync: fsync is off
     }
 
     #[test]
-    fn what_has_no_process_is_shown_by_its_name() {
+    fn a_snapshot_holder_without_a_process_is_shown_by_its_name() {
         let mut health = held(Some(60));
         let holder = health.oldest_snapshot.get_or_insert_default();
         *holder = SnapshotHolder { name: "pay \"1\"".into(), user: "ann".into(), ..SnapshotHolder::default() };

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_says_what_stays_and_where() {
+    fn the_result_of_a_move_lists_the_jobs_that_were_not_moved() {
         let mut at = MoveTypeResponse { from_store: "shop".into(), to_store: "mail".into(), ..Default::default() };
         at.set_phase(MovePhase::Done);
         at.moved_count = 1;

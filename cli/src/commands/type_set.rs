@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_stays() {
+    fn settings_of_a_task_type_without_a_flag_stay_unchanged() {
         let before = TaskTypeSettings {
             max_attempts: 3,
             retry_policy: Some(RetryPolicy { multiplier: Some(1.5), ..RetryPolicy::default() }),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn no_policy_is_made_of_nothing() {
+    fn without_retry_flags_no_retry_policy_is_set() {
         assert_eq!(changed(&[], TaskTypeSettings::default()), "");
     }
 }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_duration_is_answered_with_examples() {
+    fn an_invalid_duration_is_refused_with_examples() {
         assert_eq!(duration("2h 30m"), Ok(Duration::from_secs(9_000)));
         for wrong in ["", "soon", "7", "7 fortnights"] {
             assert!(duration(wrong).unwrap_err().contains("90s, 5m or 2h 30m"), "{wrong}");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_answered_with_both_forms() {
+    fn an_invalid_time_is_refused_with_examples_of_both_forms() {
         assert_eq!(time_or_ago("2027-01-01 03:00").unwrap(), time("2027-01-01T03:00:00Z").unwrap());
         let both = time_or_ago("foo").unwrap_err();
         assert!(both.contains("2027-01-01T03:00:00Z") && both.contains("7d"), "{both}");

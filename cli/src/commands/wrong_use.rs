@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_called_a_number() {
+    fn an_invalid_number_is_refused_with_the_reason() {
         for (line, word) in [
             ("howdah jobs t --limit foo", "invalid value 'foo' for '--limit <N>': it is not a whole number"),
             ("howdah stats --limit 99999999999999999999", "it is too large"),

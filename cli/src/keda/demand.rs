@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_that_start_all_jobs_in_time() {
+    fn the_slots_needed_are_those_that_start_all_jobs_within_the_drain_time() {
         // 600 jobs of 2 s in a minute: 10 jobs start each second, and each occupies a slot for 2 s.
         assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE), 20.0));
         assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE * 10), 2.0));
@@ -78,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pace_each_job_has_a_place() {
+    fn without_a_known_pace_each_job_needs_a_slot() {
         assert!(is(backlog(600, 5).places(None, MINUTE), 605.0));
     }
 
     #[test]
-    fn no_job_takes_two_places_and_jobs_that_run_keep_theirs() {
+    fn a_job_needs_at_most_one_slot_and_running_jobs_keep_their_slots() {
         assert!(is(backlog(3, 0).places(pace(3_600.0, 0.0), MINUTE), 3.0));
         assert!(is(backlog(0, 40).places(pace(1.0, 0.0), MINUTE), 40.0));
         assert!(is(Backlog { max_running: Some(7), ..backlog(600, 5) }.places(None, MINUTE), 7.0));

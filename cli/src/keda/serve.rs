@@ -67,7 +67,7 @@ mod tests {
     use super::check_address;
 
     #[test]
-    fn an_address_that_others_reach_needs_certificates_or_a_word() {
+    fn an_address_other_than_loopback_needs_client_certificates_or_permission() {
         let check =
             |address: &str, is_known, is_open| check_address(address.parse().unwrap(), is_known, is_open).is_ok();
         assert!(check("127.0.0.1:1", false, false) && check("[::ffff:127.0.0.1]:1", false, false));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_in_one_piece_is_parted_as_well() {
+    async fn lines_that_arrive_in_one_piece_are_split() {
         let text = b"1234567890\nok\n123456\n" as &[u8];
         let mut lines = BoundedLines::new(text, 6);
         let mut seen = Vec::new();

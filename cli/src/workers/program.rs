@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_of_ours_is_passed_on() {
+    fn secrets_of_howdah_are_not_passed_to_commands() {
         let removed = removed(&Program::shell("env"));
         for setting in SETTINGS.iter().filter(|setting| setting.is_secret()) {
             for variable in [setting.variable(), format!("{}_FILE", setting.variable())] {

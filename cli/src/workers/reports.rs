@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_begin_with_a_part_of_the_whole() {
+    fn a_progress_line_may_begin_with_a_fraction_or_a_percentage() {
         for (line, expected) in [
             ("50% half of it", report(Some(0.5), "half of it")),
             ("0.25\tquarter", report(Some(0.25), "quarter")),

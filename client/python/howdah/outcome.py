@@ -83,7 +83,8 @@ def _origin(error: BaseException) -> Dict[str, str]:
         return {}
     code, module = frames[-1][0].f_code, frames[-1][0].f_globals.get("__name__", "")
     place = f"{module}.{getattr(code, 'co_qualname', code.co_name)}"
-    return {"details": _cut("".join(traceback.format_exception(type(error), error, error.__traceback__))), "place": _cut(place)}
+    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {"details": _cut(details), "place": _cut(place)}
 
 
 def _cut(text: str) -> str:

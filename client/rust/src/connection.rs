@@ -65,7 +65,7 @@ mod tests {
     use crate::Error;
 
     #[test]
-    fn the_answer_of_a_proxy_is_an_error_that_says_so() {
+    fn http_statuses_of_a_proxy_become_errors_of_the_matching_kind() {
         let error = |status: u16| Error::from(proxy_status(StatusCode::from_u16(status).unwrap_or_default()));
         let too_large = error(413);
         assert!(too_large.is_too_large() && !too_large.is_retryable());

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_being_repeated() {
+    fn a_malformed_token_is_refused_and_absent_from_the_error() {
         for bad in ["", "a b", "a\nb", "schl\u{fc}ssel"] {
             let error = Credential::token(bad).unwrap_err();
             assert_eq!(error.field(), Some("token"));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_in_plain_text_to_this_machine_only_unless_that_is_said() {
+    fn a_token_is_sent_in_plain_text_only_to_loopback_unless_insecure_token_is_set() {
         let credential = Credential::token("hwd_secret").unwrap();
         let with_token = Settings { credential, ..Settings::default() };
         let insecure = Settings { insecure_token: true, ..with_token.clone() };

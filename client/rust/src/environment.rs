@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_says_twice_or_by_half_is_refused() {
+    fn conflicting_or_incomplete_environment_variables_are_refused() {
         let twice = with(&[("HOWDAH_TOKEN", "t"), ("HOWDAH_TOKEN_FILE", "f")]).unwrap_err();
         assert_eq!(twice.field(), Some("token"));
         assert_eq!(with(&[("HOWDAH_TLS_CLIENT_CERT", "c")]).unwrap_err().field(), Some("tls"));

@@ -152,7 +152,7 @@ fn a_lease_that_another_living_broker_ended_is_found() {
 }
 
 #[test]
-fn history_does_not_change() {
+fn a_change_of_a_finished_job_is_found() {
     let finished = Record::leased().moves(leased(64, 1, 1), acked());
     assert!(finished.moves(acked(), at(Table::Ready, 0)).violation().contains("finished"));
 }

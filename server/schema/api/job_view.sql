@@ -1,5 +1,6 @@
 -- The view howdah.job: every job with its state, for queries by hand. The columns have the names of the protocol. The function
 -- howdah.job_of(ids) returns the rows of these jobs, and reads only the history partitions that may contain them.
+-- updated: the last known change of the job: enqueue, start, failure or end.
 DO $do$
 DECLARE
     jobs text := $jobs$
@@ -11,7 +12,8 @@ SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts
        j.options ->> 'limit_key' AS limit_key, j.options ->> 'fair_key' AS fair_key,
        howdah.coordination_of(j.id, j.options) -> 'next_stages' AS next_stages,
        howdah.coordination_of(j.id, j.options) -> 'completed_stages' AS completed_stages,
-       b.name AS broker, j.options -> 'tags' AS tags
+       b.name AS broker, j.options -> 'tags' AS tags,
+       greatest(j.created, j.leased_at, j.finished, howdah.failed_at(j.failures)) AS updated
 FROM (
     SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts,
            key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,

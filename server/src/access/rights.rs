@@ -101,7 +101,7 @@ mod tests {
     proptest! {
         /// The allowed operations agree with the scopes, both at the first check and from the cache.
         #[test]
-        fn the_bits_are_those_of_the_scopes(
+        fn the_allowed_operations_are_those_of_the_scopes(
             scopes in prop::collection::vec(("(enqueue|work|read|payload|operate|admin):[ab.]{0,2}\\*?", any::<bool>()), 0..6),
             names in prop::collection::vec("[ab.]{1,3}", 1..6),
         ) {

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scope_is_refused_with_what_is_wrong() {
+    fn an_invalid_scope_is_refused_with_the_reason() {
         for (text, problem) in [
             ("", "is not a scope"),
             ("enqueue", "is not a scope"),

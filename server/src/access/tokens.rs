@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_with_the_id_of_another_is_not_that_one() {
+    fn a_token_with_a_known_id_and_another_secret_is_refused() {
         let (tokens, real, other) = (Tokens::default(), Token::generate(), Token::generate());
         tokens.replace(vec![ActiveToken { hash: other.hash().to_vec(), ..active(&real, "ann", "work:*") }]);
         assert!(tokens.caller(&real).is_none());

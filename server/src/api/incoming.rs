@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_accepted_connection_ends_when_the_peers_kernel_is_silent_and_not_before_the_peer_may_be_blocked() {
+    async fn an_accepted_connection_has_tcp_keepalive_and_a_user_timeout() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

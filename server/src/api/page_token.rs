@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_token_is_the_first_page() {
+    fn an_empty_token_is_the_first_page() {
         assert_eq!(position("").unwrap(), None);
         assert_eq!(name("").unwrap(), "");
     }
@@ -250,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(state in 0..9_usize, rank: i64, id: i64, task_type in "[a-zA-Z0-9._:/-]{1,200}") {
+        fn encoded_positions_decode_unchanged(state in 0..9_usize, rank: i64, id: i64, task_type in "[a-zA-Z0-9._:/-]{1,200}") {
             let there = PagePosition { state: JobState::ALL[state], rank, id };
             prop_assert_eq!(position(&encode(there)).unwrap(), Some(there));
             let search_there = SearchPosition { at: there, scanned_count: id, estimated: rank };
@@ -263,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn no_token_panics(token: String, bytes: Vec<u8>) {
+        fn decoding_an_arbitrary_token_never_panics(token: String, bytes: Vec<u8>) {
             let _ = (position(&token), name(&token), position(&hex::encode(&bytes)), name(&hex::encode(&bytes)));
         }
     }

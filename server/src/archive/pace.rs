@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_what_there_is_while_the_database_is_idle() {
+    fn a_run_works_without_pauses_while_the_database_is_idle() {
         let mut idle = share(0.05, 17.0);
         idle.load.is_idle = true;
         assert!((idle.now() - 1.0).abs() < 1e-9);

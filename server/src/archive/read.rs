@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_as_large_as_it_is_meant_to_be_and_grows_slowly() {
+    fn the_page_after_an_empty_page_has_at_most_100_jobs() {
         assert_eq!(next_limit(&ArchivePage::default(), false), 100);
     }
 }

@@ -68,7 +68,7 @@ fn libpq_tls_options_are_understood_in_pairs() {
 }
 
 #[test]
-fn the_systems_authorities_are_trusted_for_the_name_of_the_host_only() {
+fn sslrootcert_system_requires_verify_full() {
     for text in ["postgres://h/d?sslrootcert=system", "host=h sslmode=verify-full sslrootcert=system"] {
         let dsn = parsed(text);
         assert_eq!((dsn.verify, dsn.config.get_ssl_mode()), (Verify::Full, SslMode::Require), "{text}");
@@ -101,7 +101,7 @@ fn a_socket_directory_can_be_given() {
 }
 
 #[test]
-fn what_the_string_leaves_out_comes_from_the_variables_of_libpq() {
+fn parameters_missing_in_the_url_come_from_the_variables_of_libpq() {
     let variables = [
         ("PGHOST", "db"),
         ("PGPORT", "7"),
@@ -189,7 +189,7 @@ fn every_option_of_libpq_is_obeyed_or_refused_by_its_name() {
 }
 
 #[test]
-fn tls_is_for_networks() {
+fn a_unix_socket_uses_no_tls_whatever_sslmode_says() {
     let each = parsed("host=/run/a,b sslmode=verify-full").each_host().unwrap();
     let modes: Vec<SslMode> = each.iter().map(|dsn| dsn.config.get_ssl_mode()).collect();
     assert_eq!(modes, [SslMode::Disable, SslMode::Require]);

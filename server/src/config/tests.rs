@@ -32,7 +32,7 @@ fn error(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> String {
 }
 
 #[test]
-fn flags_win_over_variables_these_over_the_file_and_that_over_defaults() {
+fn flags_override_variables_variables_the_file_and_the_file_the_defaults() {
     let text = "pool_size = 11\nhistory_days = 12\nmax_attempts = 13\n[limits]\nconnections = 14";
     let variables = [("HOWDAH_POOL_SIZE", "21"), ("HOWDAH_HISTORY_DAYS", "22")];
     let settings = loaded(text, &variables, vec![flag("--pool-size", "pool_size", "31")]).unwrap();
@@ -87,7 +87,7 @@ fn a_secret_may_be_in_a_file_that_a_variable_names() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn an_invalid_setting_is_reported_with_its_source_and_key() {
     let cases = [
         (
             error("pool_size = 0", &[], vec![]),
@@ -186,7 +186,7 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn only_loopback_is_served_to_anybody_unless_that_is_said() {
+fn an_address_other_than_loopback_needs_authentication_with_tls_or_insecure() {
     let of = |listen: &str, more: &str| {
         let text = format!("listen = '{listen}:7432'\nhttp = '127.0.0.1:0'\n{more}");
         check_addresses(&loaded(&text, &[], vec![]).unwrap().broker)
@@ -303,7 +303,7 @@ fn every_setting_is_shown_with_its_meaning_and_reads_back_as_it_was() {
 }
 
 #[test]
-fn a_password_is_not_shown_and_the_rest_not_read_back() {
+fn a_shown_database_url_has_no_password_and_is_commented_out() {
     let shown = as_toml(&loaded("database_url = 'postgres://u:s3cret@h/d'", &[], vec![]).unwrap());
     assert!(shown.contains("\n# database_url = \"postgres://u:***@h/d\"\n"), "{shown}");
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn room_is_told_when_there_is_some_again() {
+    async fn waiters_are_notified_when_unsent_memory_is_free_again() {
         let memory = UnsentMemory::new(100);
         let mut charge = memory.charge(&"".into());
         charge.add(150);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_are_apart_only_by_what_the_answer_cannot_explain() {
+    fn a_clock_difference_within_the_time_of_the_query_is_not_a_finding() {
         let requested_at = UNIX_EPOCH + Duration::from_secs(1_000);
         let took = Duration::from_secs(5);
         let found = |seconds: i64| clock(seconds * 1_000_000, requested_at, took).map(|finding| finding.found);

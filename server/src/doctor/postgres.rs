@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_role_and_the_database_cannot_do_is_found() {
+    fn old_transactions_few_locks_missing_rights_and_idle_slots_are_found() {
         assert_eq!(found(|facts| facts.xid_age = OLD_TRANSACTIONS + 1), ["wraparound"]);
         assert_eq!(found(|facts| facts.history_locks = 320), [""; 0]);
         assert_eq!(found(|facts| facts.history_locks = 321), ["max_locks_per_transaction"]);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_told_role_by_role_with_what_takes_them_back() {
+    fn wrong_rights_are_found_by_role_with_the_statement_that_revokes_them() {
         let found = |rights: Vec<WrongRight>| found(|_, schema| schema.owned.rights = rights);
         let ours = found(vec![right("PUBLIC", false, false), right("PUBLIC", false, false)]);
         assert_eq!(ours, [("rights", Level::Problem, "howdah migrate".to_owned())]);

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn changes_and_states_are_parsed_from_their_names() {
         let to_type = TaskTypeName::parse("b").unwrap();
         let fields = BulkFields { max_attempts: Some(3), ..BulkFields::default() };
         for change in [

@@ -22,7 +22,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_step_of_its_own_a_job_that_has_waited_for_longer_goes_first() {
+    fn with_a_small_priority_step_a_job_that_has_waited_longer_goes_first() {
         let minute_us = 60_000_000;
         assert!(rank_base(10, minute_us) < rank_base(0, minute_us) + 11 * minute_us);
         assert!(rank_base(10, minute_us) > rank_base(0, minute_us) + 9 * minute_us);

@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_within_its_part() {
+    fn jitter_stays_within_ten_percent_of_the_delay() {
         for delay in delays(RetryPolicy::default(), 1..2).into_iter().chain(delays(RetryPolicy::default(), 900..1000)) {
             assert!((4_500..=5_500).contains(&delay) || (3_240_000..=3_960_000).contains(&delay), "{delay}");
         }
     }
 
     #[test]
-    fn each_kind_grows_in_its_way() {
+    fn linear_fixed_and_list_policies_have_their_own_delays() {
         let minutes = |m: u64| Duration::from_secs(60 * m);
         let policy =
             |kind| RetryPolicy { kind, jitter: 0.0, initial: minutes(5), max: minutes(12), ..Default::default() };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_known_yet_is_none() {
+    fn an_unknown_retry_kind_is_read_as_unset() {
         let stored = r#"{"kind": "fibonacci", "initial_delay_ms": 7}"#;
         let over: RetryOverride = serde_json::from_str(stored).unwrap();
         assert_eq!((over.kind, over.initial_delay_ms), (None, Some(7)));

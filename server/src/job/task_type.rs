@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn names_with_other_characters_or_an_invalid_length_are_refused() {
         for name in ["", "a b", "a\n", "é", "a;b", "%", "a'b", "\u{1b}[31m", &"x".repeat(201)] {
             assert!(TaskTypeName::parse(name).is_err(), "{name:?}");
         }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_minutes_back_are_a_step_and_a_slow_answer_or_an_ntp_correction_is_none() {
+    fn a_clock_ten_minutes_back_is_a_step_and_a_slow_answer_or_an_ntp_correction_is_not() {
         let mut clocks = Readings::new();
         clocks.run(10, 0, 0);
         let observation = clocks.read(-600, 0, Duration::from_millis(3));

@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn while_it_lasts_it_is_told_again_every_ten_minutes() {
+    fn the_warning_about_a_held_snapshot_is_repeated_every_ten_minutes() {
         let looks: Vec<_> = (0..100).map(|n| (n * 15, Some(7), true)).collect();
         assert_eq!(said(&looks), [(60, Hurts), (660, Hurts), (1260, Hurts)]);
     }
 
     #[test]
-    fn an_old_snapshot_without_dead_rows_is_nobodys_business_and_neither_are_dead_rows_without_one() {
+    fn an_old_snapshot_alone_and_many_dead_rows_alone_cause_no_warning() {
         let quiet: Vec<_> = (0..100).map(|n| (n * 15, Some(7), false)).collect();
         assert_eq!(said(&quiet), []);
         let busy: Vec<_> = (0..100).map(|n| (n * 15, Some(n as i64), true)).collect();

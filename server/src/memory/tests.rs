@@ -7,7 +7,7 @@ fn account() -> Arc<Account> {
 }
 
 #[tokio::test]
-async fn one_account_has_a_quarter_and_more_only_for_one_thing_alone() {
+async fn an_account_gets_a_quarter_of_the_memory_and_more_only_for_a_single_request() {
     let memory = Memory::new(400);
     let (one, other) = (account(), account());
     let _held = memory.try_take(&one, 60).expect("room");
@@ -38,7 +38,7 @@ async fn all_connections_of_a_principal_have_a_quarter_together() {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_memory_is_not_overtaken() {
+async fn a_request_that_waits_for_memory_is_not_overtaken() {
     let memory = Memory::new(100);
     let held = memory.try_take(&account(), 60).expect("room");
     let (first, second) = (account(), account());
@@ -54,7 +54,7 @@ async fn who_waits_for_the_memory_is_not_overtaken() {
 }
 
 #[tokio::test]
-async fn of_those_that_arrive_the_oldest_can_always_go_on() {
+async fn the_oldest_arriving_message_can_always_get_memory() {
     let memory = Memory::new(100);
     let mut messages = Vec::new();
     for _ in 0..4 {
@@ -77,7 +77,7 @@ async fn of_those_that_arrive_the_oldest_can_always_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_given_up_while_it_waits_or_when_it_was_granted_is_free_again() {
+async fn memory_of_a_cancelled_request_is_free_again_whether_it_waited_or_was_granted() {
     let memory = Memory::new(100);
     let held = memory.try_take(&account(), 100).expect("room");
     let (one, other) = (account(), account());
@@ -90,7 +90,7 @@ async fn what_is_given_up_while_it_waits_or_when_it_was_granted_is_free_again() 
 }
 
 #[tokio::test]
-async fn so_many_wait_and_no_more() {
+async fn the_number_of_waiting_requests_of_an_account_is_bounded() {
     let memory = Memory::new(100);
     let _held = memory.try_take(&account(), 100).expect("room");
     let greedy = account();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_action_is_refused() {
+    fn an_invalid_action_is_refused() {
         for text in [
             "",
             "do=drop&id=1",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_said_in_fixed_words() {
+    fn the_result_of_an_action_is_shown_in_fixed_words() {
         let done_text = |text: &str| done_sentence(&Params::parse(text).unwrap());
         assert_eq!(done_text(&done(ActionKind::Retry, 2_000)).unwrap(), "2,000 jobs were retried.");
         assert_eq!(done_text("done=pause-type").unwrap(), "Done: paused.");

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_large_one_a_part_is_shown() {
+    fn only_a_part_of_a_large_value_is_shown() {
         let large = "é".repeat(TEXT);
         let shown = Shown::new(large.as_bytes(), "").unwrap();
         assert_eq!((shown.kind, shown.size.as_str(), shown.part.as_str()), ("text", "128.0 KiB", "64.0 KiB"));

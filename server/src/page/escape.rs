@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_turns_the_direction_of_writing_is_written_out() {
+    fn bidirectional_control_characters_are_shown_as_escapes() {
         let mut shown = String::new();
         Escape.write_escaped_str(&mut shown, "a<\u{202e}b\u{2066}\n\u{1b}é").unwrap();
         assert_eq!(shown, "a&#60;\\u{202e}b\\u{2066}\n\\u{1b}é");

@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_says_the_same(text in r#"([\[\]{},: "\\a0-9\n-]|true|"a":){0,30}"#) {
+        fn indented_json_has_the_same_value(text in r#"([\[\]{},: "\\a0-9\n-]|true|"a":){0,30}"#) {
             match (serde_json::from_str::<Value>(&text), pretty(&text)) {
                 (Ok(value), Some(shown)) => prop_assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value),
                 (Ok(_), None) => prop_assert!(false, "JSON is shown"),

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_the_page_are_gone_back_to() {
+    fn a_redirect_back_leads_only_to_paths_of_the_page() {
         for good in ["/", "/jobs?type=a&state=dead", "/job?id=1#payload", "/jobs?key=/../x&type=a..b"] {
             assert_eq!(within(good), good);
         }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_parameters() {
+    fn the_number_of_query_parameters_is_bounded() {
         assert!(Params::parse(&"a=1&".repeat(MOST)).is_ok());
         assert!(Params::parse(&"a=1&".repeat(MOST + 1)).is_err());
     }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_drawn_as_nothing() {
+    fn a_plot_without_values_draws_no_paths() {
         let plot = Plot::bars("t", vec![("a", "A", vec![0.0; 3])], &ends(), |n| n.to_string());
         assert_eq!(plot.series[0].2, "");
         assert!(plot.render().unwrap().contains("<svg"));

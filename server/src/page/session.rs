@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_that_was_changed_is_none() {
+    fn a_changed_cookie_is_refused() {
         let sessions = Sessions::new(b"a");
         let value = sessions.seal("token", UNIX_EPOCH).unwrap();
         assert!(sessions.open(&value, UNIX_EPOCH).is_some());

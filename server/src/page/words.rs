@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_a_terminal_s_cursor_is_written_out() {
+    fn terminal_control_characters_are_shown_as_escapes() {
         assert_eq!(plain("a\tb\n\u{1b}[2J\r\u{85}é"), "a\tb\n\\u{1b}[2J\\r\\u{85}é");
         assert_eq!(first_line("\u{1b}[31mred\nblue", 5), "\\u{1b}[31m…");
     }

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_counted_until_it_is_closed() {
+    fn open_streams_and_connections_count_towards_the_quota_until_they_close() {
         let limits = Limits { principal_streams: Some(2), principal_connections: Some(1), ..Limits::default() };
         let ann = principal(&limits);
         let _one = ann.open_stream().expect("one");

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_may_come_at_once_and_then_the_rate_holds() {
+    fn a_burst_of_one_second_passes_and_then_the_rate_holds() {
         let rate = Rate::new(10);
         let at = |ms| rate.since + Duration::from_millis(ms);
         for _ in 0..10 {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_second_passes_once_and_is_owed() {
+    fn a_request_larger_than_one_second_of_the_rate_passes_once_and_is_owed() {
         let rate = Rate::new(100);
         let at = |ms| rate.since + Duration::from_millis(ms);
         assert_eq!(rate.take_at(1_000, at(0)), Ok(()));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_passed_is_owed() {
+    fn units_taken_by_force_are_owed() {
         let rate = Rate::new(100);
         rate.force_take(1_000);
         rate.force_take(1_000);

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Session, State};
+use super::{Drain, Session, State};
 use crate::{
     dispatch::Dispatch,
     job::{TypeId, WorkerView, WorkerWindow, truncated},
@@ -210,7 +210,7 @@ impl Session {
             user_agent: state.activity.client.user_agent.clone(),
             peer: state.activity.client.peer.clone(),
             is_connected: state.stream.is_some(),
-            is_draining: state.draining,
+            is_draining: state.drain != Drain::No,
             windows: Vec::new(),
             connected_ms: now.saturating_duration_since(state.activity.connected).as_millis() as u64,
             quiet_ms: quiet.map(|since| now.saturating_duration_since(since).as_millis() as u64),

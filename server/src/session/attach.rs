@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, SessionId, Sessions, StoreShare, SubscribeArgs,
-    detach, permit,
+    Changed, ClientInfo, Closing, Drain, Gone, Held, ServerMessage, Session, SessionContext, SessionId, Sessions,
+    StoreShare, SubscribeArgs, detach, permit,
 };
 use crate::{
     access::{Caller, Operation},
@@ -221,8 +221,7 @@ impl Session {
             if next_generation > 0 { next_generation } else { id.generation.max(state.generation).saturating_add(1) };
         state.mark = self.id(state.generation).mark(principal);
         state.stream = Some(state.streams);
-        (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
-        (state.moved, state.drained_for_shutdown, state.silent) = (false, false, false);
+        (state.closing, state.drain, state.gone, state.stalled) = (Closing::Open, Drain::No, None, false);
         state.unanswered = 0;
         self.changed.notify_waiters();
         state.streams
@@ -245,13 +244,13 @@ impl Session {
             return None;
         }
         // The session is attached here now. A notice that its leases moved to another broker is out of date.
-        state.moved = false;
+        state.gone = state.gone.filter(|gone| *gone != Gone::Moved);
         let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
         // If the broker has begun to stop meanwhile, the `Drain` was just cleared. It must be sent again after the
         // `Welcome`.
-        (state.draining, state.drained_for_shutdown) = (false, false);
+        state.drain = Drain::No;
         (state.max_message_bytes, state.liveness) = (max_message_bytes, Some(liveness));
         let since = Instant::now();
         for a in adopted {

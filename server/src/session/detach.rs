@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
-use super::{Changed, Held, Session, SessionContext, State};
+use super::{Changed, Closing, Drain, Gone, Held, Session, SessionContext, State};
 use crate::{
     dispatch::{Dispatch, Recipient as _},
     job::Lease,
@@ -33,12 +33,15 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
             return; // The session is on another stream already.
         }
         state.stream = None;
-        state.silent = resume_time == ResumeTime::None;
+        if resume_time == ResumeTime::None && state.gone.is_none() {
+            state.gone = Some(Gone::Silent);
+        }
         state.unanswered = 0;
         let unsent = state.take_unsent();
         state.outbox.clear();
         // When a stream ends regularly, the worker has asked to drain and has closed its side.
-        (unsent, state.draining && state.closing, state.liveness.unwrap_or(context.config.liveness))
+        let drained = state.drain != Drain::No && state.closing == Closing::ByWorker;
+        (unsent, drained, state.liveness.unwrap_or(context.config.liveness))
     };
     session.note(Changed::Windows);
     session.answered.notify_one();
@@ -102,7 +105,7 @@ impl Session {
 
     fn detach_moved(&self, mut state: MutexGuard<'_, State>, dispatch: &Dispatch) -> Vec<Lease> {
         let left = state.held();
-        state.moved = true;
+        state.gone = Some(Gone::Moved);
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
         drop(state);

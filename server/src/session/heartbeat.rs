@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_broker_that_stood_still_hears_what_came_meanwhile() {
+    async fn a_broker_that_was_suspended_reads_the_messages_of_a_worker_before_it_is_lost() {
         let (worker, mut incoming) = worker();
         let heartbeat = Heartbeat::new(Some(MINUTE));
         let mut next = Box::pin(heartbeat.next(&mut incoming, || {}));

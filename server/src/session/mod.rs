@@ -83,8 +83,38 @@ pub struct Session {
     settling: Settling,
 }
 
+/// End of the current stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Closing {
+    #[default]
+    Open,
+    /// The worker has closed its side: the stream ends after all answers were sent.
+    ByWorker,
+    /// The broker ends the stream after the queued messages were sent.
+    ByBroker,
+}
+
+/// Drain of the current stream. A draining stream gets no more jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Drain {
+    #[default]
+    No,
+    /// The worker has asked for it, or its credential has ended.
+    Requested,
+    /// The broker stops: the worker resumes at another broker with its leases.
+    Shutdown,
+}
+
+/// Reason why a worker is no longer on its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    /// The worker sent nothing within its liveness.
+    Silent,
+    /// The worker has resumed the session at another broker.
+    Moved,
+}
+
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 struct State {
     /// Number of the current stream; `None` after it broke.
     stream: Option<u64>,
@@ -98,20 +128,12 @@ struct State {
     outbox: Outbox,
     /// Outcomes, extensions and progress reports that were received and are not answered yet.
     unanswered: usize,
-    /// True after the worker has closed its side; the stream ends after all answers were sent.
-    closing: bool,
-    /// True while the broker ends the stream: only queued messages are sent.
-    closing_now: bool,
-    /// True if no more jobs are sent on this stream.
-    draining: bool,
-    /// True if a `Drain` with `shutdown` was queued: the worker moves to another broker with its leases.
-    drained_for_shutdown: bool,
+    closing: Closing,
+    drain: Drain,
+    /// Reason why the worker is no longer on the current stream. The stream ends without its queued messages.
+    gone: Option<Gone>,
     /// True while the worker does not read or its outbox is full. It gets no jobs until it has read.
     stalled: bool,
-    /// True if the worker has resumed the session at another broker.
-    moved: bool,
-    /// True if the worker sent nothing within its liveness.
-    silent: bool,
     /// True if the session was removed and can no longer be resumed here.
     ended: bool,
     max_message_bytes: u64,
@@ -233,10 +255,13 @@ impl Session {
     pub(crate) fn drain(&self, shutdown: bool, reconnect_after: Option<Duration>) -> Vec<LeasedJob> {
         let unsent = {
             let mut state = self.state.lock();
-            if state.stream.is_none() || state.drained_for_shutdown || (state.draining && !shutdown) {
+            if state.stream.is_none()
+                || state.drain == Drain::Shutdown
+                || (state.drain == Drain::Requested && !shutdown)
+            {
                 return Vec::new();
             }
-            (state.draining, state.drained_for_shutdown) = (true, shutdown);
+            state.drain = if shutdown { Drain::Shutdown } else { Drain::Requested };
             let unsent = state.take_unsent();
             state.outbox.add_message(ServerMessage::Drain { shutdown, reconnect_after });
             unsent
@@ -299,7 +324,7 @@ impl Recipient for Session {
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob> {
         let mut freed = Loads::default();
         let mut state = self.state.lock();
-        if state.stream.is_none() || state.draining || state.moved {
+        if state.stream.is_none() || state.drain != Drain::No || state.gone == Some(Gone::Moved) {
             return jobs;
         }
         let since = Instant::now();

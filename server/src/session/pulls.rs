@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_noted_until_the_table_has_its_end() {
+    fn a_pull_is_kept_until_its_end_has_been_written_to_the_table() {
         let pulls = Pulls::default();
         let types = |pulls: &Pulls| pulls.unwritten().iter().map(|(type_id, _)| *type_id).collect::<Vec<_>>();
         let call = pulls.begin(&[1]);

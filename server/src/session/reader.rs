@@ -6,8 +6,8 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use futures::Stream;
 
 use super::{
-    Answer, Changed, ClientMessage, Heartbeat, Loads, Session, SessionContext, State, StoreShare, WindowArgs, detach,
-    permit,
+    Answer, Changed, ClientMessage, Drain, Heartbeat, Loads, Session, SessionContext, State, StoreShare, WindowArgs,
+    detach, permit,
 };
 use crate::{
     access::Operation,
@@ -240,7 +240,7 @@ impl Session {
     }
 
     fn is_draining(&self) -> bool {
-        self.state.lock().draining
+        self.state.lock().drain != Drain::No
     }
 
     fn expect_answers(&self, count: usize) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::Stream;
 use tokio::sync::oneshot;
 
-use super::{ServerMessage, Session, attach::Attachment};
+use super::{Closing, Gone, ServerMessage, Session, attach::Attachment};
 use crate::{dispatch::Dispatch, error::Error};
 
 /// Returns the outgoing messages of a stream. The transport polls for the next message when it can take one.
@@ -70,13 +70,15 @@ impl Session {
     /// Returns the next step on this stream.
     fn next_message(&self, stream: u64, dispatch: &Dispatch) -> Outgoing {
         let mut state = self.state.lock();
-        if state.streams > stream || state.moved {
+        if state.streams > stream {
             return Outgoing::Resumed;
         }
-        if state.silent {
-            return Outgoing::Silent(state.liveness.unwrap_or_default());
+        match state.gone {
+            Some(Gone::Moved) => return Outgoing::Resumed,
+            Some(Gone::Silent) => return Outgoing::Silent(state.liveness.unwrap_or_default()),
+            None => {}
         }
-        if state.stream != Some(stream) || (state.closing_now && state.outbox.is_empty()) {
+        if state.stream != Some(stream) || (state.closing == Closing::ByBroker && state.outbox.is_empty()) {
             return Outgoing::Over;
         }
         let max_bytes = state.max_message_bytes;
@@ -84,7 +86,7 @@ impl Session {
         if let Some((_, answers)) = &next {
             state.unanswered = state.unanswered.saturating_sub(*answers);
         }
-        let over = next.is_none() && state.closing && state.unanswered == 0;
+        let over = next.is_none() && state.closing != Closing::Open && state.unanswered == 0;
         let wakes = state.stalled && state.outbox.is_low();
         if wakes {
             state.stalled = false;

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_may_hold_back_outcomes_when_one_message_fewer_is_unanswered_than_ever_was() {
+    fn outcomes_skip_the_commit_delay_when_nearly_as_many_messages_are_unanswered_as_ever() {
         let settling = Settling::default();
         let begin = |messages: usize| (0..messages).map(|_| settling.begin()).collect::<Vec<_>>();
         let end = |messages: usize| (0..messages).for_each(|_| settling.end());

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt as _};
 use tokio::sync::oneshot;
 
 use super::{
-    ClientInfo, ClientMessage, ServerMessage, Session, SessionContext, StoreShare, SubscribeArgs,
+    ClientInfo, ClientMessage, Closing, ServerMessage, Session, SessionContext, StoreShare, SubscribeArgs,
     attach::{Attachment, attach},
     permit, reader,
     sending::outgoing,
@@ -114,7 +114,9 @@ impl Session {
     fn close(&self, stream: u64) {
         let mut state = self.state.lock();
         // The end of an old stream must not close a newer stream of the session.
-        state.closing |= state.stream == Some(stream);
+        if state.stream == Some(stream) && state.closing == Closing::Open {
+            state.closing = Closing::ByWorker;
+        }
         drop(state);
         self.changed.notify_one();
     }

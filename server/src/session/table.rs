@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{CancelReason, Pulls, Session, SessionId, outbox::UnsentWatch};
+use super::{CancelReason, Closing, Pulls, Session, SessionId, outbox::UnsentWatch};
 use crate::{
     access::Caller,
     dispatch::{Dispatch, Recipient as _},
@@ -193,7 +193,7 @@ impl Sessions {
     /// Ends all remaining streams after their queued messages were sent.
     pub(crate) fn end_all(&self) {
         for session in self.all() {
-            session.state.lock().closing_now = true;
+            session.state.lock().closing = Closing::ByBroker;
             session.changed.notify_one();
         }
     }

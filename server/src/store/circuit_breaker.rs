@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refused_login_leaves_open_sessions_alone() {
+    async fn a_refused_login_marks_the_store_as_down_without_refusing_calls() {
         let breaker = CircuitBreaker::default();
         let Some(long_ago) = Instant::now().checked_sub(GRACE) else { return };
         breaker.cannot_connect(long_ago, &StoreError::NotSent(Cause::permanent("password".into())));

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_caught_up_to_the_latest_position_that_it_has_reached() {
+    fn a_replica_has_caught_up_to_the_latest_position_that_it_has_reached() {
         let (mut progress, begun) = (Progress::default(), Instant::now());
         let later = |seconds| begun + Duration::from_secs(seconds);
         for (seconds, position) in [(0, 100), (1, 200), (2, 200), (3, 300)] {

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_of_the_text() {
+    fn the_hash_of_the_schema_depends_on_its_text() {
         assert_eq!(hash(&[VIEW]), hash(&[VIEW]));
         assert_ne!(hash(&[VIEW]), hash(&[TABLES]));
     }

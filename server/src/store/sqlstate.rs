@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_the_servers_unless_its_code_names_a_value() {
+    fn a_refusal_is_a_server_error_unless_its_sqlstate_is_about_a_value() {
         let values = ["22001", "22P02", "23502", "23514"];
         for code in values {
             assert!(is_value_error(&SqlState::from_code(code)), "{code}");

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_home_is_asked_for_briefly_when_only_the_time_is_over() {
+    fn a_cached_home_is_old_after_its_time_and_changed_after_a_change_of_settings() {
         let (homes, name) = (Homes::default(), TaskTypeName::parse("t").unwrap());
         assert_eq!(homes.get(&name, 1), None);
         homes.set(&name, 1, 1);

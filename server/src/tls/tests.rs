@@ -39,7 +39,7 @@ fn a_client_is_named_by_its_uri_else_by_its_dns_name_and_never_by_its_common_nam
 }
 
 #[test]
-fn a_name_that_could_forge_a_line_or_is_endless_is_no_name() {
+fn a_name_with_spaces_control_characters_or_over_512_bytes_is_ignored() {
     for bad in ["", "a b", "a\nb", "a\u{1b}[2J", &"x".repeat(513)] {
         assert_eq!(name(vec![uri(bad)]), None, "{bad:?}");
     }
@@ -132,7 +132,7 @@ fn files_that_cannot_be_used_are_named_with_their_flag_and_what_to_do() {
 }
 
 #[test]
-fn authorities_and_revocation_lists_that_cannot_be_used_are_named_too() {
+fn unusable_client_authorities_and_revocation_lists_are_named_with_their_flag() {
     let directory = Directory::new();
     directory.write("junk.pem", "junk");
     let ca = TlsFiles { client_ca: Some(directory.path("junk.pem")), ..directory.files() };

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sampled_or_no_trace_context_is_left_alone() {
+    fn unsampled_and_invalid_trace_contexts_are_ignored() {
         let zeros = "0".repeat(32);
         for text in [
             format!("00-{TRACE}-{SPAN}-00"),

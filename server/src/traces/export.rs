@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_queue_cannot_take_is_dropped_and_counted_and_nobody_waits() {
+    async fn spans_that_the_full_queue_cannot_take_are_dropped_and_counted() {
         let (_listener, config) = silent();
         let metrics = TraceMetrics::default();
         let (queue, exporter) = start(Collector::from_config(&config).unwrap().unwrap().0, metrics.clone());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_names_the_option_or_says_what_is_wrong() {
+    fn the_error_names_the_unreadable_option_of_a_request() {
         for (query, field) in [
             ("prioritty=1", "prioritty"),
             ("payload=x", "payload"),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_reads_ends_and_what_is_read_slowly_does_not() {
+    async fn a_response_that_the_client_does_not_read_ends_and_a_slowly_read_one_does_not() {
         let (ours, mut theirs) = duplex(10);
         let mut stream = WriteWithin::new(ours, Duration::from_hours(1));
         // Each byte that the peer reads restarts the time limit.

@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: sized(8, 24), max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_jobs_ask_for_is_done_as_the_model_says(steps in prop::collection::vec(step(), 1..70)) {
+    fn random_steps_leave_the_jobs_in_the_states_that_the_model_predicts(steps in prop::collection::vec(step(), 1..70)) {
         RUNTIME.block_on(async {
             let mut case = Case { model: Model::default(), stored: Stored::begin().await };
             for step in steps {

@@ -17,7 +17,7 @@ use crate::support::*;
 const CHUNK: usize = 200;
 
 #[tokio::test]
-async fn two_that_contradict_each_other_are_refused_by_their_field() {
+async fn two_contradicting_options_are_refused_with_the_name_of_the_field() {
     let broker = TestBroker::start().await;
     let cases = cases::all();
     let refused: Vec<(&Case, &str)> = cases.iter().filter_map(|case| Some((case, case.refused()?))).collect();

@@ -84,7 +84,7 @@ fn a_job_that_has_moved_is_one_job_whatever_its_ids() {
 }
 
 #[test]
-fn what_is_accepted_twice_or_after_it_was_lost_is_found() {
+fn outcomes_accepted_twice_or_after_a_lost_lease_are_found() {
     let twice = [fine(), vec![begun(10, 8, 2), sent(11, 8, "ack"), settled(12, 8, "Ok")]].concat();
     assert!(wrong(vec![(1, job("succeeded", 2))], twice).contains("accepted twice"));
     let late = vec![begun(3, 7, 1), Line::Lost { at: 4, lease: lease(7) }, sent(5, 7, "ack"), settled(6, 7, "Ok")];
@@ -92,7 +92,7 @@ fn what_is_accepted_twice_or_after_it_was_lost_is_found() {
 }
 
 #[test]
-fn leases_that_overlap_are_found_and_late_ones_that_came_to_nothing_are_not() {
+fn overlapping_leases_are_found_unless_the_late_outcome_was_refused() {
     let jobs = || vec![(1, job("succeeded", 2))];
     let overlap = vec![
         begun(3, 7, 1),
@@ -132,7 +132,7 @@ fn an_attempt_that_is_delivered_twice_is_found_unless_it_was_released() {
 }
 
 #[test]
-fn more_at_once_than_a_limit_is_found() {
+fn more_running_jobs_than_a_limit_allows_are_found() {
     let limited = |token: i64| {
         let id = token;
         let lease = Lease { id, token };

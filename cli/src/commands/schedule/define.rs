@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_stays() {
+    fn fields_of_a_schedule_without_a_flag_stay_unchanged() {
         let flags = ["--cron", "0 3 * * *", "--time-zone", "Europe/Berlin", "--overlap", "skip", "--jitter", "30s"];
         let first = changed(&flags, Schedule::default());
         assert_eq!(first.overlap(), OverlapPolicy::Skip);

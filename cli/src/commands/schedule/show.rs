@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schedule_is_described_with_its_next_times_where_it_is_at_home() {
+    fn a_schedule_is_described_with_its_next_times_in_its_own_time_zone() {
         let at = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
         let schedule = Schedule {
             name: "nightly".into(),

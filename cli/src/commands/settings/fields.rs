@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_value_is_said() {
+    fn an_invalid_assignment_is_refused_with_the_reason() {
         for (text, expected) in [
             ("payload_bytes", "an = is missing: write KEY=VALUE"),
             ("payload=1", "\"payload\" is not a setting of the cluster; use one of payload_bytes, headers, "),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_becomes_a_schedule_from_its_plan_or_its_end() {
+    fn a_repeating_task_becomes_a_schedule_that_counts_from_its_plan_or_its_end() {
         let drifting = Task { repeat: 300_000, drift: true, is_late: true, ..task() };
         let Becomes::Schedule(schedule) = drifting.becomes(&target(), "t") else { panic!("no schedule") };
         let schedule = schedule.into_proto();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved_has_a_reason_and_shows_no_password() {
+    fn a_task_that_cannot_be_imported_has_a_reason_without_passwords() {
         assert!(reason(&Task { is_too_long: true, ..task() }).contains("active"));
         assert!(reason(&Task { plan: None, ..task() }).contains("infinite"));
         assert!(reason(&Task { input: None, ..task() }).contains("4 MiB"));

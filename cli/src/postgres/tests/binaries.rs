@@ -41,7 +41,7 @@ fn found(places: &Places) -> (PathBuf, u32) {
 }
 
 #[tokio::test]
-async fn this_machine_has_one_that_is_new_enough_or_gets_one() {
+async fn this_machine_has_or_downloads_a_postgres_that_is_new_enough() {
     let cluster = Cluster::start(throw_away()).await.unwrap();
     assert!(cluster.binaries().major() >= OLDEST);
     assert!(cluster.binaries().program("initdb").is_file());
@@ -49,7 +49,7 @@ async fn this_machine_has_one_that_is_new_enough_or_gets_one() {
 }
 
 #[test]
-fn the_version_is_read_from_what_packagers_make_of_it() {
+fn the_major_version_is_read_from_the_version_texts_of_packages() {
     assert_eq!(major_of("postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)"), Some(15));
     assert_eq!(major_of("postgres (PostgreSQL) 18.6"), Some(18));
     assert_eq!(major_of("postgres (PostgreSQL) 19beta1"), Some(19));
@@ -134,7 +134,7 @@ fn nothing_installed_says_how_to_install_it_in_one_line() {
 }
 
 #[test]
-fn only_an_old_one_is_another_error_than_none() {
+fn an_old_postgres_alone_is_another_error_than_no_postgres() {
     let machine = Machine::new();
     machine.install("lib/13/bin", "13.3");
     let error = machine.places().search(None).unwrap_err();

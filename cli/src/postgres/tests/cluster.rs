@@ -37,7 +37,7 @@ async fn a_persistent_cluster_keeps_its_data_and_stops_cleanly() {
 }
 
 #[tokio::test]
-async fn after_an_immediate_stop_it_recovers_under_the_same_url() {
+async fn a_cluster_recovers_under_the_same_url_after_an_immediate_stop() {
     let mut cluster = Cluster::start(throw_away()).await.unwrap();
     let url = cluster.url("postgres");
     cluster.create_database("kept").await.unwrap();
@@ -49,7 +49,7 @@ async fn after_an_immediate_stop_it_recovers_under_the_same_url() {
 }
 
 #[tokio::test]
-async fn after_kill_9_of_the_postmaster_it_recovers_too() {
+async fn a_cluster_recovers_after_kill_9_of_the_postmaster() {
     let mut cluster = Cluster::start(throw_away()).await.unwrap();
     let before = cluster.pid();
     let pid = Pid::from_raw(before.cast_signed()).unwrap();
@@ -60,7 +60,7 @@ async fn after_kill_9_of_the_postmaster_it_recovers_too() {
 }
 
 #[tokio::test]
-async fn stopping_twice_is_stopping() {
+async fn a_cluster_may_be_stopped_or_restarted_twice() {
     let mut cluster = Cluster::start(throw_away()).await.unwrap();
     cluster.stop(StopMode::Fast).await;
     cluster.stop(StopMode::Immediate).await;
@@ -102,7 +102,7 @@ async fn settings_win_over_ours_and_a_port_is_in_the_url() {
 }
 
 #[tokio::test]
-async fn data_that_is_kept_is_synced_unless_told_otherwise() {
+async fn a_persistent_cluster_with_fsync_has_fsync_on_and_larger_buffers() {
     let base = open_dir();
     let config = ClusterConfig { fsync: true, ..persistent(&base.path().join("data")) };
     let cluster = Cluster::start(config).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_wrong_setting_is_explained_by_the_log() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_none_is_an_error_and_not_a_wait() {
+async fn a_program_that_is_not_a_guard_is_an_error_and_the_start_does_not_hang() {
     let config = ClusterConfig { howdah_binary: Some("/bin/true".into()), ..throw_away() };
     let error = Cluster::start(config).await.unwrap_err();
     assert!(matches!(error, DevError::Exited { .. }), "{error}");

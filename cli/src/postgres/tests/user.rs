@@ -10,14 +10,14 @@ fn other_user() -> User {
 }
 
 #[test]
-fn root_hands_over_to_somebody_else_and_others_stay_who_they_are() {
+fn root_runs_postgres_as_another_user_and_other_users_as_themselves() {
     let user = User::for_new_files().unwrap();
     assert_eq!(user.is_some(), is_root());
     assert!(user.is_none_or(|user| user.uid != 0 && ["postgres", "howdah"].contains(&user.name.as_str())));
 }
 
 #[test]
-fn a_data_directory_of_nobody_is_refused() {
+fn a_data_directory_of_the_user_nobody_is_refused() {
     let base = open_dir();
     let Some(nobody) = User::named("nobody").filter(|_| is_root()) else { return };
     give(base.path(), Some(&nobody)).unwrap();
@@ -27,7 +27,7 @@ fn a_data_directory_of_nobody_is_refused() {
 }
 
 #[test]
-fn the_closed_directory_on_the_way_is_named() {
+fn the_error_names_the_parent_directory_that_the_other_user_cannot_enter() {
     let base = open_dir();
     let (closed, inside) = (base.path().join("closed"), base.path().join("closed/a/b"));
     fs::create_dir_all(&inside).unwrap();
@@ -39,7 +39,7 @@ fn the_closed_directory_on_the_way_is_named() {
 }
 
 #[test]
-fn an_open_way_is_open_to_strangers_and_a_closed_one_to_ourselves() {
+fn an_open_path_is_reachable_by_another_user_and_a_closed_one_by_its_owner() {
     let base = open_dir();
     check_reach(base.path(), Some(&other_user())).unwrap();
     fs::set_permissions(base.path(), Permissions::from_mode(0o700)).unwrap();

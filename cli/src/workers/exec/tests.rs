@@ -165,7 +165,7 @@ fn the_tail_begins_with_a_whole_character() {
 }
 
 #[tokio::test]
-async fn what_it_left_in_the_background_ends_with_it() {
+async fn background_processes_of_a_command_end_with_the_command() {
     let (_dir, fifo) = fifo();
     // Shell and background process hold the FIFO open, so the read ends when both have ended.
     let command = format!("exec 3> {}; sleep 1000 & echo done", fifo.display());
@@ -212,7 +212,7 @@ async fn a_command_that_ignores_the_polite_signal_is_killed() {
 }
 
 #[tokio::test]
-async fn giving_up_kills_at_once_and_gives_the_job_back() {
+async fn an_immediate_stop_kills_the_command_and_releases_the_job() {
     let (_dir, fifo) = fifo();
     let stop_tokens = StopTokens::default();
     let give_up = stop_tokens.immediate.clone();
@@ -229,7 +229,7 @@ async fn giving_up_kills_at_once_and_gives_the_job_back() {
 }
 
 #[tokio::test]
-async fn after_giving_up_nothing_is_begun() {
+async fn after_an_immediate_stop_no_command_is_started() {
     let stop_tokens = StopTokens::default();
     stop_tokens.immediate.cancel();
     let exec = Exec::new("echo no", false, stop_tokens);
@@ -292,7 +292,7 @@ async fn only_the_variables_that_are_allowed_are_passed_in_the_directory_that_is
 }
 
 #[tokio::test]
-async fn the_largest_result_may_be_smaller() {
+async fn the_limit_of_result_bytes_can_be_lowered() {
     let exec = exec("echo 12345").with_max_result(5);
     let ending = exec.run(&attempt(""), &Reports::default(), pending()).await;
     assert!(matches!(&ending, Ending::FailedForGood(error) if error.contains("more than 5 bytes")), "{ending:?}");

@@ -84,7 +84,7 @@ async fn an_answer_that_makes_no_sense_ends_the_process_and_says_why() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_is_not_an_answer_and_progress_is_passed_on() {
+async fn a_line_that_is_no_object_is_ignored_and_progress_is_passed_on() {
     let answer = "echo hello; echo \"{\\\"id\\\":$id,\\\"progress\\\":{\\\"fraction\\\":0.5,\\\"checkpoint\\\":\\\"row 7\\\"}}\"; \
                   echo \"{\\\"id\\\":$id,\\\"error\\\":\\\"no\\\",\\\"retry\\\":2}\"";
     let lines = lines(&answering(answer));
@@ -175,7 +175,7 @@ async fn a_process_is_replaced_after_its_share_of_jobs() {
 }
 
 #[tokio::test]
-async fn at_the_end_its_input_ends_and_it_has_time_to_clean_up() {
+async fn on_close_the_input_of_the_process_ends_and_it_has_time_to_clean_up() {
     let dir = tempfile::tempdir().unwrap();
     let cleaned = dir.path().join("cleaned");
     let command = format!("{}; echo yes > {}", answering("echo \"{\\\"id\\\":$id}\""), cleaned.display());

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error_that_says_why() {
+    fn an_invalid_answer_is_refused_with_the_reason() {
         for (line, problem) in [
             ("{}", "missing field `id`"),
             (r#"{"id":1.5}"#, "id is 1.5"),

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_of_the_internet_at_large_is_refused() {
+    fn addresses_outside_the_public_internet_are_refused() {
         for address in [
             "127.0.0.1",
             "127.9.9.9",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_may_be_connected_to() {
+    fn public_addresses_are_allowed() {
         for address in [
             "1.1.1.1",
             "8.8.8.8",

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_receiver_acts_on_changes_the_signature() {
+    fn a_change_of_method_url_signed_header_or_body_changes_the_signature() {
         let secret = Secret::new("key").unwrap();
         let sign = |method, url, headers: &[(&'static str, &'static str)], body: &str| {
             secret.sign(&request(method, url, headers), body.as_bytes())

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_providers_there_is_nothing_to_do() {
+    fn telemetry_is_off_without_providers() {
         assert!(Telemetry::global().is_off());
     }
 }

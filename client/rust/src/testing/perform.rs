@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handler_is_performed_with_a_checkpoint_and_what_it_says_is_kept() {
+    async fn perform_passes_the_checkpoint_and_records_reports_and_extensions_of_the_handler() {
         let attempt = Attempt::new(NewJob::new("copy")).number(2).checkpoint("xyz");
         let done = perform(copies, attempt).await;
         assert_eq!(done.outcome, Outcome::ack("copied"));

@@ -99,7 +99,7 @@ mod tests {
     use crate::{Error, Middleware, NewJob, Result};
 
     #[tokio::test]
-    async fn what_is_enqueued_by_calls_and_by_pipelines_is_recorded() {
+    async fn jobs_enqueued_by_calls_and_by_pipelines_are_recorded() {
         let (client, recorder) = recording_client();
         let first = client.enqueue(NewJob::new("a").payload("1")).await.unwrap();
         let second = client.producer().enqueue(NewJob::new("b").key("k")).await.unwrap();
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "no such job of a among []")]
-    async fn a_job_that_was_not_enqueued_is_missed() {
+    async fn assert_enqueued_panics_without_such_a_job() {
         recording_client().1.assert_enqueued("a");
     }
 

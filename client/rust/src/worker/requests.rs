@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_a_job_once_and_the_second_request_follows() {
+    fn a_second_request_for_the_same_job_waits_for_the_answer_to_the_first() {
         let mut extensions = PendingRequests::default();
         let (first, mut first_answer) = extension(1);
         let (second, mut second_answer) = extension(1);

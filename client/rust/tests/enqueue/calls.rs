@@ -47,7 +47,7 @@ async fn a_request_key_of_the_callers_is_sent_as_it_is() {
 }
 
 #[tokio::test]
-async fn nothing_to_enqueue_is_no_call() {
+async fn an_empty_list_of_jobs_makes_no_call() {
     let broker = FakeBroker::start().await;
     let client = broker.client().await;
     assert_eq!(client.enqueue_all([]).await.unwrap(), []);
@@ -56,7 +56,7 @@ async fn nothing_to_enqueue_is_no_call() {
 }
 
 #[tokio::test]
-async fn a_job_that_does_not_exist_is_none() {
+async fn get_job_returns_none_for_a_job_that_does_not_exist() {
     let broker = FakeBroker::start().await;
     let client = broker.client().await;
     assert_eq!(client.get_job(1).await.unwrap().unwrap().id, 1);
@@ -65,7 +65,7 @@ async fn a_job_that_does_not_exist_is_none() {
 }
 
 #[tokio::test]
-async fn connecting_to_nobody_fails_soon_and_says_where() {
+async fn connecting_without_a_listening_broker_fails_soon_with_the_address_in_the_error() {
     let broker = FakeBroker::start().await;
     let url = broker.url();
     drop(broker);

@@ -76,7 +76,7 @@ async fn a_request_is_never_larger_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_asked_for_again_under_the_same_request_key() {
+async fn unanswered_requests_are_repeated_with_the_same_request_key_after_a_reconnect() {
     let mut broker = FakeBroker::start().await;
     let producer = broker.client().await.producer();
     let receipt = submit(&producer, "a").await;
@@ -106,7 +106,7 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_request_key() {
 }
 
 #[tokio::test]
-async fn an_unavailable_answer_is_asked_for_again_on_the_same_stream() {
+async fn an_unavailable_request_is_repeated_on_the_same_stream() {
     let mut broker = FakeBroker::start().await;
     let producer = broker.client().await.producer();
     let receipt = submit(&producer, "a").await;
@@ -152,7 +152,7 @@ async fn a_refused_job_fails_alone() {
 }
 
 #[tokio::test]
-async fn without_a_field_the_bad_job_is_found_by_halving() {
+async fn a_refused_job_that_the_error_does_not_name_is_found_by_splitting_the_batch() {
     let mut broker = FakeBroker::start().await;
     let mut options = ProducerOptions::default();
     options.max_in_flight = 1;
@@ -195,7 +195,7 @@ async fn without_a_field_the_bad_job_is_found_by_halving() {
 }
 
 #[tokio::test]
-async fn when_the_stream_is_refused_single_calls_tell_why() {
+async fn a_request_that_breaks_the_stream_is_repeated_as_a_unary_call_to_get_its_error() {
     let mut broker = FakeBroker::start().await;
     let producer = broker.client().await.producer();
     let large = submit(&producer, "large").await;
@@ -263,7 +263,7 @@ async fn submitting_waits_while_the_queue_is_full() {
 }
 
 #[tokio::test]
-async fn what_was_submitted_goes_out_after_the_last_producer_is_gone() {
+async fn submitted_jobs_are_sent_after_the_last_producer_is_dropped() {
     let mut broker = FakeBroker::start().await;
     let producer = broker.client().await.producer();
     let receipt = submit(&producer, "a").await;

@@ -45,7 +45,7 @@ async fn an_outcome_is_sent_again_until_it_is_confirmed() {
 }
 
 #[tokio::test]
-async fn what_ends_while_there_is_no_stream_is_sent_on_the_next() {
+async fn outcomes_of_jobs_that_end_without_a_stream_are_sent_on_the_next_stream() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let stream = broker.welcomed().await;
@@ -116,7 +116,7 @@ async fn an_unconfirmed_outcome_is_sent_again_even_if_its_lease_is_lost() {
 }
 
 #[tokio::test]
-async fn handlers_are_cancelled_when_the_grace_time_runs_out_but_the_broker_has_the_last_word() {
+async fn handlers_are_cancelled_after_the_grace_time_but_a_kept_lease_is_still_settled() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let stream = broker.stream().await;
@@ -138,7 +138,7 @@ async fn handlers_are_cancelled_when_the_grace_time_runs_out_but_the_broker_has_
 }
 
 #[tokio::test]
-async fn a_drain_sends_the_worker_to_the_next_broker_with_what_it_holds() {
+async fn after_a_drain_a_worker_reconnects_to_the_next_broker_and_keeps_its_leases() {
     let mut first = FakeBroker::start().await;
     let mut second = FakeBroker::start().await;
     let client = Client::builder().endpoint(first.url()).endpoint(second.url()).connect().await.unwrap();

@@ -44,7 +44,7 @@ async fn a_cancel_reaches_the_handler_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_cancelled_handler_is_dropped_if_the_worker_says_so() {
+async fn a_cancelled_handler_is_dropped_with_abort_cancelled() {
     struct Dropped(mpsc::UnboundedSender<()>);
     impl Drop for Dropped {
         fn drop(&mut self) {
@@ -80,7 +80,7 @@ async fn a_cancelled_handler_is_dropped_if_the_worker_says_so() {
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_handlers_and_gives_back_what_still_comes() {
+async fn a_stop_waits_for_running_handlers_and_releases_jobs_that_arrive_later() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let mut stream = broker.welcomed().await;
@@ -107,7 +107,7 @@ async fn a_stop_waits_for_handlers_and_gives_back_what_still_comes() {
 }
 
 #[tokio::test]
-async fn a_stop_that_takes_too_long_cancels_then_gives_back() {
+async fn after_the_stop_timeout_handlers_are_cancelled_and_unfinished_jobs_released() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start_with(&broker.client().await, Duration::from_millis(200));
     let mut stream = broker.welcomed().await;
@@ -213,7 +213,7 @@ async fn a_stop_long_after_the_leases_were_lost_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_stop_confirms_what_it_can_when_the_broker_is_back_in_time() {
+async fn a_stop_settles_unconfirmed_outcomes_if_the_broker_is_back_in_time() {
     let mut broker = FakeBroker::start().await;
     let worker = start_with_long_stop_timeout(&broker).await;
     let mut stream = broker.welcomed().await;

@@ -34,7 +34,7 @@ async fn the_window_of_each_type_is_its_concurrency() {
 }
 
 #[tokio::test]
-async fn with_four_messages_unanswered_outcomes_gather_until_a_quarter_of_the_slots_has_some() {
+async fn after_four_unanswered_messages_outcomes_are_batched_up_to_a_quarter_of_the_slots() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let mut stream = broker.welcomed().await;
@@ -69,7 +69,7 @@ async fn with_four_messages_unanswered_outcomes_gather_until_a_quarter_of_the_sl
 }
 
 #[tokio::test]
-async fn a_worker_ends_after_so_many_jobs() {
+async fn a_worker_with_max_jobs_ends_after_that_many_jobs() {
     let mut broker = FakeBroker::start().await;
     let worker = broker.client().await.worker().handle("t", |_: Job| async {}).concurrency(5).max_jobs(3).build();
     let ending = tokio::spawn(worker.run());

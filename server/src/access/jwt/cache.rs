@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_known_until_his_token_ends_and_then_told() {
+    fn a_cached_caller_and_its_streams_end_when_the_token_expires() {
         let (cache, key) = (Cache::default(), CancellationToken::new());
         let caller = put(&cache, 1, &key);
         assert!(cache.get(&hash(1), 99).is_some() && cache.get(&hash(2), 99).is_none());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revoked_ends_at_once_and_comes_back_never() {
+    fn a_revoked_token_ends_at_once_and_is_not_cached_again() {
         let (cache, key) = (Cache::default(), CancellationToken::new());
         let facts = |issued| Facts { id: None, issued: Some(issued) };
         let early = cache.put(hash(1), grant(&key), facts(50), 100).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_kept_but_callers_with_streams_stay() {
+    fn the_cache_is_bounded_and_callers_with_streams_stay_in_it() {
         let (cache, key) = (Cache::default(), CancellationToken::new());
         let stream = put(&cache, 0, &key);
         for n in 1..3 * KEPT {

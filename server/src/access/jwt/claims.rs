@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_rsa_key_with_which_each_text_signs_itself_verifies_nothing() {
+    fn an_rsa_key_with_exponent_1_verifies_no_signature() {
         let mut signed = Signed::by("RS256");
         let mut jwk = signed.signing.jwk();
         jwk["e"] = json!(encoded([1]));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_claim_must_be_there_and_be_what_it_should() {
+    fn a_token_with_a_missing_or_wrong_claim_is_refused() {
         let (signed, now) = (Signed::by("EdDSA"), now());
         for (name, values, problem) in [
             ("iss", vec![json!("https://j")], "another issuer"),

@@ -145,7 +145,7 @@ async fn an_unknown_key_is_looked_for_once_the_pace_allows_it() {
 }
 
 #[tokio::test]
-async fn keys_hold_while_their_issuer_is_away() {
+async fn keys_stay_valid_while_reads_from_their_issuer_fail() {
     let key = SigningKey::new("ES256", "a");
     let server = Server::start(good(&[&key])).await;
     let kept = keep(server.source(), LONG, Duration::ZERO);
@@ -171,7 +171,7 @@ async fn keys_hold_while_their_issuer_is_away() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_server_is_said() {
+async fn a_failed_read_of_keys_from_a_server_is_reported_with_the_reason() {
     let server = Server::start(answer("301 Moved Permanently", "Location: https://localhost/\r\n", "")).await;
     let error = server.source().read().await.unwrap_err();
     assert!(error.contains(&server.url) && error.contains("redirects are not followed"), "{error}");
@@ -185,7 +185,7 @@ async fn what_is_wrong_with_a_server_is_said() {
 }
 
 #[tokio::test]
-async fn without_any_keys_a_token_may_be_good_later() {
+async fn token_checks_are_unavailable_until_the_keys_have_been_read() {
     let server = Server::start(answer("500 Internal Server Error", "", "")).await;
     let kept = keep(server.source(), LONG, Duration::ZERO);
     let error = kept.keys.find(Algorithm::ES256, Some("a")).await.unwrap_err();
@@ -208,7 +208,7 @@ async fn a_file_is_read_again_and_a_key_that_left_it_is_gone() {
 }
 
 #[tokio::test]
-async fn who_needs_the_keys_of_a_server_that_stalls_is_answered_within_the_bound_of_a_read() {
+async fn a_call_that_needs_keys_of_a_stalled_server_is_answered_within_the_read_timeout() {
     // The server accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/keys", silent.local_addr().unwrap().port());

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_with_what_is_wrong() {
+    fn an_invalid_token_is_refused_with_the_reason() {
         let (header, claims) = (r#"{"alg":"ES256"}"#, r#"{"iss":"i"}"#);
         let good = token(header, claims);
         assert!(Unverified::parse(&good).is_ok());

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_as_they_were_afterwards() {
+    fn hashing_leaves_the_jobs_unchanged() {
         let whole = || v1::NewJob { traceparent: "t".into(), tracestate: "s".into(), ..job(&[("a", "b")]) };
         let mut jobs = [whole()];
         body_hash(&mut jobs);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_differs_is_seen() {
+    fn different_bodies_have_different_hashes() {
         let plain = || job(&[]);
         let mut bodies = vec![
             vec![plain()],

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_named() {
+    fn the_error_names_the_invalid_field_of_a_bulk_operation() {
         let leased = v1::JobState::Leased as i32;
         let attempts = v1::BulkFields { max_attempts: Some(3), ..Default::default() };
         let now = v1::bulk_fields::Start::Delay(prost_types::Duration::default());

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_bounds_is_named() {
+    fn the_error_names_the_invalid_bulk_field() {
         let none = v1::BulkFields::default;
         let timeout = |seconds| v1::BulkFields { timeout: Some(prost_types::Duration { seconds, nanos: 0 }), ..none() };
         let tags = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn at_once_is_a_start() {
+    fn a_zero_delay_and_a_past_run_at_are_valid_starts() {
         assert!(check(v1::BulkFields { start: after(0), ..Default::default() }).unwrap().has_start());
         let past = Some(Start::RunAt(prost_types::Timestamp { seconds: 1, nanos: 0 }));
         let fields = check(v1::BulkFields { start: past, ..Default::default() }).unwrap();

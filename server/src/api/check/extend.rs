@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_zero_negative_and_huge_are_answered_alone() {
+    fn an_extension_with_an_invalid_duration_is_refused_without_failing_the_message() {
         for bad in [
             None,
             Some((0, 0)),

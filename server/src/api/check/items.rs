@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_job_counts_and_the_later_ones_do_not() {
+    fn only_the_first_item_of_a_job_counts() {
         let items = [Ok(7), Ok(8), Ok(7), Err(answer(9)), Ok(9), Ok(7)];
         let kept: Vec<_> =
             refuse_repeats(items.into_iter(), |&id| id, |place, id| answer(id * 100 + place as i64)).collect();

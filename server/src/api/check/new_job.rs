@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_at_once_and_so_is_no_delay() {
+    fn a_past_run_at_is_accepted_and_a_zero_delay_starts_the_job_now() {
         assert_eq!(check(v1::NewJob { start: at(1), ..job() }).unwrap().start, Start::At(1_000_000));
         assert_eq!(check(v1::NewJob { start: after(0, 0), ..job() }).unwrap().start, Start::Now);
         let later = check(v1::NewJob { start: after(0, 1), ..job() }).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_bounds_is_named() {
+    fn the_error_names_the_invalid_field_of_a_new_job() {
         let timeout = |seconds, nanos| v1::NewJob { timeout: Some(WireDuration { seconds, nanos }), ..job() };
         let cases = vec![
             ("task_type", v1::NewJob::default()),

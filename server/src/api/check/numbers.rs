@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_or_oversized_list_is_told_both_ends() {
+    fn an_error_about_the_length_of_a_list_names_both_bounds() {
         let error = entries("jobs", 0, 1..=10_000).unwrap_err();
         assert_eq!(error.to_string(), "jobs has 0 entries; 1 to 10000 are allowed");
         assert!(entries("jobs", 10_001, 1..=10_000).is_err());

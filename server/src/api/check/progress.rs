@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_answered_alone_and_named() {
+    fn an_invalid_report_is_refused_without_failing_the_message_and_its_field_is_named() {
         let bad = [
             ("fraction", v1::ProgressReport { fraction: Some(1.01), ..item(2) }),
             ("fraction", v1::ProgressReport { fraction: Some(-0.1), ..item(2) }),

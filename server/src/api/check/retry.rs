@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outside_and_numbers_that_are_none_are_refused() {
+    fn a_multiplier_or_jitter_that_is_nan_or_out_of_range_is_refused() {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.1, 0.999, 100.1, f64::MAX] {
             let policy = v1::RetryPolicy { multiplier: Some(bad), ..Default::default() };
             assert_eq!(retry_policy(Some(&policy)).unwrap_err().field(), Some("retry_policy.multiplier"), "{bad}");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_outside_are_refused() {
+    fn delays_out_of_range_are_refused() {
         for (seconds, nanos) in [(-1, 0), (0, -1), (30 * 24 * 3600 + 1, 0), (i64::MAX, 0)] {
             let delay = Some(WireDuration { seconds, nanos });
             let initial = v1::RetryPolicy { initial_delay: delay, ..Default::default() };

@@ -24,7 +24,7 @@ fn check(wire: v1::Schedule) -> Result<ScheduleSpec, Error> {
 }
 
 #[test]
-fn a_name_a_job_and_a_plan_are_all_that_it_needs() {
+fn a_schedule_needs_only_a_name_a_job_template_and_a_plan() {
     let spec = check(fine()).unwrap();
     assert_eq!((spec.drift, spec.overlap, spec.missed), (Drift::Plan, Overlap::Allow, Missed::One));
     assert_eq!(spec.plan, PlanText::Period(60_000));
@@ -34,7 +34,7 @@ fn a_name_a_job_and_a_plan_are_all_that_it_needs() {
 }
 
 #[test]
-fn whatever_is_wrong_is_named() {
+fn the_error_names_the_invalid_field_of_a_schedule() {
     let template = |job: v1::NewJob| v1::Schedule { template: Some(job), ..fine() };
     let job = || v1::NewJob { task_type: "t".into(), ..Default::default() };
     let at = |seconds| Some(Timestamp { seconds, nanos: 0 });

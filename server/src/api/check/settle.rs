@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_outcome_is_answered_alone() {
+    fn an_invalid_outcome_is_refused_without_failing_the_message() {
         let unset = Some(Wire::Snooze(v1::Snooze { delay: None }));
         let bad = [
             ("outcome", None),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn ack_and_nack_of_one_job_in_one_message_the_second_is_lost() {
+    fn the_second_outcome_of_a_job_in_one_message_is_refused_as_lease_lost() {
         let items = check(vec![item(1, ack(0)), item(1, nack("", false, None)), item(2, ack(0))]);
         assert_eq!(items.accepted.iter().map(|s| s.lease.id).collect::<Vec<_>>(), [1, 2]);
         assert!(matches!(items.accepted[0].outcome, Outcome::Ack { .. }));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_has_the_id_that_a_broker_made_or_none() {
+    fn a_session_id_must_be_empty_or_made_by_a_broker() {
         let of = |session_id: &str| {
             check(v1::Subscribe { session_id: session_id.into(), ..Default::default() }).map(|args| args.session_id)
         };
@@ -134,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn no_types_at_all_is_a_subscription_too() {
+    fn a_subscription_may_have_no_task_types() {
         assert!(check(v1::Subscribe::default()).unwrap().windows.is_empty());
     }
 
     #[test]
-    fn the_last_word_on_a_type_counts() {
+    fn the_last_window_of_a_task_type_counts() {
         let windows = vec![entry("b", 2, 0), entry("a", 3, 5), entry("b", 4, 1 << 30), entry("c", 0, 0)];
         let args = check(v1::Subscribe { task_type: "a".into(), window: 9, windows, ..Default::default() }).unwrap();
         assert_eq!(seen(&args), [("a", 3, 5), ("b", 4, 1 << 30), ("c", 0, 64 << 20)]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_bounds_is_named() {
+    fn the_error_names_the_invalid_field_of_a_subscription() {
         let short = |window| v1::Subscribe { task_type: "a".into(), window, ..Default::default() };
         let list = |bad: v1::Window| v1::Subscribe {
             windows: vec![entry("x", 1, 0), entry("y", 1, 0), bad],

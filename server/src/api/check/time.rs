@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn durations_out_of_bounds_are_told_value_and_bounds() {
+    fn an_error_about_a_duration_has_the_value_and_the_bounds() {
         assert_eq!(millis(0, 999_999).unwrap_err(), "delay is 999.999µs; 1ms to 30 days is allowed");
         assert_eq!(millis(30 * 24 * 3600, 1).unwrap_err(), "delay is 2592000.000000001s; 1ms to 30 days is allowed");
         assert_eq!(millis(-1, 0).unwrap_err(), "delay is -1 s and 0 ns; 1ms to 30 days is allowed");
     }
 
     #[test]
-    fn durations_that_are_none_are_refused() {
+    fn durations_with_invalid_seconds_or_nanos_are_refused() {
         for (seconds, nanos) in [
             (0, -1),
             (1, -1),

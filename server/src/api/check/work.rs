@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_and_extensions_are_parted() {
+    fn settle_and_extend_messages_are_split_into_accepted_and_refused_items() {
         let outcomes = vec![
             v1::Outcome { id: 1, ..Default::default() },
             v1::Outcome { id: 2, outcome: Some(v1::outcome::Outcome::Release(v1::Release {})), ..Default::default() },
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_message_is_a_subscribe_or_refused_for_that_and_not_for_what_is_in_it() {
+    fn a_first_message_other_than_subscribe_is_refused_before_its_fields_are_checked() {
         let first = |message| {
             let request = v1::WorkRequest { message: Some(message) };
             work_request(request, true, &ClusterSettings::DEFAULT, &Limits::default())
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_batch_ends_the_stream() {
+    fn a_settle_extend_or_progress_message_without_items_is_refused() {
         assert_eq!(check(Some(Message::Settle(v1::Settle::default()))).unwrap_err().field(), Some("outcomes"));
         assert_eq!(check(Some(Message::Extend(v1::Extend::default()))).unwrap_err().field(), Some("extensions"));
         assert_eq!(check(Some(Message::Progress(v1::Progress::default()))).unwrap_err().field(), Some("reports"));

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_that_nobody_asks_for_loses_its_room_and_itself() {
+    async fn a_message_that_the_service_does_not_read_is_dropped_and_frees_its_memory() {
         let budget = budget(Duration::from_secs(10));
         let arrival = begin(&budget);
         tokio::task::yield_now().await;

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_message_of_many_jobs_is_counted_and_a_gzipped_one_is_received_apart() {
+    fn a_small_message_is_weighed_by_its_jobs_and_a_gzipped_one_is_received_as_large() {
         let jobs = [10, 0].repeat(100);
         let bytes = [&[0, 0, 0, 0, 200][..], &jobs].concat();
         let (passed, next) = looked(&bytes, bytes.len());

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_come_has_its_time_and_less_while_others_wait() {
+    async fn a_message_that_does_not_arrive_is_refused_in_time_and_sooner_while_others_wait() {
         let mut pace = Pace::new(Duration::from_secs(30));
         assert_eq!(pace.next(pending::<()>(), || false).await, Err(Slow::Late));
         let mut pace = Pace::new(Duration::from_secs(60));

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_pushed_in_any_parts_is_read_as_one() {
+    fn bytes_pushed_in_parts_are_read_as_one_message() {
         let bytes: Vec<u8> = (0..PIECE * 2 + 10).map(|n| n as u8).collect();
         let mut pieces = Pieces::default();
         for part in bytes.chunks(300_000) {

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_request_is_told_what_a_failed_call_is_told() {
+    fn a_request_error_has_the_code_field_and_reason_of_the_error() {
         let error = request_error(&Error::invalid("jobs[3].task_type", "is empty"));
         assert_eq!(
             (error.code, error.field.as_str(), error.reason.as_str()),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_does_not_have_is_empty() {
+    fn unset_fields_of_a_job_are_empty_in_the_message() {
         let view = JobView {
             id: 1,
             task_type: "a".into(),

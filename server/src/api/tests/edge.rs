@@ -284,7 +284,7 @@ async fn reflection_knows_what_the_details_of_our_errors_are_made_of() {
 }
 
 #[tokio::test]
-async fn health_says_not_serving_before_the_connection_ends_and_watchers_do_not_hold_it_up() {
+async fn health_reports_not_serving_before_the_connection_ends_and_watches_do_not_delay_the_stop() {
     let running = serve(Limits::default()).await;
     let mut client = HealthClient::new(running.channel().await);
     let request = || HealthCheckRequest { service: "howdah.v1.WorkerService".into() };
@@ -324,7 +324,7 @@ async fn stopping_is_held_up_neither_by_silent_peers_nor_by_calls_that_hang() {
 }
 
 #[tokio::test]
-async fn the_port_is_closed_as_soon_as_it_stops() {
+async fn the_port_is_closed_as_soon_as_the_server_has_stopped() {
     let running = serve(Limits::default()).await;
     let address = running.address;
     running.stop().await;

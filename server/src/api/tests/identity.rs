@@ -80,7 +80,7 @@ async fn a_service_learns_who_calls_from_the_clients_certificate() {
 }
 
 #[tokio::test]
-async fn without_tls_nobody_is_known() {
+async fn without_tls_a_caller_has_no_identity() {
     let running = serve(Limits::default()).await;
     assert_eq!(who(running.channel().await).await, "");
 }

@@ -146,7 +146,7 @@ async fn a_request_that_fails_is_answered_and_the_stream_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_is_read_than_may_be_in_flight() {
+async fn requests_are_read_only_up_to_the_limit_in_flight() {
     let (fixture, mut answers) = open(BOUNDS);
     for sequence in 1..=20 {
         fixture.send(sequence, "").await;
@@ -160,7 +160,7 @@ async fn no_more_is_read_than_may_be_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_in_flight_are_bounded_by_one_message_more() {
+async fn bytes_in_flight_exceed_their_limit_by_at_most_one_message() {
     let (fixture, mut answers) = open(BOUNDS);
     for sequence in 1..=20 {
         fixture.send(sequence, &"k".repeat(600)).await;
@@ -210,7 +210,7 @@ async fn a_broken_message_ends_the_stream_after_the_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_in_flight_are_bounded_by_the_memory_of_all_and_go_on_when_there_is_some() {
+async fn requests_in_flight_are_bounded_by_the_shared_memory_and_go_on_when_some_is_freed() {
     let memory = Memory::new(1 << 20);
     let other = memory.try_take(&Arc::default(), 1 << 20).expect("all of it");
     let bounds = Bounds { requests: 100_000, bytes: 1 << 30, ..BOUNDS };

@@ -114,7 +114,7 @@ async fn a_gzipped_message_takes_room_for_what_it_may_become() {
 }
 
 #[tokio::test]
-async fn who_waits_for_room_too_long_is_told_of_the_limit() {
+async fn a_call_that_waits_too_long_for_memory_fails_with_the_name_of_the_limit() {
     let running = serve(MIB, ReceiveTimeouts { room: Duration::from_millis(50), ..long_timeouts() }).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 1, 900 * KIB);
@@ -131,7 +131,7 @@ async fn who_waits_for_room_too_long_is_told_of_the_limit() {
 }
 
 #[tokio::test]
-async fn no_more_wait_than_there_is_room_for() {
+async fn a_call_is_refused_when_too_many_calls_wait_for_memory() {
     let running = serve(MIB, long_timeouts()).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 1, 900 * KIB);
@@ -149,7 +149,7 @@ async fn no_more_wait_than_there_is_room_for() {
 }
 
 #[tokio::test]
-async fn those_that_wait_leave_half_of_their_connection_to_others_and_three_quarters_of_the_memory() {
+async fn waiting_calls_use_at_most_half_of_the_flow_control_window_of_their_connection() {
     let running = serve(16 * MIB, long_timeouts()).await;
     let mut calls = Calls::new();
     let channel = running.channel().await;
@@ -191,7 +191,7 @@ async fn a_message_that_is_announced_and_does_not_come_holds_no_memory() {
 }
 
 #[tokio::test]
-async fn messages_that_fill_the_memory_halfway_do_not_wait_for_each_other() {
+async fn messages_that_arrive_together_and_exceed_the_memory_do_not_deadlock() {
     let running = serve(MIB, long_timeouts()).await;
     running.gate.open(4);
     let mut calls = Calls::new();
@@ -205,7 +205,7 @@ async fn messages_that_fill_the_memory_halfway_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn who_sends_slowly_while_others_wait_is_refused_and_they_go_on() {
+async fn a_slow_sender_is_refused_while_other_calls_wait_and_the_waiting_calls_go_on() {
     let running = serve(MIB, long_timeouts()).await;
     let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..800 * KIB);
     let slow = stuck(running.channel().await, vec![begun]);
@@ -298,7 +298,7 @@ async fn send(mut channel: Channel, body: Chunks) -> Option<Status> {
 }
 
 #[tokio::test]
-async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait() {
+async fn a_sender_that_stops_within_a_message_loses_its_memory_to_waiting_calls() {
     // The other call must also arrive within this time limit. It is below two seconds, after which the slow call would be
     // rejected for its rate instead.
     let quick = Duration::from_millis(1_500);
@@ -319,7 +319,7 @@ async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait()
 }
 
 #[tokio::test]
-async fn a_call_of_one_message_does_not_get_room_for_two() {
+async fn a_unary_call_with_two_messages_is_refused() {
     let running = serve(MIB, long_timeouts()).await;
     let message = framed(&named("x".repeat(600 * KIB)).encode_to_vec());
     let status = stuck(running.channel().await, vec![message.clone(), message]).await;

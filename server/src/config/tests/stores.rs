@@ -82,7 +82,7 @@ fn urls_of_stores_may_be_in_files() {
 }
 
 #[test]
-fn a_mistake_is_said_with_its_place_and_without_the_url() {
+fn an_invalid_store_is_reported_with_its_key_and_without_its_url() {
     let store = |more: &str| format!("[[stores]]\nname = 'a'\ndatabase_url = 'postgres://u:s3cret@h/a'\n{more}");
     let both = |more: &str| format!("{}\n[[stores]]\nname = 'b'\n{more}", store(""));
     let flag = |value: &str| error("", &[], vec![store_flag(value)]);

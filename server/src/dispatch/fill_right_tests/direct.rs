@@ -62,7 +62,7 @@ fn the_claim_loop_sleeps_while_jobs_go_straight_to_workers() {
 }
 
 #[test]
-fn the_claim_loop_looks_after_a_job_that_no_worker_has_a_place_for() {
+fn the_claim_loop_wakes_up_for_a_direct_job_that_no_worker_has_room_for() {
     let mut store = store();
     store.begin_direct(1);
     // The window is closed while the job is being stored.

@@ -108,7 +108,7 @@ fn nothing_is_prefetched_of_a_worker_that_settles_little_in_the_time_of_a_claim(
 }
 
 #[test]
-fn a_claim_that_leaves_nothing_ready_ends_it() {
+fn a_claim_that_leaves_no_ready_jobs_ends_the_prefetching() {
     let mut store = with_prefetched_jobs();
     store.ready = 1;
     (0..6).for_each(|_| assert!(store.settle(0)));
@@ -135,7 +135,7 @@ fn jobs_that_no_worker_takes_in_time_are_released_and_not_claimed_again_until_th
 }
 
 #[test]
-fn with_one_that_is_released_all_that_were_prefetched_are() {
+fn releasing_one_stale_job_releases_all_prefetched_jobs() {
     let mut store = with_prefetched_jobs();
     let before = Instant::now() + PREFETCHED_FOR;
     assert!(store.settle(0) && store.settle(0));
@@ -147,7 +147,7 @@ fn with_one_that_is_released_all_that_were_prefetched_are() {
 }
 
 #[test]
-fn until_released_jobs_are_ready_again_nothing_overtakes_them() {
+fn no_job_overtakes_released_jobs_until_they_are_ready_again() {
     let mut store = with_prefetched_jobs();
     let (stale, _) = store.dispatch.with(|state| state.take_stale(Instant::now() + PREFETCHED_FOR));
     let first = stale.jobs.iter().map(|job| job.rank).min().expect("jobs");
@@ -163,7 +163,7 @@ fn until_released_jobs_are_ready_again_nothing_overtakes_them() {
 }
 
 #[test]
-fn they_are_released_at_once_when_their_type_is_paused_or_has_no_worker() {
+fn prefetched_jobs_are_released_at_once_when_their_type_is_paused_or_has_no_worker() {
     let mut store = with_prefetched_jobs();
     store.dispatch.pause([TYPE].into());
     assert_eq!((buffered(&store), released(&mut store)), (0, 6));
@@ -183,7 +183,7 @@ fn nothing_is_prefetched_of_a_type_with_a_limit() {
 }
 
 #[test]
-fn a_worker_that_reads_again_gets_them() {
+fn a_stalled_worker_gets_the_prefetched_jobs_when_it_reads_again() {
     let mut store = with_prefetched_jobs();
     store.dispatch.stall(0, true);
     assert!(store.settle(0) && store.settle(0));

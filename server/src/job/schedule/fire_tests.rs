@@ -29,7 +29,7 @@ fn fire(spec: &ScheduleSpec, state: &ScheduleState, now: i64, busy: bool) -> Fir
 }
 
 #[test]
-fn what_is_due_fires_and_the_rest_is_planned() {
+fn due_times_fire_and_the_next_time_is_planned() {
     let spec = every(10);
     let firing = fire(&spec, &begun(&spec), 25 * SECOND, false);
     assert_eq!(firing.planned, [0, 10 * SECOND, 20 * SECOND]);
@@ -37,7 +37,7 @@ fn what_is_due_fires_and_the_rest_is_planned() {
 }
 
 #[test]
-fn of_missed_times_none_the_newest_or_the_newest_few_are_made_up_for() {
+fn missed_times_are_made_up_for_as_the_missed_policy_says() {
     // Planned from 0 h to 10 h; no broker ran until a second after that.
     let now = 10 * HOUR + SECOND;
     for (missed, made_up) in [(Missed::Skip, 0), (Missed::One, 1), (Missed::All(3), 3), (Missed::All(100), 10)] {
@@ -52,7 +52,7 @@ fn of_missed_times_none_the_newest_or_the_newest_few_are_made_up_for() {
 }
 
 #[test]
-fn a_long_outage_of_a_calendar_of_seconds_costs_little() {
+fn after_a_long_outage_only_the_newest_missed_times_of_a_calendar_of_seconds_fire() {
     let plan = PlanText::Cron { expression: "* * * * 1 *".into(), time_zone: "UTC".into() };
     let spec = ScheduleSpec { missed: Missed::All(3), plan, ..every(1) };
     let state = ScheduleState { next: Some(0), ..ScheduleState::default() };
@@ -106,7 +106,7 @@ fn nothing_is_planned_from_the_end_on() {
 }
 
 #[test]
-fn jitter_is_the_same_whoever_asks_and_spreads() {
+fn the_jitter_of_a_planned_time_never_changes_and_jitters_spread_over_their_range() {
     let spec = ScheduleSpec { jitter_ms: 5_000, ..every(10) };
     let draws: Vec<i64> = (0..100).map(|n| spec.jitter_of(n * 10 * SECOND)).collect();
     assert_eq!(draws, (0..100).map(|n| spec.jitter_of(n * 10 * SECOND)).collect::<Vec<_>>());
@@ -160,7 +160,7 @@ proptest! {
 
     /// Checks at any times and with any room fire each planned time once, in order.
     #[test]
-    fn looking_more_often_fires_the_same(
+    fn checking_a_schedule_more_often_fires_the_same_times(
         plan in plans(),
         jitter_ms in prop_oneof![Just(0_i64), 0..1_000_i64],
         steps in prop::collection::vec((1..50_i64, 1..30_usize), 1..40),

@@ -78,7 +78,7 @@ fn a_period_counts_from_its_anchor() {
 }
 
 #[test]
-fn what_is_no_plan_names_its_field() {
+fn the_error_names_the_invalid_field_of_a_plan() {
     let problem = |expression: &str, zone: &str| {
         let text = PlanText::Cron { expression: expression.into(), time_zone: zone.into() };
         text.parse().err().map(|(field, _)| field)
@@ -108,7 +108,7 @@ fn days(expression: &str) -> Vec<String> {
 }
 
 #[test]
-fn of_a_day_field_that_begins_with_a_star_and_the_other_one_both_must_fit() {
+fn both_day_fields_must_match_if_one_of_them_begins_with_a_star() {
     // Mondays on odd days.
     assert_eq!(days("0 0 */2 * 1"), ["9", "23"]);
     assert_eq!(days("0 0 */2 * MON"), days("0 0 1-31/2 * +1"));
@@ -124,7 +124,7 @@ fn of_a_day_field_that_begins_with_a_star_and_the_other_one_both_must_fit() {
 }
 
 #[test]
-fn what_the_docs_list_is_taken_or_refused() {
+fn cron_syntax_is_accepted_or_refused_as_documented() {
     for expression in
         ["0 0 LW * *", "0 0 15W * *", "0 0 * * 5L", "0 0 * * 5#2", "10-50/10 0 1,15 JAN-MAR 0-7", "0 0 1 * +MON"]
     {
@@ -264,7 +264,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_expression_panics(
+    fn parsing_an_arbitrary_cron_expression_never_panics(
         fields in prop::collection::vec("[*0-9]|[0-9*LW,/#?+-]{1,6}|[*0-9]{1,2}[-/,#LW][0-9]{1,2}", 5..=6),
         junk in "[-0-9*,/?#+@LWA-Z ]{0,30}",
         zone in "[A-Za-z/_+-]{0,12}",

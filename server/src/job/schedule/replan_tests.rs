@@ -106,7 +106,7 @@ fn a_time_that_is_due_by_old_rules_is_moved_when_it_would_fire() {
 }
 
 #[test]
-fn what_repeats_within_the_day_goes_on_in_real_time_by_new_rules() {
+fn an_hourly_schedule_goes_on_by_the_new_zone_rules_in_real_time() {
     let text = cron("0 * * * *");
     let (old, new) = (by_rules(&text, "XXX-1"), by_rules(&text, "XXX-1:30"));
     let (mut schedule, _) = schedule(text, at("2026-11-09T00:10:00Z"), |_| {});

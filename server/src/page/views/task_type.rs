@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_set_is_told() {
+    fn only_settings_that_were_set_are_shown() {
         assert!(describe(&v1::TaskTypeSettings::default()).is_empty());
         let retry_policy = Some(v1::RetryPolicy {
             initial_delay: Some(prost_types::Duration { seconds: 90, nanos: 0 }),

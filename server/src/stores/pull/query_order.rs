@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_are_asked_one_after_the_other_and_those_that_are_away_last() {
+    fn stores_are_queried_one_after_the_other_and_unreachable_stores_last() {
         let mut order = QueryOrder::new(2, |nth| nth == 0, Times { overlap_after: LONG, longest: LONG, again: LONG });
         assert_eq!(order.next(), Some(1));
         assert_eq!(order.next(), None, "the first store has time to answer");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_that_have_had_their_time_are_given_up_when_all_are_asked_for_the_last_time() {
+    fn stores_that_used_up_their_time_are_given_up_in_the_last_round() {
         let mut order = order(1, Duration::ZERO, Duration::ZERO);
         order.next().unwrap();
         assert!(!order.gives_up(|_| true));

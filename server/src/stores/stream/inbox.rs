@@ -121,7 +121,7 @@ mod tests {
     use crate::error::Error;
 
     #[tokio::test]
-    async fn what_an_engine_does_not_read_comes_back_and_fits_again_when_it_reads() {
+    async fn a_message_that_a_store_does_not_read_is_returned_until_the_store_reads_again() {
         let inbox = Inbox::new();
         let send = async |bytes| inbox.send(ClientMessage::Ping, bytes).await.is_ok();
         assert!(!send(1).await, "the store is not attached");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_gets_the_types_that_its_store_has_and_one_that_nobody_has_is_created_at_home() {
+    fn each_store_gets_its_task_types_and_a_type_of_no_store_is_created_at_its_home() {
         let wanted = Wanted::new(&[window("a", 1), window("new", 1)], 2, Arc::new(|_| 1));
         let (mut first, mut second) = (Given::default(), Given::default());
         let asked = wanted.news(&mut first).unknown;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_is_told_of_a_change_once() {
+    fn a_store_learns_of_a_changed_window_once() {
         let wanted = Wanted::new(&[window("a", 1)], 2, Arc::new(|_| 0));
         let mut given = Given::default();
         let asked = wanted.news(&mut given).unknown;

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_least_is_left_out_first() {
+    fn the_least_important_columns_are_left_out_first() {
         let column = |title, width, rank| Column::<()> {
             title,
             width,

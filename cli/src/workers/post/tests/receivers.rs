@@ -48,7 +48,7 @@ async fn accepts(language: &str, seen: &Seen, url: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_receivers_of_the_reference_take_what_was_sent_and_nothing_else() {
+async fn the_receivers_of_the_reference_accept_a_signed_request_and_no_changed_one() {
     let (url, log) = server().await;
     let url = format!("{url}/upper?a=1");
     let signed = Target { secret: Secret::new("a secret"), ..target(&url) };

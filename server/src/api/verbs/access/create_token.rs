@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_to_make_is_refused_by_its_field() {
+    fn the_error_names_the_invalid_field_of_a_new_token() {
         let check = |request| CreateToken::check(request, &ClusterSettings::DEFAULT, &Limits::default());
         let good = || v1::CreateTokenRequest {
             principal: "mailer".into(),

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_selects_tokens() {
+    fn a_request_without_a_selection_is_refused() {
         let nothing = v1::RevokeTokensRequest { selection: None };
         let error = RevokeTokens::check(nothing, &ClusterSettings::DEFAULT, &Limits::default()).unwrap_err();
         assert_eq!(error.field(), Some("selection"));

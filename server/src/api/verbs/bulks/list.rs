@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_bounds() {
+    fn a_negative_page_size_and_an_invalid_page_token_are_refused() {
         let check = |request| ListBulks::check(request, &ClusterSettings::DEFAULT, &Limits::default());
         let list = v1::ListBulksRequest { page_size: -1, ..Default::default() };
         assert_eq!(check(list).unwrap_err().field(), Some("page_size"));

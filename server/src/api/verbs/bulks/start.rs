@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_key_has_bounds() {
+    fn a_request_key_over_200_bytes_is_refused() {
         let spec = v1::BulkSpec { operation: 2, task_type: "a".into(), ..v1::BulkSpec::default() };
         let start = v1::StartBulkRequest { spec: Some(spec), request_key: "k".repeat(201) };
         assert_eq!(check(start, &ClusterSettings::DEFAULT).unwrap_err().field(), Some("request_key"));

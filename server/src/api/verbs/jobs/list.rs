@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_bounds_is_named() {
+    fn the_error_names_the_invalid_field_of_list_jobs() {
         let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let cases = [
             ("task_type", v1::ListJobsRequest::default()),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_of_all_stores_come_first_as_many_as_fit() {
+    fn jobs_with_the_most_attempts_of_all_stores_come_first_up_to_the_page_size() {
         let part = |jobs| v1::ListJobsResponse { jobs, ..Default::default() };
         let mut all = v1::ListJobsResponse::default();
         ListJobs::merge(&mut all, part(vec![job(1, 5, 0), job(2, 2, 0)]), "main");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_several_stores_is_not_larger_than_one_of_one() {
+    fn a_page_merged_from_several_stores_keeps_the_byte_limit_of_a_page() {
         let page = |jobs| most_attempts(v1::ListJobsResponse { jobs, ..Default::default() }, 100);
         let full = page((1..=4).map(|id| job(id, 1, 1 << 20)).collect());
         assert_eq!((full.jobs.len(), full.has_more), (2, true));

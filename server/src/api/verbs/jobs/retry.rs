@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_names_no_jobs_or_contradicts_itself_is_named() {
+    fn the_error_names_the_missing_or_contradictory_field_of_retry_jobs() {
         let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let ready = page_token::encode(PagePosition { state: JobState::Ready, rank: 0, id: 1 });
         let cases = [

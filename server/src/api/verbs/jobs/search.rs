@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_is_accepted() {
+    fn complete_search_requests_are_accepted() {
         assert!(matches!(check(text()), Ok(SearchQuery::Look { having: Having::Text(_), .. })));
         assert!(check(header("a", "")).is_ok());
         assert!(check(request(Query::PayloadText("\0\n%_".into()))).is_ok());
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_missing_or_wrong_is_named() {
+    fn the_error_names_the_missing_or_invalid_field_of_a_search() {
         let second = |seconds| Some(Timestamp { seconds, nanos: 0 });
         let cases = [
             ("query", v1::SearchJobsRequest { query: None, ..text() }),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mask_what_is_set_is_changed() {
+    fn without_an_update_mask_the_set_fields_are_changed() {
         let settings = v1::ClusterSettings { batch: 2_000, max_delay: seconds(60), ..Default::default() };
         let expected = ClusterSettingsChange {
             batch: Some(2_000),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_mask_what_it_names_is_changed_and_what_is_unset_there_is_reset() {
+    fn with_an_update_mask_the_named_fields_are_changed_and_unset_ones_are_reset() {
         let settings = v1::ClusterSettings { batch: 2_000, headers: 9, ..Default::default() };
         let expected = ClusterSettingsChange {
             headers: Some(9),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_bounds_or_unknown_is_named() {
+    fn the_error_names_the_invalid_setting_or_the_unknown_path_of_the_mask() {
         let d = v1::ClusterSettings::default;
         let cases = [
             ("settings.payload_bytes", v1::ClusterSettings { payload_bytes: 1_023, ..d() }),

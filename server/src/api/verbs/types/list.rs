@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_a_thousand_types_from_the_first() {
+    fn an_empty_request_lists_a_thousand_types_from_the_first() {
         let query = list_task_types(&v1::ListTaskTypesRequest::default()).unwrap();
         assert_eq!((query.after.as_str(), query.page_size, query.only), ("", 1000, None));
     }
 
     #[test]
-    fn whatever_is_out_of_bounds_of_a_list_is_named() {
+    fn the_error_names_the_invalid_field_of_list_task_types() {
         let cases = [
             ("page_size", v1::ListTaskTypesRequest { page_size: -5, ..Default::default() }),
             ("page_token", v1::ListTaskTypesRequest { page_token: "zz".into(), ..Default::default() }),

@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_all_hours_of_a_hundred_types() {
+    fn an_empty_request_asks_for_all_hours_of_a_hundred_types() {
         let query = get_stats(&v1::GetStatsRequest::default()).unwrap();
         assert_eq!((query.only, query.limit, query.range.period), (None, 100, StatsPeriod::Hour));
         assert_eq!((query.range.since, query.range.until), (None, None));
     }
 
     #[test]
-    fn whatever_is_wrong_is_named() {
+    fn the_error_names_the_invalid_field_of_get_stats() {
         let second = |seconds| Some(Timestamp { seconds, nanos: 0 });
         let cases = [
             ("limit", v1::GetStatsRequest { limit: 1001, ..Default::default() }),

@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_one_job_for_30_s_now() {
+    fn a_pull_takes_one_job_for_30_s_without_waiting_by_default() {
         let args = check(&request()).unwrap();
         assert_eq!(args.types.iter().map(TaskTypeName::as_str).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!((args.max_jobs, args.lease, args.wait), (1, Duration::from_secs(30), Duration::ZERO));
     }
 
     #[test]
-    fn whatever_is_out_of_bounds_is_named() {
+    fn the_error_names_the_invalid_field_of_pull_jobs() {
         let cases = [
             ("task_types", v1::PullJobsRequest::default()),
             ("task_types", v1::PullJobsRequest { task_types: vec!["a".into(); 1001], ..request() }),

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_searched_for_at_once() {
+    fn a_search_form_with_two_searches_is_refused() {
         assert_eq!(form("since=7d").query().unwrap(), None);
         assert_eq!(form("tag=a").query().unwrap(), Some(Query::Tag("a".into())));
         let header = JobHeader { name: "tenant".into(), value: "a=b".into() };

@@ -76,7 +76,9 @@ class WorkerTest {
         })) {
             var job = Brokers.ended(client, NewJob.builder(type).payload(1).retryPolicy(fast).build());
             assertEquals(JobState.JOB_STATE_SUCCEEDED, job.getState());
-            assertTrue(job.getFailures(0).getError().startsWith("java.lang.IllegalStateException: not yet\n"));
+            var failure = job.getFailures(0);
+            assertEquals("java.lang.IllegalStateException: not yet", failure.getError());
+            assertTrue(failure.getDetails().startsWith("java.lang.IllegalStateException: not yet\n\tat "), failure.getDetails());
         }
     }
 
