@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from typing import Dict, Optional, Union
+from typing import Optional, Union
 
 from . import v1
 from .messages import Seconds, duration, encode
@@ -30,14 +30,14 @@ class Retry(Outcome):
 
     def _message(self) -> v1.Nack:
         after = None if self.after is None else duration(self.after)
-        return v1.Nack(error=_cut(str(self)), retry_after=after, **_origin(self))
+        return _with_origin(v1.Nack(error=_cut(str(self)), retry_after=after), self)
 
 
 class Fatal(Outcome):
     """The attempt failed for good: the job is not retried."""
 
     def _message(self) -> v1.Nack:
-        return v1.Nack(error=_cut(str(self)), no_retry=True, **_origin(self))
+        return _with_origin(v1.Nack(error=_cut(str(self)), no_retry=True), self)
 
 
 class Snooze(Outcome):
@@ -69,8 +69,8 @@ class Done(Outcome):
         return v1.Ack(result=encode(self.result), next_stage=self.next_stage)
 
 
-def _origin(error: BaseException) -> Dict[str, str]:
-    """Returns the traceback of a raised error, and the function that raised it, as fields of `Nack`.
+def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
+    """Adds the traceback of a raised error, and the function that raised it.
 
     An error that was raised from another error has the traceback and the function of that one, too. An error that a
     handler returns instead of raising has neither.
@@ -79,12 +79,11 @@ def _origin(error: BaseException) -> Dict[str, str]:
     while root.__cause__ is not None:
         root = root.__cause__
     frames = list(traceback.walk_tb(root.__traceback__))
-    if not frames:
-        return {}
-    code, module = frames[-1][0].f_code, frames[-1][0].f_globals.get("__name__", "")
-    place = f"{module}.{getattr(code, 'co_qualname', code.co_name)}"
-    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return {"details": _cut(details), "place": _cut(place)}
+    if frames:
+        code, module = frames[-1][0].f_code, frames[-1][0].f_globals.get("__name__", "")
+        nack.place = _cut(f"{module}.{getattr(code, 'co_qualname', code.co_name)}")
+        nack.details = _cut("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    return nack
 
 
 def _cut(text: str) -> str:
