@@ -62,7 +62,7 @@ CREATE OR REPLACE FUNCTION howdah.failure_group(failure jsonb) RETURNS text LANG
     SELECT howdah.error_group(failure ->> 'error') || coalesce(' at ' || (failure ->> 'place'), '')
 $$;
 
--- Returns the time of the last failure. Null if there is none, or if a role with SQL access has written something else there.
+-- Returns the time of the last failure. Null without a failure, or if a role with SQL access has written something else there.
 CREATE OR REPLACE FUNCTION howdah.failed_at(failures jsonb) RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN failures -> -1 ->> 'failed' ~ '^[0-9]{4}-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]'
                 THEN (failures -> -1 ->> 'failed')::timestamptz END

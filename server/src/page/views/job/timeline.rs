@@ -14,7 +14,7 @@ pub(super) struct Event {
     pub(super) took: String,
     /// Error of the attempt; empty on success.
     pub(super) error: String,
-    /// Details of the error, such as a stack trace; empty if there are none.
+    /// Details of the error, such as a stack trace; may be empty.
     pub(super) details: String,
     /// Time of the event in µs, by which the timeline is sorted.
     order: i64,
