@@ -155,7 +155,7 @@ async fn rights_of_others_are_named_with_what_takes_them_back() {
         ))
         .await;
     let out = migrate(&database, &[]).await;
-    let expected = format!("{stranger} has rights that Howdah does not give, on 2 of its functions and tables");
+    let expected = format!("{stranger} has other rights than Howdah gives, on 2 of its functions and tables");
     assert!(out.contains(&expected), "{out}");
     let found = findings(&database).await;
     assert_eq!((found.len(), &found[0][0][..]), (1, "problem"), "{found:?}");

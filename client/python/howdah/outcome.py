@@ -78,9 +78,11 @@ def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
     root = error
     while root.__cause__ is not None:
         root = root.__cause__
-    frames = list(traceback.walk_tb(root.__traceback__))
-    if frames:
-        code, module = frames[-1][0].f_code, frames[-1][0].f_globals.get("__name__", "")
+    frames = [frame for frame, _ in traceback.walk_tb(root.__traceback__)]
+    module = frames[-1].f_globals.get("__name__", "") if frames else ""
+    # This package raises an outcome that the handler has returned.
+    if frames and module != "howdah.handler":
+        code = frames[-1].f_code
         nack.place = _cut(f"{module}.{getattr(code, 'co_qualname', code.co_name)}")
         nack.details = _cut("".join(traceback.format_exception(type(error), error, error.__traceback__)))
     return nack

@@ -116,7 +116,7 @@ impl DispatchState {
         type_id: TypeId,
         window: Window,
         held: Load,
-        claim_rotation: Option<(&Arc<FillRight>, usize)>,
+        fill_right: Option<(&Arc<FillRight>, usize)>,
     ) -> Deliveries {
         let key = session.key();
         let types = self.by_session.entry(key).or_default();
@@ -124,7 +124,7 @@ impl DispatchState {
             types.push(type_id);
         }
         let queue = self.types.entry(type_id).or_default();
-        let other = queue.subscribe(session, window, held, claim_rotation);
+        let other = queue.subscribe(session, window, held, fill_right);
         let mut assigned = Assigned::new();
         queue.assign_buffered(&mut assigned);
         self.events.extend(other.map(|share| Event::Left(share.right, share.store_no, Load::default())));

@@ -39,7 +39,7 @@ pub(super) struct Unintended {
 pub(super) async fn unintended(connection: &mut Connection, schema: &str) -> Result<Unintended, StoreError> {
     let sql = format!(
         "SELECT bool_or(r.may_change AND NOT r.is_foreign),
-                format('%s has rights that Howdah does not give, on %s of its functions and tables, such as %s',
+                format('%s has other rights than Howdah gives, on %s of its functions and tables, such as %s',
                        r.role, count(DISTINCT r.id), (array_agg(r.privilege || ' on ' || r.called ORDER BY r.is_meant, r.called))[1])
          FROM {schema}.wrong_rights() r GROUP BY r.role ORDER BY r.role"
     );

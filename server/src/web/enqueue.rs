@@ -191,8 +191,8 @@ pub(super) fn failed(error: &Error) -> Response {
     let body = json!({ "code": code as i32, "message": error.to_string(), "details": details });
     let mut answer = answer(StatusCode::from_u16(http_status(code)).unwrap_or_default(), &body);
     if let Some(wait) = retry_after {
-        // At least the requested wait in whole seconds, so that the client does not retry too early.
-        answer.headers_mut().insert(header::RETRY_AFTER, (wait.as_secs() + 1).into());
+        // Rounded up to whole seconds, so that the client does not retry too early.
+        answer.headers_mut().insert(header::RETRY_AFTER, (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).into());
     }
     answer
 }

@@ -2,9 +2,8 @@
 
 use howdah_proto::v1::{self, schedule::Plan as WirePlan};
 use prost::Message as _;
-use prost_types::Timestamp;
 
-use super::time::{duration, time};
+use super::time::{duration, micros, time};
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
 
 /// Converts a schedule, with up to `next_times` planned times.
@@ -45,11 +44,6 @@ pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
         update_time: Some(time(updated)),
         store: String::new(),
     }
-}
-
-/// Converts a time in µs after 1970 to a protobuf `Timestamp`.
-fn moment(us: i64) -> Timestamp {
-    Timestamp { seconds: us.div_euclid(1_000_000), nanos: us.rem_euclid(1_000_000) as i32 * 1000 }
 }
 
 fn drift(drift: Drift) -> v1::Drift {
