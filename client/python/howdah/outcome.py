@@ -12,6 +12,8 @@ OutcomeMessage = Union[v1.Ack, v1.Nack, v1.Snooze, v1.Release]
 # Maximum length of an error text that the client sends, in bytes. The broker truncates the text to 16 KiB and marks it
 # as truncated.
 _LONGEST_ERROR = 32 << 10
+# Maximum length of a traceback, in characters.
+_LONGEST_DETAILS = 12_000
 
 
 class Outcome(Exception):
@@ -84,7 +86,9 @@ def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
     if frames and module != "howdah.handler":
         code = frames[-1].f_code
         nack.place = _cut(f"{module}.{getattr(code, 'co_qualname', code.co_name)}")
-        nack.details = _cut("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+        details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        # The end of a traceback names the error, so a long one loses its beginning.
+        nack.details = _cut(details[-_LONGEST_DETAILS:])
     return nack
 
 
