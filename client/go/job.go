@@ -195,6 +195,10 @@ func OutcomeOf(job *Job, result []byte, err error) *howdahv1.Outcome {
 // origin returns the details of an error and the function where it arose, if the error has them: the stack of a panic, or the
 // text that the format %+v adds, which is a stack trace for the errors of several packages.
 func origin(err error) (details, place string) {
+	var special *outcome
+	if errors.As(err, &special) {
+		err = special.error
+	}
 	var panicked *panicError
 	if errors.As(err, &panicked) {
 		details, place = panicked.stack, panicked.place

@@ -173,7 +173,7 @@ impl Broker {
             limits_now: Notify::new(),
             statistics_now: Notify::new(),
             background_mutex: maintain::BackgroundMutex::default(),
-            findings: parking_lot::Mutex::new(Arc::new([])),
+            examination: parking_lot::Mutex::default(),
             job_counts: maintain::job_gauges::JobCounts::default(),
             waiters: Waiters::default(),
         });

@@ -148,6 +148,18 @@ async fn a_failure_keeps_its_details_and_equal_errors_at_two_places_are_two_grou
     let mut names: Vec<&str> = groups.iter().map(|group| &*group.error_group).collect();
     names.sort_unstable();
     assert_eq!(names, ["KeyError: 'a' at mail.render", "KeyError: 'a' at mail.send"]);
+    // A job that backs off is retried by its group, and by no other.
+    let third = broker.enqueue("mail").await;
+    let job = worker.next().await;
+    worker.nack(&job, "KeyError: 'a'").details("", "mail.render\n ").retry_after(HOUR).await;
+    broker.until_state(third, JobState::Scheduled).await;
+    let of_group = |group: &str| {
+        let filter = howdah_proto::v1::JobFilter { error_group: group.into(), ..of_type("mail") };
+        let filter = howdah_proto::v1::JobFilter { state: JobState::Scheduled.into(), ..filter };
+        retry(&broker, RetryJobsRequest { filter: Some(filter), ..Default::default() })
+    };
+    assert_eq!(of_group("KeyError: 'a' at mail.send").await.retried_ids, [0_i64; 0]);
+    assert_eq!(of_group("KeyError: 'a' at mail.render").await.retried_ids, [third]);
     let (_, shown, _) = run(&["job", &first.to_string(), "--server", &broker.grpc], b"").await;
     assert!(shown.contains("at mail.send\n    KeyError: 'a'\n        stack 6"), "{shown}");
     let page = crate::ui::client::Browser::at(&broker).get(&format!("/ui/job?id={}", first)).await;

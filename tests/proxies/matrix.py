@@ -414,6 +414,7 @@ class Cell:
         self.adapter.ask("stop", 90, worker=other)
         self.relay.close()
         self.finish(lost)  # The lease is lost, so this outcome has no effect.
+        self.stop()
 
     def idle(self):
         self.work(self.far)
@@ -523,7 +524,7 @@ def main():
     failed = []
     there = [name for name in options.ways if not Way.missing(name)]
     try:
-        if "idle" in options.cases and not run_idle(there, brokers, adapters, options, directory):
+        if "idle" in options.cases and there and not run_idle(there, brokers, adapters, options, directory):
             failed.append("idle")
         for name in options.ways:
             if program := Way.missing(name):

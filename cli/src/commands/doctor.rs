@@ -7,7 +7,7 @@ use super::{
     output::{Output, note},
 };
 use howdah_server::{
-    doctor::{Finding, Level, examine, try_out},
+    doctor::{Finding, Level, examine, examine_start},
     store::Store,
 };
 
@@ -15,7 +15,7 @@ use howdah_server::{
 ///
 /// Checks the environment of a broker with the same flags: settings and statistics of Postgres, dead rows, held snapshots, unused
 /// space, partitions, schedules, owners and rights, collations, sequences, connections, the clock, certificates, and limits on
-/// open files. Changes nothing. A problem endangers jobs or stops them. An advice recommends an improvement. The exit status is 1
+/// open files. A job that it stores on trial is rolled back. A problem endangers jobs or stops them. An advice recommends an improvement. The exit status is 1
 /// if there are problems.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let store = Store::new(&settings.broker).map_err(Failure::usage)?;
         let mut findings = examine(&store, &settings.broker).await?;
-        findings.extend(try_out(&store, &settings.broker).await);
+        findings.extend(examine_start(&store, &settings.broker).await);
         findings.sort_by_key(|finding| finding.level);
         print(&findings, args.json)
     })

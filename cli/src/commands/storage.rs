@@ -90,6 +90,7 @@ mod tests {
                 found: "fsync is off".into(),
                 change: "ALTER SYSTEM SET fsync = on".into(),
             }],
+            examine_time: None,
         }
     }
 

@@ -1341,7 +1341,7 @@ type AttemptFailure struct {
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// Time of the failure.
 	FinishTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=finish_time,json=finishTime,proto3" json:"finish_time,omitempty"`
-	// Details of the worker, such as a stack trace. Kept for the last 3 failures; empty in lists of jobs.
+	// Details of the worker, such as a stack trace. Kept for the last 3 failures. Lists of jobs without payloads omit it.
 	Details string `protobuf:"bytes,5,opt,name=details,proto3" json:"details,omitempty"`
 	// Place in the worker's program where the error arose.
 	Place         string `protobuf:"bytes,6,opt,name=place,proto3" json:"place,omitempty"`

@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -146,8 +147,12 @@ type StorageHealth struct {
 	NotificationQueueUsage float64 `protobuf:"fixed64,3,opt,name=notification_queue_usage,json=notificationQueueUsage,proto3" json:"notification_queue_usage,omitempty"`
 	// Number of day partitions of history. Includes partitions of some days ahead, but not the default partition.
 	HistoryPartitions int32 `protobuf:"varint,4,opt,name=history_partitions,json=historyPartitions,proto3" json:"history_partitions,omitempty"`
-	// Findings of the checks of `howdah doctor`, problems first. The broker examines the database once a minute.
-	Findings      []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Findings of the checks of `howdah doctor`, problems first. The broker examines the database once a minute. Only for callers
+	// with the scope `admin:*`.
+	Findings []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Time of the examination. Unset: the broker has not examined the database yet, cannot examine it, or the caller is not permitted
+	// to see the findings.
+	ExamineTime   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=examine_time,json=examineTime,proto3" json:"examine_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +218,13 @@ func (x *StorageHealth) GetHistoryPartitions() int32 {
 func (x *StorageHealth) GetFindings() []*Finding {
 	if x != nil {
 		return x.Findings
+	}
+	return nil
+}
+
+func (x *StorageHealth) GetExamineTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExamineTime
 	}
 	return nil
 }
@@ -488,13 +500,14 @@ var File_howdah_v1_storage_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_storage_proto_rawDesc = "" +
 	"\n" +
-	"\x17howdah/v1/storage.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\"\x9c\x02\n" +
+	"\x17howdah/v1/storage.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdb\x02\n" +
 	"\rStorageHealth\x12.\n" +
 	"\x06tables\x18\x01 \x03(\v2\x16.howdah.v1.TableHealthR\x06tables\x12B\n" +
 	"\x0foldest_snapshot\x18\x02 \x01(\v2\x19.howdah.v1.SnapshotHolderR\x0eoldestSnapshot\x128\n" +
 	"\x18notification_queue_usage\x18\x03 \x01(\x01R\x16notificationQueueUsage\x12-\n" +
 	"\x12history_partitions\x18\x04 \x01(\x05R\x11historyPartitions\x12.\n" +
-	"\bfindings\x18\x05 \x03(\v2\x12.howdah.v1.FindingR\bfindings\"|\n" +
+	"\bfindings\x18\x05 \x03(\v2\x12.howdah.v1.FindingR\bfindings\x12=\n" +
+	"\fexamine_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vexamineTime\"|\n" +
 	"\aFinding\x12-\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x17.howdah.v1.FindingLevelR\x05level\x12\x14\n" +
 	"\x05check\x18\x02 \x01(\tR\x05check\x12\x14\n" +
@@ -541,26 +554,28 @@ func file_howdah_v1_storage_proto_rawDescGZIP() []byte {
 var file_howdah_v1_storage_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_howdah_v1_storage_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_howdah_v1_storage_proto_goTypes = []any{
-	(FindingLevel)(0),           // 0: howdah.v1.FindingLevel
-	(SnapshotHolderKind)(0),     // 1: howdah.v1.SnapshotHolderKind
-	(*StorageHealth)(nil),       // 2: howdah.v1.StorageHealth
-	(*Finding)(nil),             // 3: howdah.v1.Finding
-	(*TableHealth)(nil),         // 4: howdah.v1.TableHealth
-	(*SnapshotHolder)(nil),      // 5: howdah.v1.SnapshotHolder
-	(*durationpb.Duration)(nil), // 6: google.protobuf.Duration
+	(FindingLevel)(0),             // 0: howdah.v1.FindingLevel
+	(SnapshotHolderKind)(0),       // 1: howdah.v1.SnapshotHolderKind
+	(*StorageHealth)(nil),         // 2: howdah.v1.StorageHealth
+	(*Finding)(nil),               // 3: howdah.v1.Finding
+	(*TableHealth)(nil),           // 4: howdah.v1.TableHealth
+	(*SnapshotHolder)(nil),        // 5: howdah.v1.SnapshotHolder
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
 }
 var file_howdah_v1_storage_proto_depIdxs = []int32{
 	4, // 0: howdah.v1.StorageHealth.tables:type_name -> howdah.v1.TableHealth
 	5, // 1: howdah.v1.StorageHealth.oldest_snapshot:type_name -> howdah.v1.SnapshotHolder
 	3, // 2: howdah.v1.StorageHealth.findings:type_name -> howdah.v1.Finding
-	0, // 3: howdah.v1.Finding.level:type_name -> howdah.v1.FindingLevel
-	1, // 4: howdah.v1.SnapshotHolder.kind:type_name -> howdah.v1.SnapshotHolderKind
-	6, // 5: howdah.v1.SnapshotHolder.age:type_name -> google.protobuf.Duration
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	6, // 3: howdah.v1.StorageHealth.examine_time:type_name -> google.protobuf.Timestamp
+	0, // 4: howdah.v1.Finding.level:type_name -> howdah.v1.FindingLevel
+	1, // 5: howdah.v1.SnapshotHolder.kind:type_name -> howdah.v1.SnapshotHolderKind
+	7, // 6: howdah.v1.SnapshotHolder.age:type_name -> google.protobuf.Duration
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_storage_proto_init() }

@@ -1079,7 +1079,7 @@ type Nack struct {
 	// Delay before the next attempt, 0 s to 1 year. Overrides the retry policy.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Details for people, such as a stack trace. Kept with the last 3 failures of the job. A text over 16 KiB is truncated and ends
-	// with a mark. Lists of jobs omit it.
+	// with a mark. Lists of jobs without payloads omit it.
 	Details string `protobuf:"bytes,4,opt,name=details,proto3" json:"details,omitempty"`
 	// Place in the program where the error arose, such as `mail.send.render`, at most 200 bytes; a longer one is truncated. Equal
 	// errors at different places are in different error groups, so line numbers do not belong here.

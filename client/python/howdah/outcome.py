@@ -12,8 +12,8 @@ OutcomeMessage = Union[v1.Ack, v1.Nack, v1.Snooze, v1.Release]
 # Maximum length of an error text that the client sends, in bytes. The broker truncates the text to 16 KiB and marks it
 # as truncated.
 _LONGEST_ERROR = 32 << 10
-# Maximum length of a traceback, in characters.
-_LONGEST_DETAILS = 12_000
+# Maximum length of a traceback, in bytes. The broker would truncate a longer one at its end.
+_LONGEST_DETAILS = 16 << 10
 
 
 class Outcome(Exception):
@@ -77,9 +77,10 @@ def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
     An error that was raised from another error has the traceback and the function of that one, too. An error that a
     handler returns instead of raising has neither.
     """
-    root = error
-    while root.__cause__ is not None:
+    root, seen = error, {id(error)}
+    while root.__cause__ is not None and root.__cause__.__traceback__ is not None and id(root.__cause__) not in seen:
         root = root.__cause__
+        seen.add(id(root))
     frames = [frame for frame, _ in traceback.walk_tb(root.__traceback__)]
     module = frames[-1].f_globals.get("__name__", "") if frames else ""
     # This package raises an outcome that the handler has returned.
@@ -88,10 +89,14 @@ def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
         nack.place = _cut(f"{module}.{getattr(code, 'co_qualname', code.co_name)}")
         details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         # The end of a traceback names the error, so a long one loses its beginning.
-        nack.details = _cut(details[-_LONGEST_DETAILS:])
+        nack.details = _encoded(details)[-_LONGEST_DETAILS:].decode("utf-8", "ignore")
     return nack
 
 
 def _cut(text: str) -> str:
+    return _encoded(text)[:_LONGEST_ERROR].decode("utf-8", "ignore")
+
+
+def _encoded(text: str) -> bytes:
     # Escapes surrogate characters, which UTF-8 cannot encode. They occur for example in file names that are not UTF-8.
-    return text.encode("utf-8", "backslashreplace")[:_LONGEST_ERROR].decode("utf-8", "ignore")
+    return text.encode("utf-8", "backslashreplace")

@@ -226,5 +226,6 @@ function notify({ onSettled, outcome, endedAt = performance.now() }: Entry, erro
 /** @internal Approximate size of an outcome in bytes. */
 export function size({ case: kind, value }: OutcomeMessage): number {
   if (kind === "ack") return value.result.length + 64;
-  return kind === "nack" ? Buffer.byteLength(value.error) + 64 : 64;
+  if (kind !== "nack") return 64;
+  return Buffer.byteLength(value.error) + Buffer.byteLength(value.details) + Buffer.byteLength(value.place) + 64;
 }

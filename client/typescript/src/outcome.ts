@@ -100,7 +100,8 @@ function origin(error: unknown): { details?: string; place?: string } {
     last = each;
   }
   // "    at render (file:///app/mail.js:3:9)", "    at async Mailer.send (…)".
-  const place = /^\s+at (?:async |new )?([^\s(]+) \(/m.exec(last.stack ?? "")?.[1] ?? "";
+  const frame = (last.stack ?? "").split("\n").find((line) => line.startsWith("    at ")) ?? "";
+  const place = /^ {4}at (?:async |new )?([^\s(]+) \(/.exec(frame)?.[1] ?? "";
   return { details: stacks.join("\ncaused by: ").slice(0, 32 << 10), place };
 }
 

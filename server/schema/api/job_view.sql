@@ -13,7 +13,7 @@ SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts
        howdah.coordination_of(j.id, j.options) -> 'next_stages' AS next_stages,
        howdah.coordination_of(j.id, j.options) -> 'completed_stages' AS completed_stages,
        b.name AS broker, j.options -> 'tags' AS tags,
-       greatest(j.created, j.leased_at, j.finished, howdah.failed_at(j.failures)) AS updated
+       greatest(j.created, j.leased_at, j.finished, (j.failures -> -1 ->> 'failed')::timestamptz) AS updated
 FROM (
     SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts,
            key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,

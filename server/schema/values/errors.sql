@@ -10,7 +10,7 @@ $$;
 
 -- Returns failures without the details of all but the last two.
 CREATE OR REPLACE FUNCTION howdah.without_old_details(failures jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT jsonb_agg(CASE WHEN f.n <= jsonb_array_length(failures) - 2 THEN f.failure - 'details' ELSE f.failure END ORDER BY f.n)
+    SELECT jsonb_agg(CASE WHEN f.n <= jsonb_array_length(failures) - 2 AND jsonb_typeof(f.failure) = 'object' THEN f.failure - 'details' ELSE f.failure END ORDER BY f.n)
     FROM jsonb_array_elements(failures) WITH ORDINALITY AS f (failure, n)
 $$;
 
@@ -60,10 +60,4 @@ END $$;
 -- Returns the error group of a failure: the group of its error, and the place in the worker's program if it is known.
 CREATE OR REPLACE FUNCTION howdah.failure_group(failure jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT howdah.error_group(failure ->> 'error') || coalesce(' at ' || (failure ->> 'place'), '')
-$$;
-
--- Returns the time of the last failure. Null without a failure, or if a role with SQL access has written something else there.
-CREATE OR REPLACE FUNCTION howdah.failed_at(failures jsonb) RETURNS timestamptz LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN failures -> -1 ->> 'failed' ~ '^[0-9]{4}-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]'
-                THEN (failures -> -1 ->> 'failed')::timestamptz END
 $$;

@@ -18,7 +18,7 @@ of_type AS MATERIALIZED (
 ),
 picked AS MATERIALIZED (
     SELECT id FROM of_type
-    WHERE $6 IS NULL OR howdah.error_group(failures -> -1 ->> 'error') IN ($6, (SELECT howdah.error_group($6)))
+    WHERE $6 IS NULL OR howdah.failure_group(failures -> -1) IN ($6, (SELECT howdah.error_group($6)))
     ORDER BY id LIMIT $3::integer
 )
 SELECT id, 0::bigint AS rank, true AS picked FROM picked

@@ -10,7 +10,7 @@ picked AS MATERIALIZED (
         SELECT id, failures FROM seen
         WHERE type_id = $1::integer AND (failures IS NOT NULL OR NOT $5::boolean) OFFSET 0
     ) of_type
-    WHERE $2::text IS NULL OR howdah.error_group(failures -> -1 ->> 'error') IN ($2, (SELECT howdah.error_group($2)))
+    WHERE $2::text IS NULL OR howdah.failure_group(failures -> -1) IN ($2, (SELECT howdah.error_group($2)))
     ORDER BY id LIMIT $4::integer
 )
 SELECT id, 0::bigint AS rank, true AS picked FROM picked

@@ -26,7 +26,9 @@ judged AS (
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
            CASE WHEN action IN ('retry', 'lost') AND attempt >= max_attempts THEN 'dead' ELSE action END AS verdict,
            CASE WHEN action IN ('snooze', 'release') THEN attempt - 1 ELSE attempt END AS attempts,
-           CASE WHEN action IN ('snooze', 'release') THEN failures ELSE howdah.add_worker_failure(
+           CASE WHEN action IN ('snooze', 'release') THEN failures WHEN $10::jsonb[] IS NULL
+                THEN howdah.add_failure(failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at)
+                ELSE howdah.add_worker_failure(
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at,
                ($10::jsonb[])[width_bucket(id, $1::bigint[])]) END AS all_failures,
            -- The token with the code of the outcome, so that only a repeat of the worker's own outcome is answered OK. A lease

@@ -1,5 +1,5 @@
 //! Checks of the database and of this machine, for `howdah doctor`, for the Storage view and for the metric
-//! `howdah_findings`. A check changes nothing.
+//! `howdah_findings`. A check keeps no change in the database.
 
 mod connections; // limits of the role, the database and the server
 mod finding; // results of the checks
@@ -17,7 +17,16 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Runs all checks with the settings of a broker. Problems come first.
+/// Findings of a broker, and the time at which it looked.
+#[derive(Clone, Debug)]
+pub struct Examination {
+    /// Time of the examination.
+    pub time: SystemTime,
+    /// Findings, problems first.
+    pub findings: Vec<Finding>,
+}
+
+/// Runs the checks of the database and of its clock. Problems come first.
 pub async fn examine(store: &Store, config: &Config) -> Result<Vec<Finding>, StoreError> {
     // The first statement opens the connection, so the duration of the second one is the response time.
     store.examine().await?;
@@ -38,16 +47,16 @@ pub async fn examine(store: &Store, config: &Config) -> Result<Vec<Finding>, Sto
         ));
     }
     findings.extend(machine::clock(facts.now_us, requested_at, took));
-    findings.extend(machine::certificate(config, requested_at));
-    findings.extend(machine::files(config));
     findings.sort_by_key(|finding| finding.level);
     Ok(findings)
 }
 
-/// Tries out what a broker with these settings does all the time: stores a job, which it rolls back, and listens for
-/// notifications.
-pub async fn try_out(store: &Store, config: &Config) -> Vec<Finding> {
+/// Runs the checks that only `howdah doctor` needs, because a running broker has metrics for them: the certificate, open
+/// files, a job that is stored on trial and rolled back, and LISTEN.
+pub async fn examine_start(store: &Store, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
+    findings.extend(machine::certificate(config, SystemTime::now()));
+    findings.extend(machine::files(config));
     match store.try_write().await {
         // Another role than the brokers' has another finding.
         Err(error) if error.code() != Some("42501") && !error.is_schema_missing() => {

@@ -43,7 +43,7 @@ use crate::{
     backoff::Backoff,
     config::{Config, WakeMode},
     dispatch::Dispatch,
-    doctor::Finding,
+    doctor::Examination,
     job::schedule::CheckTemplate,
     metrics::Metrics,
     registry::Registry,
@@ -104,8 +104,8 @@ pub(crate) struct Context {
     pub(crate) statistics_now: Notify,
     /// Serializes maintenance tasks that are not urgent.
     pub(crate) background_mutex: BackgroundMutex,
-    /// Findings of the last examination of the database and of this machine.
-    pub(crate) findings: Mutex<Arc<[Finding]>>,
+    /// Last examination of the database. `None` before the first one, and while it fails.
+    pub(crate) examination: Mutex<Option<Arc<Examination>>>,
     /// Numbers of jobs from the last count.
     pub(crate) job_counts: job_gauges::JobCounts,
 }

@@ -1,7 +1,10 @@
 //! Maintenance task: reads the health of the storage for the metrics, examines the database, and warns if a snapshot is
 //! held for too long. It is separate from counting jobs, which takes long exactly when the storage has problems.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use tokio::time::Instant;
 
@@ -11,7 +14,7 @@ use super::{
 };
 use crate::{
     config::WakeMode,
-    doctor,
+    doctor::{self, Examination},
     metrics::{ByCheck, ByTable},
     store::{SnapshotHolder, StorageHealth, StoreError, TableHealth},
 };
@@ -24,19 +27,21 @@ const READINGS_PER_EXAMINATION: u32 = 4;
 pub(super) async fn run(context: Arc<Context>) {
     tokio::time::sleep(BEFORE_READINGS).await;
     let mut watch = SnapshotWatch::default();
-    let mut failing = false;
+    let (mut reading_fails, mut examination_fails) = (false, false);
+    // Only the first of several failures is logged: if Postgres forbids the query, each of them fails.
+    let log_first = |what: &str, done: Result<(), StoreError>, failing: &mut bool| {
+        if let (Err(error), false) = (&done, *failing) {
+            context.store.log_failure(what, error);
+        }
+        *failing = done.is_err();
+    };
     for reading in 0_u32.. {
         let guard = context.background_mutex.lock().await;
-        let mut done = run_once(&context, &mut watch).await;
-        if done.is_ok() && reading % READINGS_PER_EXAMINATION == 1 {
-            done = examine(&context).await;
+        log_first("reading the health of the storage", run_once(&context, &mut watch).await, &mut reading_fails);
+        if reading % READINGS_PER_EXAMINATION == 1 {
+            log_first("examining the database", examine(&context).await, &mut examination_fails);
         }
         drop(guard);
-        // Only the first of several failures is logged: if Postgres forbids the query, each reading fails.
-        if let (Err(error), false) = (&done, failing) {
-            context.store.log_failure("reading the health of the storage", error);
-        }
-        failing = done.is_err();
         tokio::time::sleep(EVERY).await;
     }
 }
@@ -65,16 +70,18 @@ pub(super) async fn run_once(context: &Context, watch: &mut SnapshotWatch) -> Re
 
 /// Runs the checks of `howdah doctor` for the metrics and the Storage view.
 async fn examine(context: &Context) -> Result<(), StoreError> {
-    let mut findings = doctor::examine(&context.store, &context.config).await?;
+    let m = &context.metrics.storage.findings;
+    let found = doctor::examine(&context.store, &context.config).await;
+    m.clear();
+    *context.examination.lock() = None;
+    let mut findings = found?;
     if context.config.wake == WakeMode::Listen && context.metrics.listening.get() == 0 {
         findings.push(doctor::not_listening("the log of the broker has the reason"));
     }
-    let m = &context.metrics.storage.findings;
-    m.clear();
     for finding in &findings {
         m.get_or_create(&ByCheck { check: finding.check, level: finding.level.name() }).inc();
     }
-    *context.findings.lock() = findings.into();
+    *context.examination.lock() = Some(Arc::new(Examination { time: SystemTime::now(), findings }));
     Ok(())
 }
 

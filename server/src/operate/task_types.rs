@@ -8,7 +8,7 @@ use std::{
 
 use super::Operator;
 use crate::{
-    doctor::Finding,
+    doctor::Examination,
     error::Error,
     job::{TaskTypeName, TypeSettings, TypeView},
     maintain::{job_gauges::Counted, statistics},
@@ -77,13 +77,13 @@ impl Operator {
         Ok(Some(all.into_iter().find(|row| row.id == id).map(|row| row.settings).unwrap_or_default()))
     }
 
-    /// Storage health, and the findings of the last examination. `None` if the broker's role may not read the health, which
+    /// Storage health, and the last examination of the database. `None` if the broker's role may not read the health, which
     /// must not fail the rest of a response.
-    pub async fn storage_health(&self) -> Option<(StorageHealth, Arc<[Finding]>)> {
+    pub async fn storage_health(&self) -> Option<(StorageHealth, Option<Arc<Examination>>)> {
         let health = self.context.store.storage_health().await;
         let health =
             health.inspect_err(|error| tracing::debug!(%error, "cannot read the health of the storage")).ok()?;
-        Some((health, self.context.findings.lock().clone()))
+        Some((health, self.context.examination.lock().clone()))
     }
 
     /// Creates the types that a principal's schedule names, so that they count towards the limits of the principal. The broker

@@ -58,6 +58,7 @@ impl Store {
         let ms = |value: Option<Duration>| value.map(|value| i64::try_from(value.as_millis()).unwrap_or(i64::MAX));
         let update = |store: Self| async move {
             let mut transaction = store.begin().await?;
+            transaction.query(Statement::LockSettings, &[]).await?;
             let before = SettingsBefore::read(transaction.connection(), SettingsBefore::CLUSTER, "").await?;
             let row = transaction
                 .query_one(

@@ -193,6 +193,7 @@ statements! {
         RevokeJwt = "revoke_jwt",
         TypesOf = "types_of",
         AuditedSettings = "audited_settings",
+        LockSettings = "lock_settings",
         RecordChange = "record_change",
         ListAudit = "list_audit",
     }

@@ -102,6 +102,7 @@ impl Store {
         let mut transaction = self.begin().await?;
         let names: &[&str] = &[name];
         transaction.query(Statement::CreateTaskTypes, &[&names, &by.name()]).await?;
+        transaction.query(Statement::LockSettings, &[]).await?;
         let before = SettingsBefore::read(transaction.connection(), SettingsBefore::TASK_TYPE, name).await?;
         let rows = transaction
             .query(

@@ -63,10 +63,7 @@ async fn each_way_to_end_a_handler_becomes_its_outcome() {
         nacked("invalid digit found in string", false, None),
         nacked("the handler panicked: number 8", false, None),
     ];
-    let mut outcomes_only: Vec<_> = outcomes.iter().map(|outcome| outcome.outcome.clone()).collect();
-    let Some(Some(Wire::Nack(converted))) = outcomes_only.get_mut(6) else { panic!("{outcomes_only:?}") };
-    let details = std::mem::take(&mut converted.details);
-    assert_eq!(details, "core::num::error::ParseIntError\nParseIntError { kind: InvalidDigit }");
+    let outcomes_only: Vec<_> = outcomes.iter().map(|outcome| outcome.outcome.clone()).collect();
     assert_eq!(outcomes_only, expected);
 
     stream.confirm(&outcomes).await;

@@ -53,7 +53,7 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
             let error = AttemptError {
                 text: truncated(&nack.error, limits.error_bytes),
                 details: truncated(&nack.details, limits.error_bytes),
-                place: truncated(&nack.place, PLACE_BYTES),
+                place: truncated(&one_line(&nack.place), PLACE_BYTES),
             };
             Ok(if nack.no_retry { Outcome::Dead { error } } else { Outcome::Retry { error, after } })
         }
@@ -63,6 +63,13 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
         Some(Wire::Release(v1::Release {})) => Ok(Outcome::Release),
         None => Err(Error::invalid("outcome", "is not set; set ack, nack, snooze or release")),
     }
+}
+
+/// Returns the text with each run of white space and control characters as one space, because a place is part of the name of an
+/// error group.
+fn one_line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

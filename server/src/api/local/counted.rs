@@ -99,7 +99,11 @@ impl Local {
         permit::one_or_all(&by.caller, Operation::Read, None)?;
         let broker =
             if store.is_empty() { &self.broker } else { self.all_stores.named(store)?.served()?.reachable()? };
-        Ok(broker.operator.storage_health().await.map(render::storage_health))
+        let health = broker.operator.storage_health().await;
+        Ok(health.map(|(health, examination)| {
+            let examination = examination.filter(|_| by.caller.may_everywhere(Operation::Admin));
+            render::storage_health(health, examination.as_deref())
+        }))
     }
 
     /// Brokers of each store. If this broker serves one store, its name is empty.

@@ -8,7 +8,7 @@ use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
 
 /// Converts a schedule, with up to `next_times` planned times.
 pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
-    let next_times = schedule.next_times(next_times).into_iter().map(moment).collect();
+    let next_times = schedule.next_times(next_times).into_iter().map(micros).collect();
     let Schedule { spec, state, created, updated } = schedule;
     // If the stored template cannot be decoded, the answer has only its task type and payload.
     let template = v1::NewJob::decode(&spec.template.message[..]);
@@ -28,14 +28,14 @@ pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
         overlap: overlap(spec.overlap) as i32,
         missed: missed(spec.missed) as i32,
         missed_limit,
-        start_time: spec.start.map(moment),
-        end_time: spec.end.map(moment),
+        start_time: spec.start.map(micros),
+        end_time: spec.end.map(micros),
         jitter: (spec.jitter_ms > 0).then(|| millis(spec.jitter_ms)),
         paused: state.paused,
         next_times,
-        waiting_time: state.held.map(moment),
-        last_planned_time: state.last_planned.map(moment),
-        last_fire_time: state.last_fired.map(moment),
+        waiting_time: state.held.map(micros),
+        last_planned_time: state.last_planned.map(micros),
+        last_fire_time: state.last_fired.map(micros),
         last_job_id: state.last_job_id.unwrap_or_default(),
         fired: state.fired,
         skipped: state.skipped,

@@ -1,22 +1,21 @@
 //! Conversion of the health of the storage.
 
-use std::sync::Arc;
-
 use howdah_proto::v1;
 
-use super::time::duration;
+use super::time::{duration, time};
 use crate::{
-    doctor::{Finding, Level},
+    doctor::{Examination, Finding, Level},
     store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth},
 };
 
-pub(crate) fn storage_health((health, findings): (StorageHealth, Arc<[Finding]>)) -> v1::StorageHealth {
+pub(crate) fn storage_health(health: StorageHealth, examination: Option<&Examination>) -> v1::StorageHealth {
     v1::StorageHealth {
         tables: health.tables.into_iter().map(table).collect(),
         oldest_snapshot: health.oldest_snapshot.map(holder),
         notification_queue_usage: health.notification_queue_usage,
         history_partitions: health.history_partitions as i32,
-        findings: findings.iter().map(finding).collect(),
+        findings: examination.map(|e| e.findings.iter().map(finding).collect()).unwrap_or_default(),
+        examine_time: examination.map(|e| time(e.time)),
     }
 }
 

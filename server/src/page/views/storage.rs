@@ -30,6 +30,8 @@ struct View {
     away: bool,
     /// Whether the broker's role may read the statistics of Postgres.
     seen: bool,
+    /// Time of the last examination of the database; `None` if there is none to show.
+    examined: Option<When>,
     findings: Vec<Finding>,
     tables: Vec<Table>,
     /// Details of the oldest transaction that holds back VACUUM, by name.
@@ -113,6 +115,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         away,
         layout: req.layout("storage"),
         seen,
+        examined: When::new(health.examine_time),
         findings: health.findings.into_iter().map(finding).collect(),
         tables: health.tables.into_iter().map(table).collect(),
         holder: health.oldest_snapshot.map(holder).unwrap_or_default(),

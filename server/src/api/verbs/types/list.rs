@@ -70,7 +70,10 @@ impl Verb for ListTaskTypes {
         Ok(v1::ListTaskTypesResponse {
             task_types: types.into_iter().map(render::task_type).collect(),
             next_page_token: next.filter(|_| !one).unwrap_or_default(),
-            storage: storage.map(render::storage_health),
+            storage: storage.map(|(health, examination)| {
+                let examination = examination.filter(|_| call.caller.may_everywhere(Operation::Admin));
+                render::storage_health(health, examination.as_deref())
+            }),
             count_age: age.map(render::duration),
         })
     }

@@ -231,7 +231,13 @@ public final class Job {
          * @param details stack trace to keep with the job; may be empty
          * @param place method that failed; may be empty. Equal errors of different methods are in different error groups.
          */
-        record Retry(String error, Duration delay, String details, String place) implements Outcome {}
+        record Retry(String error, Duration delay, String details, String place) implements Outcome {
+            /** Creates the outcome; details and place may be null. */
+            public Retry {
+                details = Objects.requireNonNullElse(details, "");
+                place = Objects.requireNonNullElse(place, "");
+            }
+        }
 
         /**
          * The attempt failed for good, and the job is not retried.
@@ -317,9 +323,12 @@ public final class Job {
             return new Retry(thrown.toString(), null, stack.toString(), place(thrown));
         }
 
+        /** Maximum number of causes that are followed; an exception can be its own cause in a circle. */
+        int MOST_CAUSES = 100;
+
         /** Returns the method that threw the innermost cause; empty if unknown. */
         private static String place(Throwable thrown) {
-            while (thrown.getCause() != null && thrown.getCause() != thrown) {
+            for (int depth = 0; thrown.getCause() != null && depth < MOST_CAUSES; depth++) {
                 thrown = thrown.getCause();
             }
             var frames = thrown.getStackTrace();
@@ -401,7 +410,7 @@ public final class Job {
             return wire.setAck(ack);
         } else if (outcome instanceof Outcome.Retry retry) {
             var nack = Nack.newBuilder().setError(shorten(retry.error())).setDetails(shorten(retry.details()))
-                .setPlace(retry.place());
+                .setPlace(shorten(retry.place()));
             return wire.setNack(retry.delay() == null ? nack : nack.setRetryAfter(NewJob.wire(retry.delay())));
         } else if (outcome instanceof Outcome.Fatal fatal) {
             return wire.setNack(Nack.newBuilder().setError(shorten(fatal.error())).setNoRetry(true));
