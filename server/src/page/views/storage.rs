@@ -30,7 +30,7 @@ struct View {
     away: bool,
     /// Whether the broker's role may read the statistics of Postgres.
     seen: bool,
-    /// Time of the last examination of the database; `None` if there is none to show.
+    /// Time of the last examination of the database; `None` without one to show.
     examined: Option<When>,
     findings: Vec<Finding>,
     tables: Vec<Table>,
