@@ -102,8 +102,8 @@ fn table(workers: &[Worker]) -> Table<9> {
 /// Formats the principal, the labels and the client library of a worker.
 fn client(worker: &Worker) -> String {
     // Omits the label `client` if the user agent contains its value, as with the client libraries of this project.
-    let is_told = |value: &str| worker.user_agent.split(' ').any(|word| word == value);
-    let labels = worker.labels.iter().filter(|(name, value)| !(*name == "client" && is_told(value)));
+    let is_in_user_agent = |value: &str| worker.user_agent.split(' ').any(|word| word == value);
+    let labels = worker.labels.iter().filter(|(name, value)| !(*name == "client" && is_in_user_agent(value)));
     let mut labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value}")).collect();
     labels.sort_unstable();
     let words = std::iter::once(worker.principal.clone()).chain(labels).chain([worker.user_agent.clone()]);

@@ -93,7 +93,7 @@ fn run_once(context: &Context, heard: Heard) {
             context.statistics_now.notify_one();
             wake(context, types);
         }
-        Heard::Notice(Notice::WentOn(sessions)) => {
+        Heard::Notice(Notice::SessionsMoved(sessions)) => {
             let left = sessions.iter().flat_map(|mark| context.sessions.resumed_elsewhere(mark, &context.dispatch));
             context.release.release_after_full_move(left.collect());
         }

@@ -64,7 +64,7 @@ pub(super) struct Layout {
     /// Name of the broker that serves the page.
     pub(super) broker: String,
     /// Stores whose databases are unreachable.
-    pub(super) away: Vec<String>,
+    pub(super) unreachable: Vec<String>,
     pub(super) unanswered: Unanswered,
     /// Status of each store's read replica.
     pub(super) replicas: Vec<String>,
@@ -102,7 +102,7 @@ impl Layout {
             here: here.to_owned(),
             theme: theme.map(Theme::word),
             broker: page.broker.config().name.clone(),
-            away: Vec::new(),
+            unreachable: Vec::new(),
             unanswered: Unanswered::default(),
             replicas: page.local.replicas().into_iter().map(replica_words).collect(),
             known: false,
@@ -117,15 +117,15 @@ impl Layout {
 
     /// Returns warnings about stores whose data is missing from the page.
     pub(super) fn missing(&self) -> Vec<String> {
-        let slow = self.unanswered.names().into_iter().filter(|name| !self.away.contains(name));
+        let slow = self.unanswered.names().into_iter().filter(|name| !self.unreachable.contains(name));
         let slow = slow.map(|name| format!("Store {name} has not answered in time: its data is not shown."));
-        let away = self.away.iter().map(|name| {
+        let unreachable = self.unreachable.iter().map(|name| {
             format!(
                 "The database of store {name} cannot be reached now. Its jobs wait, and are not shown here. The other \
                  stores are not affected."
             )
         });
-        away.chain(slow).collect()
+        unreachable.chain(slow).collect()
     }
 
     /// Returns the navigation links: name, path and text.
@@ -151,7 +151,7 @@ impl Layout {
     pub(super) fn of_caller(self, page: &Page, by: &By) -> Self {
         Self {
             known: true,
-            away: page.local.troubled_stores().0.into_iter().map(str::to_owned).collect(),
+            unreachable: page.local.troubled_stores().0.into_iter().map(str::to_owned).collect(),
             unanswered: by.unanswered().clone(),
             principal: by.principal().to_owned(),
             session: !page.auth().is_none(),

@@ -12,7 +12,7 @@ use tokio::{
 /// First byte of every TLS connection: the record type of a handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 /// Time for a rejected client to read the error before its connection is closed.
-const TO_READ_IT: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Delay before an error is sent over HTTP/2. Clients report the error's text only to a call in progress; without a
 /// call, they report only that the connection has ended.
 const UNTIL_A_CALL: Duration = Duration::from_millis(100);
@@ -75,7 +75,7 @@ pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
         tokio::io::copy(&mut stream.take(READ_BYTES), &mut tokio::io::sink()).await
     };
     // The result is ignored: the connection is closed even if the client has not read the error.
-    let _ = timeout(TO_READ_IT, read).await;
+    let _ = timeout(READ_TIMEOUT, read).await;
 }
 
 /// Returns HTTP/2 frames: empty `SETTINGS`, then `GOAWAY` with `INADEQUATE_SECURITY` and the text.

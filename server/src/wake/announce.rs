@@ -80,7 +80,7 @@ impl Announcements {
             notices.push(Notice::Ready(pending.ready.into_iter().collect()));
         }
         if !pending.sessions.is_empty() {
-            notices.push(Notice::WentOn(pending.sessions));
+            notices.push(Notice::SessionsMoved(pending.sessions));
         }
         if pending.settings {
             notices.push(Notice::Settings);

@@ -24,7 +24,7 @@ pub enum Notice {
     Ended(Vec<i64>),
     /// Sessions that have resumed at another broker, with all of their leases: `m 0123…,4567…`. A mark can only be made
     /// with the secret session id, so this notification is more than a hint.
-    WentOn(Vec<SessionMark>),
+    SessionsMoved(Vec<SessionMark>),
     /// Settings have changed: `s`.
     Settings,
 }
@@ -59,7 +59,7 @@ impl Notice {
             Self::Enqueued(types) => pairs("e ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
             Self::Lost(lost) => lists(&format!("c {} {} ", lost.broker_id, lost.loss as u8), &lost.ids),
             Self::Ended(ids) => lists("d ", ids),
-            Self::WentOn(sessions) => {
+            Self::SessionsMoved(sessions) => {
                 let list = |marks: &[SessionMark]| marks.iter().map(hex::encode).collect::<Vec<_>>().join(",");
                 sessions.chunks(200).map(|marks| format!("m {}", list(marks))).collect()
             }
@@ -74,7 +74,7 @@ impl Notice {
             "s" if rest.is_empty() => Some(Self::Settings),
             "r" => types_of(rest).map(Self::Ready),
             "e" => types_of(rest).map(Self::Enqueued),
-            "m" => rest.split(',').map(parse_mark).collect::<Option<_>>().map(Self::WentOn),
+            "m" => rest.split(',').map(parse_mark).collect::<Option<_>>().map(Self::SessionsMoved),
             "d" => parse_list(rest).map(Self::Ended),
             "c" => {
                 let mut parts = rest.splitn(3, ' ');
@@ -148,7 +148,7 @@ mod tests {
             Notice::Lost(LostLeases { broker_id: 7, loss: Loss::TimedOut, ids: vec![1, i64::MAX] }),
             Notice::Lost(LostLeases { broker_id: 7, loss: Loss::Moved, ids: vec![2] }),
             Notice::Ended(vec![1, i64::MAX]),
-            Notice::WentOn(vec![[0; 16], [255; 16]]),
+            Notice::SessionsMoved(vec![[0; 16], [255; 16]]),
             Notice::Settings,
         ] {
             let payloads = notice.payloads();

@@ -130,17 +130,17 @@ impl Fetcher {
 
     /// Locks the directory, so that only one process downloads at a time. The others then find its download.
     async fn lock(&self, dir: &Path) -> Result<DirLock, DevError> {
-        let mut is_told = false;
+        let mut is_announced = false;
         loop {
             if let Some(lock) = DirLock::take(dir).map_err(DevError::io("lock", dir))? {
                 return Ok(lock);
             }
-            if !is_told {
+            if !is_announced {
                 (self.fetch.notify)(&format!(
                     "waiting for another howdah to download PostgreSQL into {}",
                     dir.display()
                 ));
-                is_told = true;
+                is_announced = true;
             }
             sleep(LOOK_AGAIN).await;
         }

@@ -27,7 +27,7 @@ struct View {
     /// Name of the store whose tables are shown; empty for the first store.
     store: String,
     /// Whether the database of the shown store is unreachable.
-    away: bool,
+    is_unreachable: bool,
     /// Whether the broker's role may read the statistics of Postgres.
     seen: bool,
     /// Time of the last examination of the database; `None` without one to show.
@@ -85,7 +85,7 @@ struct Table {
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let store = req.params.get("store").to_owned();
     let stores = stores(&req).await?;
-    let (health, away) = match req.calls().storage_health(&req.by, &store).await {
+    let (health, is_unreachable) = match req.calls().storage_health(&req.by, &store).await {
         Ok(health) => (health, false),
         // The chosen store is unreachable. The view still lists all stores.
         Err(status) if status.code() == Code::Unavailable && !stores.is_empty() => (None, true),
@@ -112,7 +112,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         },
         has_replicas: stores.iter().any(|store| !store.replica.is_empty()),
         stores,
-        away,
+        is_unreachable,
         layout: req.layout("storage"),
         seen,
         examined: When::new(health.examine_time),

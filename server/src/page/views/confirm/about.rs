@@ -174,9 +174,12 @@ impl About {
         } else {
             (in_group(req, task_type, group).await?, 0)
         };
-        let is_told = kind == ActionKind::Cancel && state.is_none() && running > 0;
-        let notes =
-            if is_told { vec![format!("Of the selected jobs, about {} now.", runs(running))] } else { Vec::new() };
+        let counts_running = kind == ActionKind::Cancel && state.is_none() && running > 0;
+        let notes = if counts_running {
+            vec![format!("Of the selected jobs, about {} now.", runs(running))]
+        } else {
+            Vec::new()
+        };
         Ok(Self { notes, examples, ..Self::named(name) })
     }
 }
