@@ -232,7 +232,14 @@ public final class Job {
          * @param place method that failed; may be empty. Equal errors of different methods are in different error groups.
          */
         record Retry(String error, Duration delay, String details, String place) implements Outcome {
-            /** Creates the outcome; details and place may be null. */
+            /**
+             * Creates the outcome.
+             *
+             * @param error error to keep with the job
+             * @param delay delay until the next attempt; null: set by the retry policy
+             * @param details stack trace to keep with the job; may be null
+             * @param place method that failed; may be null
+             */
             public Retry {
                 details = Objects.requireNonNullElse(details, "");
                 place = Objects.requireNonNullElse(place, "");
@@ -323,12 +330,10 @@ public final class Job {
             return new Retry(thrown.toString(), null, stack.toString(), place(thrown));
         }
 
-        /** Maximum number of causes that are followed; an exception can be its own cause in a circle. */
-        int MOST_CAUSES = 100;
-
         /** Returns the method that threw the innermost cause; empty if unknown. */
         private static String place(Throwable thrown) {
-            for (int depth = 0; thrown.getCause() != null && depth < MOST_CAUSES; depth++) {
+            // An exception can be its own cause in a circle.
+            for (int depth = 0; thrown.getCause() != null && depth < 100; depth++) {
                 thrown = thrown.getCause();
             }
             var frames = thrown.getStackTrace();
