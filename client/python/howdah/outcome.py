@@ -87,7 +87,9 @@ def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
     if frames and module != "howdah.handler":
         code = frames[-1].f_code
         nack.place = _cut(f"{module}.{getattr(code, 'co_qualname', code.co_name)}")
-        details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        # The client makes a `Retry` of any other exception. It was not raised, so only its cause is shown.
+        shown = error if error.__traceback__ is not None else error.__cause__ or error
+        details = "".join(traceback.format_exception(type(shown), shown, shown.__traceback__))
         # The end of a traceback names the error, so a long one loses its beginning.
         nack.details = _encoded(details)[-_LONGEST_DETAILS:].decode("utf-8", "ignore")
     return nack
