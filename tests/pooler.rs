@@ -5,7 +5,7 @@ use std::{os::unix::fs::MetadataExt as _, path::PathBuf, process::Stdio};
 
 use howdah_server::{
     config::{Config, WakeMode},
-    serve::{self, Listeners, StartError},
+    serve::{self, Listeners, Reload, StartError},
     store::Store,
 };
 use tokio::{
@@ -148,7 +148,8 @@ async fn a_broker_that_listens_through_a_transaction_pooler_does_not_start() {
     config.http = ([127, 0, 0, 1], 0).into();
     config.migrate = false;
     let listeners = Listeners::bind(&config).await.unwrap();
-    let ended = soon("the refusal", serve::run(config, listeners, |_| {}, std::future::pending())).await;
+    let reload = Reload::fixed(&config);
+    let ended = soon("the refusal", serve::run(config, listeners, reload, |_| {}, std::future::pending())).await;
     assert!(matches!(ended, Err(StartError::NoNotifications | StartError::Store(_))), "{ended:?}");
 }
 

@@ -6,6 +6,7 @@ mod closed; // a store that is closed to new jobs
 mod killed; // a broker killed during a move
 mod moving; // moving a task type to another store
 mod moving_load; // moving a task type under load
+mod reload; // stores that are added and removed while a broker runs
 mod replica; // a store with a read replica
 mod streams; // a worker's stream over several stores
 

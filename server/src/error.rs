@@ -28,6 +28,9 @@ pub enum Error {
     /// The store is closed to new jobs.
     #[error("{0}")]
     StoreClosed(String),
+    /// The stores of the configuration cannot be served.
+    #[error("{0}")]
+    StoresRefused(String),
     /// The task type is moving to another store, or its move was interrupted.
     #[error("{0}")]
     Moving(String),
@@ -116,6 +119,7 @@ impl Error {
             Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::Precondition(_) => (Code::FailedPrecondition, "WRONG_MESSAGE"),
             Self::StoreClosed(_) => (Code::FailedPrecondition, "STORE_CLOSED"),
+            Self::StoresRefused(_) => (Code::FailedPrecondition, "STORES_REFUSED"),
             Self::Moving(_) => (Code::FailedPrecondition, "TYPE_MOVING"),
             Self::NoHistory(_) => (Code::FailedPrecondition, "NO_HISTORY"),
             Self::NotFound(_) => (Code::NotFound, "NOT_FOUND"),

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     config::{self, Config},
     error::Error,
     store::StoreError,
-    stores::{Stores, StoresError},
+    stores::{ReadConfig, SharedStores, StoresError},
     tls::{self, Port, Tls, TlsPort},
     web,
 };
@@ -97,10 +97,27 @@ pub struct Ready {
     pub http: SocketAddr,
 }
 
+/// How a running broker reads its configuration again.
+pub struct Reload {
+    /// Reads the configuration.
+    pub read_config: ReadConfig,
+    /// Notified when the stores are to be compared with the configuration.
+    pub requested: Arc<Notify>,
+}
+
+impl Reload {
+    /// Always finds this configuration.
+    pub fn fixed(config: &Config) -> Self {
+        let config = config.clone();
+        Self { read_config: Box::new(move || Ok(config.clone())), requested: Arc::default() }
+    }
+}
+
 /// Serves until `shutdown` completes, then drains. Returns before `drain_deadline` has passed.
 pub async fn run(
     config: Config,
     listeners: Listeners,
+    reload: Reload,
     on_ready: impl FnOnce(&Ready),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
@@ -112,9 +129,10 @@ pub async fn run(
             "this is a debug build, several times slower than a release build: build with `cargo build --release`"
         );
     }
-    let stores = Box::pin(Stores::start(&config, api::job_of_template))
+    let stores = Box::pin(SharedStores::start(&config, api::job_of_template, reload.read_config))
         .await
         .map_err(|error| StartError::new(error, &config))?;
+    let reloading = tokio::spawn(reload_on_request(stores.clone(), reload.requested));
     let health = Health::new().await;
     let stopping = CancellationToken::new();
     // Worker streams must end before `drain_deadline`, so that time is left for the last writes.
@@ -132,15 +150,18 @@ pub async fn run(
     let http_tls = tls_of(Port::Http);
     let http = tokio::spawn(web::serve(listeners.http, http_tls, stores.clone(), http_stop.clone().cancelled_owned()));
     on_ready(&ready);
+    let first = stores.now();
     let ended = tokio::select! {
         () = shutdown => None,
-        () = stores.failed() => None,
+        () = first.failed() => None,
         ended = &mut grpc => Some(ended),
     };
     let begun = Instant::now();
     tracing::info!(deadline = ?drain_deadline, "stopping");
     health.not_serving().await;
     stopping.cancel();
+    reloading.abort();
+    let stores = stores.now();
     stores.drain(grpc_deadline).await;
     let failed = stores.has_failed();
     let result = match ended {
@@ -156,6 +177,16 @@ pub async fn run(
         return Err(StartError::Serve("a critical task panicked; see the log".into()));
     }
     result
+}
+
+/// Reloads the stores whenever that is requested.
+async fn reload_on_request(stores: SharedStores, requested: Arc<Notify>) {
+    loop {
+        requested.notified().await;
+        if let Err(error) = stores.reload().await {
+            tracing::error!(%error, "cannot reload the stores; the broker goes on with its present stores");
+        }
+    }
 }
 
 fn flatten(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), StartError> {

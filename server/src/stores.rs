@@ -2,16 +2,20 @@
 //! own broker in the process. Job ids begin with the store number, so store numbers must be unique. No database may be
 //! configured as two stores (`docs/internals/stores.md`).
 
+mod databases; // stores whose name is a pattern for databases
 mod home; // finds the store that a task type belongs to
 pub(crate) mod moving; // moves a task type to another store
 mod numbers; // assigns and checks store numbers
 mod open; // checks a store before its broker starts
 pub(crate) mod pull; // pulls jobs without a stream from several stores
 mod reconnect; // stores that are unreachable at the start
+mod reload; // adds and removes stores while the process runs
 mod served; // the brokers of a process, one for each store
 pub mod stream; // one worker's stream, served by the brokers of several stores
 
 use std::time::{Duration, Instant};
+
+use futures::future::join_all;
 
 use crate::{
     config::{Config, StoreConfig},
@@ -19,8 +23,11 @@ use crate::{
 };
 use numbers::Found;
 pub(crate) use served::{ConfiguredStore, ServedStore};
-pub use served::{SharedStores, Stores};
+pub use reload::{ReadConfig, Reloaded, SharedStores};
+pub use served::Stores;
 
+/// Name in the audit log for the assignment of store numbers by a broker.
+const START: &str = "the start of a broker";
 /// Pause between two attempts to reach a store's database while the process starts.
 const BEFORE_AGAIN: Duration = Duration::from_millis(200);
 
@@ -54,36 +61,30 @@ pub struct ReadyStore {
     pub store: Store,
     /// Report of the migration, if one was requested.
     pub report: Option<MigrationReport>,
-    /// Store number and database identity. `None` if the process has a single store without a configured number.
-    pub facts: Option<StoreFacts>,
+    /// Store number and database identity.
+    pub facts: StoreFacts,
 }
 
 /// Migrates each store, unless the configuration forbids it, and checks that store numbers are unique. Assigns a number to
 /// stores that have not issued a job id yet. `called` is the name of the actor in the audit log.
 pub async fn prepare(config: &Config, called: &'static str) -> Result<Vec<ReadyStore>, StoresError> {
-    let configured = config.each_store();
-    let has_numbers = has_numbers(&configured);
-    let mut ready = Vec::new();
-    for one in &configured {
-        let of = |error| StoresError::Store { name: one.name.clone(), error };
-        ready.push(update(config, one, has_numbers).await?.map_err(of)?);
+    let mut config = config.clone();
+    let expanded = databases::expand(&mut config).await?;
+    if let Some((one, error)) = expanded.unreachable.into_iter().next() {
+        return Err(StoresError::Store { name: one.name, error });
     }
-    assign_numbers(&configured, &mut ready, &[], called).await?;
+    let mut ready = Vec::new();
+    for one in &expanded.stores {
+        let of = |error| StoresError::Store { name: one.name.clone(), error };
+        ready.push(update(&config, one).await?.map_err(of)?);
+    }
+    assign_numbers(&expanded.stores, &mut ready, &[], called).await?;
     Ok(ready)
-}
-
-/// Whether the process reads and assigns store numbers. A single store without a configured number needs none.
-fn has_numbers(configured: &[StoreConfig]) -> bool {
-    configured.len() > 1 || configured.iter().any(|store| store.number.is_some())
 }
 
 /// Migrates one store. The outer error is a wrong configuration, which ends the start. The inner error comes from the
 /// store's database and may be temporary.
-async fn update(
-    config: &Config,
-    one: &StoreConfig,
-    has_number: bool,
-) -> Result<Result<ReadyStore, StoreError>, StoresError> {
+async fn update(config: &Config, one: &StoreConfig) -> Result<Result<ReadyStore, StoreError>, StoresError> {
     let config = config.of_store(one);
     let store = Store::new(&config).map_err(StoresError::Config)?;
     let update = async || {
@@ -91,11 +92,7 @@ async fn update(
         for changed in store.sync_state_with_rows().await? {
             tracing::warn!(store = %one.name, %changed, "corrected state that logical replication does not copy");
         }
-        let facts = if has_number { Some(store.facts().await?) } else { None };
-        if report.is_none() && facts.is_none() {
-            store.ping().await?;
-        }
-        Ok::<_, StoreError>((report, facts))
+        Ok::<_, StoreError>((report, store.facts().await?))
     };
     // Retry: Postgres may be starting at the same time as the broker.
     let until = Instant::now() + config.database_timeout;
@@ -109,6 +106,42 @@ async fn update(
     Ok(updated.map(|(report, facts)| ReadyStore { name: one.name.clone(), config, store, report, facts }))
 }
 
+/// Stores after their migration.
+struct Updated {
+    ready: Vec<ReadyStore>,
+    /// Stores whose database cannot be reached now.
+    unreachable: Vec<(StoreConfig, StoreError)>,
+}
+
+impl Updated {
+    /// Migrates these stores concurrently, and assigns numbers to those that need one. `others` are stores that this process
+    /// already serves; without them, the first store is the primary store, which must be reachable. Fails if a store has another
+    /// problem than an unreachable database.
+    async fn of(
+        config: &Config,
+        configured: &[StoreConfig],
+        others: &[(StoreConfig, StoreFacts)],
+    ) -> Result<Self, StoresError> {
+        let updated = join_all(configured.iter().map(|one| update(config, one))).await;
+        let (mut ready, mut reached, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
+        for (one, updated) in configured.iter().zip(updated) {
+            match updated? {
+                Ok(store) => {
+                    ready.push(store);
+                    reached.push(one.clone());
+                }
+                Err(error) if reconnect::is_temporary(&error) && !(others.is_empty() && ready.is_empty()) => {
+                    unreachable.push((one.clone(), error));
+                }
+                Err(error) => return Err(StoresError::Store { name: one.name.clone(), error }),
+            }
+        }
+        reconnect::check_numbers(&reached, &ready, &unreachable)?;
+        assign_numbers(&reached, &mut ready, others, START).await?;
+        Ok(Self { ready, unreachable })
+    }
+}
+
 /// Assigns numbers to the stores in `ready` that need one. `others` are stores that this process already serves, which
 /// keep their numbers.
 async fn assign_numbers(
@@ -118,10 +151,7 @@ async fn assign_numbers(
     called: &'static str,
 ) -> Result<(), StoresError> {
     let others = others.iter().map(|(configured, facts)| Found::served(configured, facts));
-    let own = configured
-        .iter()
-        .zip(&*ready)
-        .filter_map(|(configured, ready)| Some(Found::new(configured, ready.facts.as_ref()?)));
+    let own = configured.iter().zip(&*ready).map(|(configured, ready)| Found::new(configured, &ready.facts));
     let found: Vec<Found<'_>> = own.chain(others).collect();
     for (nth, number) in numbers::decide(&found).map_err(StoresError::Config)? {
         let Some(ReadyStore { name, config, store, facts, .. }) = ready.get_mut(nth) else { continue };
@@ -132,7 +162,7 @@ async fn assign_numbers(
         }
         let of = |error| StoresError::Store { name: name.clone(), error };
         store.set_number(number, &Actor::of_session(called)).await.map_err(of)?;
-        *facts = Some(store.facts().await.map_err(of)?);
+        *facts = store.facts().await.map_err(of)?;
     }
     Ok(())
 }

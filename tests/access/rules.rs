@@ -162,6 +162,7 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
                 v1::MoveTypeRequest { task_type: task_type(), to_store: "nowhere".into(), ..Default::default() };
             stores.move_type(request).await?.into_inner().message().await.map(drop)
         }
+        Rpc::ReloadStores => stores.reload_stores(v1::ReloadStoresRequest {}).await.map(drop),
         Rpc::OpenStore => stores.open_store(v1::OpenStoreRequest::default()).await.map(drop),
         Rpc::CreateToken => {
             let request =

@@ -47,7 +47,7 @@ async fn replace_first(worker: &mut Worker, held: &mut Vec<LeasedJob>) {
 }
 
 /// Resumes the session with these leases. Repeats the call while a broker is still ending one of the leases.
-async fn resumed(broker: &Service, session: &str, holds: &[&LeasedJob]) -> Worker {
+pub async fn resumed(broker: &Service, session: &str, holds: &[&LeasedJob]) -> Worker {
     loop {
         match broker.worker("t").window(4).resumes(session, holds).answer().await {
             Ok(worker) => return worker,

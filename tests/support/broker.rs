@@ -10,7 +10,7 @@ use howdah_proto::v1::{
 };
 use howdah_server::{
     config::{Config, StoreConfig},
-    serve::{self, Listeners, StartError},
+    serve::{self, Listeners, Reload, StartError},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::transport::{Channel, Endpoint};
@@ -182,9 +182,11 @@ impl TestBroker {
         let listeners = Listeners::bind(&config).await.expect("bind");
         let (stop, stopped) = oneshot::channel::<()>();
         let (is_ready, ready) = oneshot::channel();
+        let reload = Reload::fixed(&config);
         let run = tokio::spawn(serve::run(
             config,
             listeners,
+            reload,
             move |ready| {
                 let _ = is_ready.send(*ready);
             },

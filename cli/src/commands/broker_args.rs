@@ -149,6 +149,12 @@ impl ConfigArgs {
     /// Loads the settings from the configuration flags, the extra `flags`, environment variables, the configuration file and
     /// the defaults.
     pub(super) fn load(&self, global: &Global, flags: Vec<Flag>) -> Result<Settings, Failure> {
+        let (file, flags) = self.sources(global, flags);
+        Ok(config::load(file, &secrets::environment(), flags)?)
+    }
+
+    /// Returns the configuration file, and all flags with the extra `flags`.
+    pub(super) fn sources(&self, global: &Global, flags: Vec<Flag>) -> (Option<PathBuf>, Vec<Flag>) {
         let generic = self.set.iter().map(|(key, value)| Flag {
             flag: format!("--set {key}"),
             key: key.clone(),
@@ -157,7 +163,7 @@ impl ConfigArgs {
         let format = global.log_format.map(|format| format!("{format:?}").to_lowercase());
         let own = [flag("log", global.filter()), flag("log_format", format.as_ref())];
         let flags = generic.chain(own.into_iter().flatten()).chain(self.schema.flags()).chain(flags).collect();
-        Ok(config::load(self.config.clone(), &secrets::environment(), flags)?)
+        (self.config.clone(), flags)
     }
 }
 

@@ -175,9 +175,9 @@ impl Global {
     }
 
     /// Runs a command that needs a client.
-    pub(super) fn with_client<F>(&self, command: impl FnOnce(Client) -> F) -> Result<(), Failure>
+    pub(super) fn with_client<F, T>(&self, command: impl FnOnce(Client) -> F) -> Result<T, Failure>
     where
-        F: Future<Output = Result<(), Failure>>,
+        F: Future<Output = Result<T, Failure>>,
     {
         self.start_logging("warn")?;
         block_on(async { command(self.connect().await?).await })
@@ -201,7 +201,7 @@ pub(super) fn start_logging(options: &logging::Options, default_filter: &str) ->
 }
 
 /// Runs the future of a command. Abandons blocking calls that are still running at its end, such as a read from a terminal.
-pub(super) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     run_on(&mut Builder::new_multi_thread(), command)
 }
 
@@ -213,7 +213,7 @@ pub(super) fn block_on_threads(
     run_on(Builder::new_multi_thread().worker_threads(threads), command)
 }
 
-fn run_on(runtime: &mut Builder, command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn run_on<T>(runtime: &mut Builder, command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = runtime.enable_all().build().map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let result = runtime.block_on(command);
     runtime.shutdown_background();

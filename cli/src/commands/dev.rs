@@ -21,7 +21,7 @@ use super::{
 use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home, make_dir};
 use howdah_server::{
     config::{Config, StoreConfig},
-    serve::{Listeners, Ready},
+    serve::{Listeners, Ready, Reload},
 };
 
 /// Interval of the check that Postgres is running.
@@ -163,11 +163,12 @@ async fn dev(mut config: Config, cluster: ClusterConfig, credentials: Credential
     (config.listen_database_url, config.read_database_url) = (None, None);
     config.stores =
         if stores > 1 { (1..=stores).map(|nth| store(&config, &cluster, nth)).collect() } else { Vec::new() };
+    let reload = Reload::fixed(&config);
     let others: Vec<String> =
         config.stores.iter().skip(1).map(|store| format!("psql '{}'   # {}", store.database_url, store.name)).collect();
     let hints = |ready: &Ready| credentials.hints(ready).into_iter().chain(others.clone()).collect();
     let served = select! {
-        served = serve::serve(config, listeners, &signals, hints) => served,
+        served = serve::serve(config, listeners, reload, &signals, hints) => served,
         failure = keep_running(&mut cluster) => Err(failure),
     };
     cluster.stop(StopMode::Fast).await;

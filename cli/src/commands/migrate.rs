@@ -116,10 +116,6 @@ fn failure(error: stores::StoresError) -> Failure {
 /// Creates roles and a new identity, if requested.
 async fn finish(args: &Args, ready: ReadyStore) -> Result<Done, Failure> {
     let ReadyStore { name, config, store, report, facts } = ready;
-    let facts = match facts {
-        Some(facts) => facts,
-        None => store.facts().await?,
-    };
     let roles = if args.roles { store.create_roles().await? } else { Vec::new() };
     let identity = if args.new_identity {
         Some(store.new_identity(&Actor::of_session("howdah migrate --new-identity")).await?)

@@ -151,7 +151,7 @@ enum Command {
     /// Import jobs from another system
     #[command(subcommand)]
     Import(import::Command),
-    /// List, close and open stores, which are the databases of a broker
+    /// List, add, close and open stores, which are the databases of a broker
     #[command(subcommand)]
     Store(store::Command),
     /// Create, list and revoke tokens, for brokers that require credentials

@@ -5,6 +5,7 @@ use std::{future::pending, sync::Arc};
 use tokio::{
     select,
     signal::unix::{SignalKind, signal},
+    sync::Notify,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -15,9 +16,10 @@ use super::{
     output::Output,
     signals::Signals,
 };
+use crate::secrets;
 use howdah_server::{
-    config::{Config, StoreConfig, redacted},
-    serve::{self, Listeners},
+    config::{self, Config, StoreConfig, redacted},
+    serve::{self, Listeners, Reload},
     store::reload_files,
     tls::Tls,
 };
@@ -26,8 +28,8 @@ use howdah_server::{
 ///
 /// Migrates the schema, then serves gRPC and HTTP. Any number of brokers may share a database. When the broker is ready, it
 /// prints one line: `ready grpc=ADDR http=ADDR postgres=URL`, or with several stores `store.NAME=URL` for each store. SIGTERM or
-/// SIGINT drains the broker (see --drain-deadline), and a second signal ends it immediately. SIGHUP reloads the files of TLS and
-/// of database connections.
+/// SIGINT drains the broker (see --drain-deadline), and a second signal ends it immediately. SIGHUP reloads the files of TLS
+/// and of database connections, and adds and removes stores as the configuration now says (like `howdah store reload`).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,25 +60,31 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     flags.extend(args.broker.flags());
     let off = args.no_migrate.then(|| "false".to_owned());
     flags.extend(flag("migrate", off.as_ref()));
-    let settings = with_databases(args.config.load(global, flags)?)?;
+    let settings = with_databases(args.config.load(global, flags.clone())?)?;
     start_logging(&settings.log, "info")?;
+    let (config, environment) = (args.config.sources(global, flags), secrets::environment());
+    let read_config = move || {
+        let (file, flags) = config.clone();
+        config::load(file, &environment, flags).map(|settings| settings.broker).map_err(|error| error.to_string())
+    };
+    let reload = Reload { read_config: Box::new(read_config), requested: Arc::default() };
     block_on_threads(settings.broker.worker_threads(), async {
         let signals = Signals::<1>::catch()?;
         let listeners = Listeners::bind(&settings.broker).await?;
-        reload_on_hangup(listeners.tls.clone())?;
-        serve(settings.broker, listeners, &signals, |_| Vec::new()).await
+        reload_on_hangup(listeners.tls.clone(), reload.requested.clone())?;
+        serve(settings.broker, listeners, reload, &signals, |_| Vec::new()).await
     })
 }
 
-/// Reloads the files of TLS and of database connections at each SIGHUP. Catches SIGHUP even without such files, so that a reload
-/// never ends the broker.
-fn reload_on_hangup(tls: Option<Arc<Tls>>) -> Result<(), Failure> {
+/// Reloads the files of TLS and of database connections, and the stores, at each SIGHUP.
+fn reload_on_hangup(tls: Option<Arc<Tls>>, stores: Arc<Notify>) -> Result<(), Failure> {
     let hangups = signal(SignalKind::hangup());
     let mut hangups = hangups.map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            tracing::info!("SIGHUP: reloading files of TLS and of database connections");
+            tracing::info!("SIGHUP: reloading files of TLS and of database connections, and the stores");
             reload_files();
+            stores.notify_one();
             if let Some(tls) = &tls {
                 tls.look_now();
             }
@@ -89,6 +97,7 @@ fn reload_on_hangup(tls: Option<Arc<Tls>>) -> Result<(), Failure> {
 pub(super) async fn serve(
     config: Config,
     listeners: Listeners,
+    reload: Reload,
     signals: &Signals<1>,
     more: impl FnOnce(&serve::Ready) -> Vec<String>,
 ) -> Result<(), Failure> {
@@ -116,7 +125,7 @@ pub(super) async fn serve(
         }
     };
     select! {
-        served = serve::run(config, listeners, say_ready, stop.cancelled()) => Ok(served?),
+        served = serve::run(config, listeners, reload, say_ready, stop.cancelled()) => Ok(served?),
         () = stopped_early => Err(Failure::interrupted(signals.exit_code(), None)),
     }
 }

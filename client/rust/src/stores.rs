@@ -27,6 +27,15 @@ impl Client {
         Ok(answer.store.unwrap_or_default())
     }
 
+    /// Makes the broker read its configuration again, and add and remove stores accordingly.
+    pub async fn reload_stores(&self) -> Result<proto::ReloadStoresResponse> {
+        let request = proto::ReloadStoresRequest {};
+        self.call("reload the stores", Tries::EachEndpoint, request, |client, request| async move {
+            client.stores().reload_stores(request).await
+        })
+        .await
+    }
+
     /// Reopens a store to new jobs, and returns it.
     pub async fn open_store(&self, name: &str) -> Result<proto::Store> {
         let request = proto::OpenStoreRequest { store: name.to_owned() };

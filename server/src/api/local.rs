@@ -4,30 +4,30 @@
 mod by;
 mod counted;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::verbs::{Answer, Gateway, Verb};
-use crate::{access::Refusal, broker::SharedBroker, error::Error, stores::SharedStores};
+use crate::{access::Refusal, broker::SharedBroker, error::Error, stores::{SharedStores, Stores}};
 pub(crate) use by::{By, Client, Unanswered};
 
 /// Time limit of a local call.
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
-/// Makes calls inside this process.
+/// Makes calls inside this process, with the stores at the time of its creation.
 pub(crate) struct Local {
     /// Broker of the primary store.
     broker: SharedBroker,
-    all_stores: SharedStores,
+    all_stores: Arc<Stores>,
     gateway: Gateway,
 }
 
 impl Local {
-    pub(crate) fn new(all_stores: SharedStores) -> Self {
-        let gateway = Gateway::new(all_stores.clone(), CancellationToken::new());
-        Self { broker: all_stores.main().clone(), all_stores, gateway }
+    pub(crate) fn new(stores: &SharedStores) -> Self {
+        let gateway = Gateway::new(stores.clone(), CancellationToken::new());
+        Self { broker: stores.main().clone(), all_stores: stores.now(), gateway }
     }
 
     /// Makes a call if the caller is permitted. The response keeps its memory reserved until it is dropped.

@@ -225,6 +225,14 @@ impl Config {
         self.url_files.iter().find(|file| file.held(url)).cloned()
     }
 
+    /// Adds the files of a store of the configuration, for a database that the store's pattern matches.
+    pub fn add_url_files(&mut self, pattern: &StoreConfig, database: &str) {
+        let urls = [Some(&pattern.database_url), pattern.listen_database_url.as_ref(), pattern.read_database_url.as_ref()];
+        let files = urls.into_iter().flatten().filter_map(|url| self.url_file(url));
+        let files: Vec<UrlFile> = files.map(|file| file.of_database(database)).collect();
+        self.url_files.extend(files);
+    }
+
     /// Returns the default configuration with this database URL.
     pub fn new(database_url: impl Into<String>) -> Self {
         Self {

@@ -11,7 +11,7 @@ use super::{
     setting::{Setting, Settings},
     url,
     url_file::UrlFile,
-    words::store_name,
+    words::{store_name, store_name_or_pattern},
 };
 use crate::job::StoreNumber;
 
@@ -30,10 +30,11 @@ const URL_FILE: &str = "database_url_file";
 const NEW_TYPES: &str = "new_types";
 const OTHER: [&str; 4] = [NAME, NUMBER, URL_FILE, NEW_TYPES];
 
-/// Configuration of one store: a database and a schema.
-#[derive(Clone)]
+/// Configuration of one store: a database and a schema. If the name is a pattern, such as `app_*`, each database of the server
+/// whose name matches is a store.
+#[derive(Clone, PartialEq)]
 pub struct StoreConfig {
-    /// Name of the store in requests, metrics and logs.
+    /// Name of the store in requests, metrics and logs, or a pattern for names of databases.
     pub name: String,
     /// Store number, if configured. Otherwise the broker uses the number in the database.
     pub number: Option<StoreNumber>,
@@ -99,6 +100,29 @@ impl StoreConfig {
         }
     }
 
+    /// Returns the fixed parts before and after the `*` of a pattern; `None` if the name is no pattern.
+    pub fn pattern(&self) -> Option<(&str, &str)> {
+        self.name.split_once('*')
+    }
+
+    /// Returns the store of a database whose name matches the pattern. `None` if the name does not match, or cannot be the name of
+    /// a store.
+    pub fn of_database(&self, database: &str) -> Option<Self> {
+        let (before, after) = self.pattern()?;
+        let rest = database.strip_prefix(before)?;
+        if !rest.ends_with(after) || store_name(database).is_err() {
+            return None;
+        }
+        let with_database = |url: &String| url::with_database(url, database);
+        Some(Self {
+            name: database.to_owned(),
+            database_url: with_database(&self.database_url),
+            listen_database_url: self.listen_database_url.as_ref().map(with_database),
+            read_database_url: self.read_database_url.as_ref().map(with_database),
+            ..self.clone()
+        })
+    }
+
     /// Describes the store's location: the URL without the password, and the schema if it is not the default.
     pub fn location(&self) -> String {
         let url = url::redacted(&self.database_url);
@@ -117,7 +141,7 @@ impl StoreText {
     /// Parses `NAME=URL`. Errors do not repeat the text, because it may contain a password.
     pub(super) fn pair(source: &str, text: &str) -> Result<Self, ConfigError> {
         let parts = text.split_once('=').map(|(name, url)| (name.trim(), url.trim()));
-        let parts = parts.filter(|(name, _)| store_name(name).is_ok());
+        let parts = parts.filter(|(name, _)| store_name_or_pattern(name).is_ok());
         let (name, url) = parts.ok_or_else(|| {
             ConfigError::new(format!(
                 "{source}: must be NAME=URL, such as billing=postgres://db.internal/app; a name has 1 to 63 characters of \
@@ -171,8 +195,14 @@ impl StoreText {
     /// Builds the store's configuration. If the store lacks a setting, the broker's setting applies.
     fn resolve(self, nth: usize, settings: &Settings) -> Result<(StoreConfig, Vec<UrlFile>), ConfigError> {
         let name = self.get(NAME).ok_or_else(|| ConfigError::new(format!("stores[{nth}]: name is missing")))?;
-        store_name(&name.value).map_err(|problem| name.wrong(&problem))?;
+        store_name_or_pattern(&name.value).map_err(|problem| name.wrong(&problem))?;
+        if nth == 0 && name.value.contains('*') {
+            return Err(name.wrong("the first store is the primary store, which must be one database"));
+        }
         let name = name.value.clone();
+        if let Some(number) = self.get(NUMBER).filter(|_| name.contains('*')) {
+            return Err(number.wrong("a pattern stands for several stores; leave number out"));
+        }
         let number = self.get(NUMBER).map(number).transpose()?;
         let new_types = self.get(NEW_TYPES).map(yes_or_no).transpose()?.unwrap_or(true);
         let mut store_settings = settings.clone();

@@ -1,6 +1,8 @@
 //! Database URLs in libpq's formats: `postgres://…` and `key=value …`. Errors repeat no part of a URL, because any part may
 //! contain a password.
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
 pub(super) const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const HIDDEN: &str = "***";
 
@@ -126,6 +128,23 @@ fn value(text: &str) -> Option<(String, &str)> {
         }
     }
     (!quoted).then_some((value, ""))
+}
+
+/// Returns the URL with another database. The URL must have passed [`check`].
+pub(super) fn with_database(url: &str, database: &str) -> String {
+    let Some((scheme, rest)) = SCHEMES.iter().find_map(|scheme| Some((*scheme, url.strip_prefix(scheme)?))) else {
+        let others = pairs(url).unwrap_or_default().into_iter().filter(|(key, _)| key != "dbname");
+        let pairs = others.chain([("dbname".to_owned(), database.to_owned())]);
+        return pairs.map(|(key, value)| format!("{key}={}", requoted(&value))).collect::<Vec<_>>().join(" ");
+    };
+    let (credentials, address) = split_credentials(rest);
+    let credentials = credentials.map(|credentials| format!("{credentials}@")).unwrap_or_default();
+    let (address, query) = address.split_once('?').unwrap_or((address, ""));
+    let hosts = address.split('/').next().unwrap_or_default();
+    let database = utf8_percent_encode(database, NON_ALPHANUMERIC);
+    let query: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("dbname=")).collect();
+    let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+    format!("{scheme}{credentials}{hosts}/{database}{query}")
 }
 
 /// Validates a database URL without connecting.

@@ -20,6 +20,11 @@ pub(super) fn store_name(text: &str) -> Result<(), String> {
     if fits { Ok(()) } else { Err("must be 1 to 63 characters of a-z 0-9 - _, and begin with a letter".into()) }
 }
 
+/// Checks the name of a store, or a pattern for such names with one `*`.
+pub(super) fn store_name_or_pattern(text: &str) -> Result<(), String> {
+    store_name(&text.replacen('*', "a", 1))
+}
+
 /// Checks the prefix of the page's links, which appears unescaped in pages and headers.
 pub(super) fn page_prefix(text: &str) -> Result<(), String> {
     let part = |part: &str| {

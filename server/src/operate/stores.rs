@@ -7,6 +7,7 @@ use crate::{
     error::Error,
     job::{Closed, StoreNumber, TaskTypeName, TypeId},
     store::{Actor, ReplicaState, Store},
+    stores::Reloaded,
 };
 
 /// State of a store.
@@ -49,6 +50,15 @@ impl Operator {
         if let Some(version) = self.context.store.close(name, by).await? {
             tracing::info!(store = name, "the store is closed to new jobs");
             self.context.settings_changed(version).await;
+        }
+        Ok(())
+    }
+
+    /// Writes an audit entry for a reload that has added or removed stores.
+    pub(crate) async fn record_reload(&self, reloaded: &Reloaded, by: &Actor) -> Result<(), Error> {
+        let names: Vec<String> = reloaded.added.iter().chain(&reloaded.removed).cloned().collect();
+        if !names.is_empty() {
+            self.context.store.record_stores(names, by).await?;
         }
         Ok(())
     }

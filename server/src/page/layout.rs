@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     access::Operation,
-    api::local::{By, Unanswered},
+    api::local::{By, Local, Unanswered},
     error::Error,
     store::ReplicaState,
 };
@@ -104,7 +104,7 @@ impl Layout {
             broker: page.broker.config().name.clone(),
             unreachable: Vec::new(),
             unanswered: Unanswered::default(),
-            replicas: page.local.replicas().into_iter().map(replica_words).collect(),
+            replicas: Local::new(&page.stores).replicas().into_iter().map(replica_words).collect(),
             known: false,
             principal: String::new(),
             session: false,
@@ -148,10 +148,10 @@ impl Layout {
     }
 
     /// Adds the principal and the rights of the caller to the layout.
-    pub(super) fn of_caller(self, page: &Page, by: &By) -> Self {
+    pub(super) fn of_caller(self, page: &Page, local: &Local, by: &By) -> Self {
         Self {
             known: true,
-            unreachable: page.local.troubled_stores().0.into_iter().map(str::to_owned).collect(),
+            unreachable: local.troubled_stores().0.into_iter().map(str::to_owned).collect(),
             unanswered: by.unanswered().clone(),
             principal: by.principal().to_owned(),
             session: !page.auth().is_none(),

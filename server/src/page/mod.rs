@@ -39,7 +39,6 @@ use axum::{
 use tokio::sync::Semaphore;
 
 use crate::{
-    api::local::Local,
     broker::SharedBroker,
     config::{AuthModes, PageMode},
     stores::SharedStores,
@@ -55,7 +54,7 @@ const PATH: &str = "/ui";
 struct Page {
     /// Broker of the primary store.
     broker: SharedBroker,
-    local: Local,
+    stores: SharedStores,
     sessions: Sessions,
     /// Path prefix of all links of the page, such as `/ui`.
     base: String,
@@ -84,7 +83,7 @@ pub(crate) fn routes(stores: &SharedStores) -> Option<Router> {
     }
     let prefix = config.page_prefix.as_deref().unwrap_or_default();
     let page = Arc::new(Page {
-        local: Local::new(stores.clone()),
+        stores: stores.clone(),
         sessions: Sessions::new(&broker.page_token_key),
         base: format!("{prefix}{PATH}"),
         hosts: config.http_host.iter().map(|name| name.to_ascii_lowercase()).collect(),

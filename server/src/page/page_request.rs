@@ -27,6 +27,8 @@ use crate::{
 /// An authenticated request to the page.
 pub(super) struct PageRequest {
     page: SharedPage,
+    /// Makes calls with the stores at the start of the request.
+    local: Local,
     /// Caller and rights.
     pub(super) by: By,
     /// The parameters of the query, or of the form.
@@ -46,7 +48,7 @@ impl PageRequest {
             Ok((by, Params::parse(parts.uri.query().unwrap_or_default())?))
         };
         match req.await {
-            Ok((by, params)) => Ok(Self { page, by, params, here, theme }),
+            Ok((by, params)) => Ok(Self { local: Local::new(&page.stores), page, by, params, here, theme }),
             Err(error) => Err(PageError::of_stranger(error, &page, &here, theme)),
         }
     }
@@ -63,19 +65,19 @@ impl PageRequest {
         match req.await {
             Ok((by, params)) => {
                 let by = by.because(params.get("reason"));
-                Ok(Self { page, by, params, here: "/".into(), theme })
+                Ok(Self { local: Local::new(&page.stores), page, by, params, here: "/".into(), theme })
             }
             Err(error) => Err(PageError::of_stranger(error, &page, "/", theme)),
         }
     }
 
     pub(super) fn calls(&self) -> &Local {
-        &self.page.local
+        &self.local
     }
 
     /// Returns the layout around the view. `current` is the navigation link to highlight.
     pub(super) fn layout(&self, current: &'static str) -> Layout {
-        let layout = Layout::new(&self.page, &self.here, self.theme, current).of_caller(&self.page, &self.by);
+        let layout = Layout::new(&self.page, &self.here, self.theme, current).of_caller(&self.page, &self.local, &self.by);
         Layout { done: done_sentence(&self.params), ..layout }
     }
 

@@ -145,6 +145,7 @@ statements! {
         ReportPulls = "report_pulls",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
         NewIdentity = "new_identity",
+        Databases = "databases",
         StoreFacts = "store_facts",
         SetStoreNumber = "set_store_number": "SELECT howdah.set_store_number($1)",
         Timeline = "timeline",

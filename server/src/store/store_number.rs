@@ -26,6 +26,20 @@ impl Store {
         Ok(StoreFacts { number, identity: row.get("identity"), has_ids: row.get("has_ids") })
     }
 
+    /// Returns the names of the server's databases to which the broker's role may connect.
+    pub async fn databases(&self) -> Result<Vec<String>, StoreError> {
+        let rows = self.general().await?.query(Statement::Databases, &[]).await?;
+        Ok(rows.iter().map(|row| row.get("name")).collect())
+    }
+
+    /// Writes an audit entry for a change of the broker's stores.
+    pub async fn record_stores(&self, names: Vec<String>, by: &Actor) -> Result<(), StoreError> {
+        let mut transaction = self.begin_general().await?;
+        let count = i64::try_from(names.len()).unwrap_or(i64::MAX);
+        transaction.record(by, &Change { count, ids: names, ..Change::default() }).await?;
+        transaction.commit().await
+    }
+
     /// Sets the store number. Must run before the first job is stored, and while no broker serves the store.
     pub async fn set_number(&self, number: StoreNumber, by: &Actor) -> Result<(), StoreError> {
         let mut transaction = self.begin_general().await?;

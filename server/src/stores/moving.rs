@@ -6,6 +6,7 @@ mod start;
 
 use std::{
     collections::HashSet,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
-use super::served::{ServedStore, SharedStores};
+use super::served::{ServedStore, Stores};
 use crate::{
     error::Error,
     job::{StoreNumber, TaskTypeName, TypeId},
@@ -67,7 +68,7 @@ pub(super) struct Moves(Mutex<HashSet<(StoreNumber, TypeId)>>);
 
 /// A move of a task type that has passed its checks and has not started yet.
 pub(crate) struct Move {
-    stores: SharedStores,
+    stores: Arc<Stores>,
     name: TaskTypeName,
     /// Positions of the old and the new store in the list of stores.
     from: usize,

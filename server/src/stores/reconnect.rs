@@ -2,12 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{ReadyStore, StoresError, assign_numbers, served::START, served::Stores, update};
-use crate::{
-    backoff::Backoff,
-    config::StoreConfig,
-    store::{StoreError, StoreFacts},
-};
+use super::{ConfiguredStore, ReadyStore, SharedStores, StoresError, Updated};
+use crate::{backoff::Backoff, config::StoreConfig, store::StoreError};
 
 /// Maximum pause between two attempts to start the broker of an unreachable store.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -29,11 +25,11 @@ pub(super) fn is_temporary(error: &StoreError) -> bool {
 pub(super) fn check_numbers(
     configured: &[StoreConfig],
     ready: &[ReadyStore],
-    unreachable: &[(&StoreConfig, StoreError)],
+    unreachable: &[(StoreConfig, StoreError)],
 ) -> Result<(), StoresError> {
     let Some((unknown, error)) = unreachable.iter().find(|(one, _)| one.number.is_none()) else { return Ok(()) };
     let is_open = |(one, store): &(&StoreConfig, &ReadyStore)| {
-        one.number.is_none() && store.facts.as_ref().is_some_and(|facts| !facts.has_ids)
+        one.number.is_none() && !store.facts.has_ids
     };
     match configured.iter().zip(ready).find(is_open) {
         None => Ok(()),
@@ -45,17 +41,18 @@ pub(super) fn check_numbers(
     }
 }
 
-impl Stores {
+impl SharedStores {
     /// Starts the broker of a store once its database is reachable.
-    pub(super) fn retry_start(self: &Arc<Self>, name: &str, error: &StoreError) {
+    pub(super) fn retry_start(&self, store: &Arc<ConfiguredStore>, error: &StoreError) {
+        let name = store.name().to_owned();
         tracing::warn!(store = name, %error, "the store is unreachable; the broker retries until it is reachable");
-        let (stores, name, stopping) = (self.clone(), name.to_owned(), self.stopping.clone());
-        tokio::spawn(stopping.run_until_cancelled_owned(async move {
+        let (stores, store, removed) = (self.clone(), store.clone(), store.removed.clone());
+        tokio::spawn(removed.run_until_cancelled_owned(async move {
             let mut backoff = Backoff::new(Duration::from_millis(500), LONGEST_PAUSE);
             let mut logged = String::new();
             loop {
                 backoff.pause().await;
-                match stores.try_start(&name).await {
+                match stores.try_start(&store).await {
                     Ok(()) => {
                         tracing::info!(store = name, "the store is reachable; the broker serves it now");
                         return;
@@ -75,19 +72,14 @@ impl Stores {
         }));
     }
 
-    async fn try_start(&self, name: &str) -> Result<(), StoresError> {
-        let Some(store) = self.all.iter().find(|store| store.name() == name) else { return Ok(()) };
-        let of = |error| StoresError::Store { name: name.to_owned(), error };
-        let ready = update(&store.config, &store.configured, true).await?.map_err(of)?;
-        let served: Vec<(StoreConfig, StoreFacts)> = self
-            .all
-            .iter()
-            .filter_map(|store| Some((store.configured.clone(), store.served.get()?.facts.clone())))
-            .collect();
-        let mut ready = vec![ready];
-        assign_numbers(std::slice::from_ref(&store.configured), &mut ready, &served, START).await?;
-        for one in ready {
-            self.start_broker(one).await?;
+    async fn try_start(&self, store: &ConfiguredStore) -> Result<(), StoresError> {
+        let now = self.now();
+        let mut updated = Updated::of(&store.config, std::slice::from_ref(&store.configured), &now.facts()).await?;
+        if let Some((one, error)) = updated.unreachable.pop() {
+            return Err(StoresError::Store { name: one.name, error });
+        }
+        for one in updated.ready {
+            now.start_broker(one).await?;
         }
         Ok(())
     }

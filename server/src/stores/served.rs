@@ -10,13 +10,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ReadyStore, StoresError, assign_numbers, has_numbers,
+    ReadyStore, StoresError, Updated,
     home::Homes,
     moving::Moves,
     open::open,
-    reconnect,
     stream::{Serving, StreamStore},
-    update,
 };
 use crate::{
     access::Access,
@@ -56,6 +54,8 @@ pub(crate) struct ConfiguredStore {
     pub(super) served: OnceLock<ServedStore>,
     /// Notifies the streams of workers when the store's broker has started.
     serving: watch::Sender<Option<Serving>>,
+    /// Cancelled when the store is removed, or when the process starts to stop.
+    pub(super) removed: CancellationToken,
 }
 
 impl ConfiguredStore {
@@ -86,50 +86,37 @@ fn unreachable(name: &str) -> Error {
     Error::Unavailable(format!("the database of store {name} cannot be reached now; other stores are not affected"))
 }
 
-/// The configured stores of a process, and their brokers.
+/// The configured stores of a process, and their brokers. The list does not change: a reload makes another list, which shares the
+/// stores that remain.
 pub struct Stores {
     /// Stores in the order of the configuration. The first is the primary store, which keeps tokens and must be reachable at the
     /// start.
-    pub(super) all: Vec<ConfiguredStore>,
+    pub(super) all: Vec<Arc<ConfiguredStore>>,
     main: SharedBroker,
     pub(super) shared: Shared,
     pub(super) check_template: CheckTemplate,
     pub(super) homes: Homes,
-    pub(super) moves: Moves,
+    pub(super) moves: Arc<Moves>,
     /// Cancelled when the process starts to stop.
     pub(super) stopping: CancellationToken,
 }
 
-/// The stores of a process, shared by its gRPC and HTTP ports.
-pub type SharedStores = Arc<Stores>;
-
 impl Stores {
-    /// Migrates the stores and starts a broker for each. The primary store must be reachable. The brokers of
-    /// unreachable stores start later, once their databases are reachable.
-    pub async fn start(config: &Config, check_template: CheckTemplate) -> Result<SharedStores, StoresError> {
-        let configured = config.each_store();
-        let has_numbers = has_numbers(&configured);
-        let updated = join_all(configured.iter().map(|one| update(config, one, has_numbers))).await;
-        let (mut ready, mut ready_configured, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
-        for (one, updated) in configured.iter().zip(updated) {
-            match updated? {
-                Ok(store) => {
-                    ready.push(store);
-                    ready_configured.push(one.clone());
-                }
-                Err(error) if ready.is_empty() || !reconnect::is_temporary(&error) => {
-                    return Err(StoresError::Store { name: one.name.clone(), error });
-                }
-                Err(error) => unreachable.push((one, error)),
-            }
-        }
-        reconnect::check_numbers(&ready_configured, &ready, &unreachable)?;
-        assign_numbers(&ready_configured, &mut ready, &[], START).await?;
-        let all: Vec<ConfiguredStore> = configured.iter().map(|one| ConfiguredStore::new(config, one)).collect();
-        let mut ready = ready.into_iter();
-        let (Some(first), Some(primary)) = (ready.next(), all.first()) else {
+    /// Migrates the stores and starts the broker of the primary store, which must be reachable. Returns the other stores that are
+    /// ready, and those that are unreachable.
+    pub(super) async fn open(
+        config: &Config,
+        configured: &[StoreConfig],
+        check_template: CheckTemplate,
+    ) -> Result<(Self, Updated), StoresError> {
+        let mut updated = Updated::of(config, configured, &[]).await?;
+        let stopping = CancellationToken::new();
+        let of = |one| Arc::new(ConfiguredStore::new(config, one, &stopping));
+        let all: Vec<Arc<ConfiguredStore>> = configured.iter().map(of).collect();
+        let Some(primary) = all.first().cloned() else {
             return Err(StoresError::Config("no store is configured".into()));
         };
+        let first = updated.ready.remove(0);
         let access = Access::new(&first.config, first.store.clone(), &primary.metrics).map_err(StoresError::Config)?;
         let shared = Shared::new(config, access, &primary.metrics);
         let of = |error| StoresError::Store { name: first.name.clone(), error };
@@ -140,34 +127,20 @@ impl Stores {
         let main = Broker::start(config, store, (shared.clone(), true), metrics, collector, check_template);
         let main = main.await.map_err(of)?;
         primary.set(first, main.clone());
-        let stopping = CancellationToken::new();
-        let stores = Arc::new(Self {
-            all,
-            main,
-            shared,
-            check_template,
-            homes: Homes::default(),
-            moves: Moves::default(),
-            stopping,
-        });
-        for one in ready {
-            stores.start_one(one).await?;
-        }
-        for (one, error) in unreachable {
-            stores.retry_start(&one.name, &error);
-        }
-        Ok(stores)
+        let (homes, moves) = (Homes::default(), Arc::default());
+        Ok((Self { all, main, shared, check_template, homes, moves, stopping }, updated))
     }
 
-    /// Starts the broker of a migrated store. If the database has become unreachable, retries in the background.
-    async fn start_one(self: &Arc<Self>, ready: ReadyStore) -> Result<(), StoresError> {
-        let name = ready.name.clone();
-        match self.start_broker(ready).await {
-            Err(StoresError::Store { error, .. }) if reconnect::is_temporary(&error) => {
-                self.retry_start(&name, &error);
-                Ok(())
-            }
-            result => result,
+    /// Returns a list of these stores that shares everything else with this list.
+    pub(super) fn with(&self, all: Vec<Arc<ConfiguredStore>>) -> Self {
+        Self {
+            all,
+            main: self.main.clone(),
+            shared: self.shared.clone(),
+            check_template: self.check_template,
+            homes: Homes::default(),
+            moves: self.moves.clone(),
+            stopping: self.stopping.clone(),
         }
     }
 
@@ -181,6 +154,7 @@ impl Stores {
         let broker = Broker::start(config, database, shared, store.metrics.clone(), collector, self.check_template);
         match broker.await {
             Ok(broker) => {
+                tracing::info!(store = %ready.name, number = %ready.facts.number, "serving a store with this store number");
                 store.set(ready, broker);
                 Ok(())
             }
@@ -199,7 +173,7 @@ impl Stores {
     }
 
     /// All configured stores.
-    pub(crate) fn all(&self) -> &[ConfiguredStore] {
+    pub(crate) fn all(&self) -> &[Arc<ConfiguredStore>] {
         &self.all
     }
 
@@ -210,15 +184,15 @@ impl Stores {
 
     /// Returns the store with this name.
     pub(crate) fn named(&self, name: &str) -> Result<&ConfiguredStore, Error> {
-        self.all.iter().find(|store| store.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = self.all.iter().map(ConfiguredStore::name).collect();
+        self.all().iter().map(Arc::as_ref).find(|store| store.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = self.all.iter().map(|store| store.name()).collect();
             Error::invalid("howdah-store", format!("is {name:?}; this broker serves {}", names.join(", ")))
         })
     }
 
     /// Returns the name of the primary store.
     pub(crate) fn main_name(&self) -> &str {
-        self.all.first().map_or("", ConfiguredStore::name)
+        self.all.first().map_or("", |store| store.name())
     }
 
     /// Returns the name of the store that this broker serves.
@@ -239,7 +213,7 @@ impl Stores {
     /// no configured number.
     fn unreached(&self, id: i64) -> Option<&ConfiguredStore> {
         let number = StoreNumber::of_id(id)?;
-        let mut unreached = self.all.iter().filter(|store| store.served.get().is_none());
+        let mut unreached = self.all.iter().map(Arc::as_ref).filter(|store| store.served.get().is_none());
         unreached.find(|store| store.configured.number.is_none_or(|configured| configured == number))
     }
 
@@ -255,12 +229,18 @@ impl Stores {
 
     /// Returns all configured stores in the form that a worker's stream uses.
     pub(crate) fn for_stream(&self) -> Vec<StreamStore> {
-        let of = |store: &ConfiguredStore| StreamStore {
+        let of = |store: &Arc<ConfiguredStore>| StreamStore {
             name: store.name().to_owned(),
             configured: store.configured.number,
             serving: store.serving.subscribe(),
         };
         self.all.iter().map(of).collect()
+    }
+
+    /// Returns the configuration and the facts of each store whose database has been reached.
+    pub(super) fn facts(&self) -> Vec<(StoreConfig, StoreFacts)> {
+        let of = |store: &Arc<ConfiguredStore>| Some((store.configured.clone(), store.served.get()?.facts.clone()));
+        self.all.iter().filter_map(of).collect()
     }
 
     /// Drains the brokers of all stores concurrently.
@@ -285,11 +265,9 @@ impl Stores {
     }
 }
 
-/// Name in the audit log for the assignment of store numbers at the start of a process.
-pub(super) const START: &str = "the start of a broker";
-
 impl ConfiguredStore {
-    fn new(config: &Config, one: &StoreConfig) -> Self {
+    /// Creates a store whose database has not been reached yet.
+    pub(super) fn new(config: &Config, one: &StoreConfig, stopping: &CancellationToken) -> Self {
         let metrics = Arc::new(Metrics::with_exemplars(config.otlp.is_on()));
         Self {
             configured: one.clone(),
@@ -297,17 +275,13 @@ impl ConfiguredStore {
             metrics,
             served: OnceLock::new(),
             serving: watch::Sender::new(None),
+            removed: stopping.child_token(),
         }
     }
 
     fn set(&self, ready: ReadyStore, broker: SharedBroker) {
-        let facts = ready.facts.unwrap_or_else(|| StoreFacts {
-            number: StoreNumber::default(),
-            identity: broker.database_id.clone(),
-            has_ids: true,
-        });
-        let (number, context) = (facts.number, broker.workers.clone());
-        let _ = self.served.set(ServedStore { name: ready.name, number, broker, facts });
+        let (number, context) = (ready.facts.number, broker.workers.clone());
+        let _ = self.served.set(ServedStore { name: ready.name, number, broker, facts: ready.facts });
         // `served` must be set before this message. Streams that receive the message may deliver jobs, and calls for
         // these jobs look up the store in `served`.
         self.serving.send_replace(Some(Serving { number, context }));

@@ -150,7 +150,7 @@ impl Producer {
         let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
         let (mut jobs, request_key) = jobs(body).await?;
         api::give_trace_context(headers, &mut jobs);
-        let broker = store_of_http(&self.stores, headers, &caller, &jobs).await?;
+        let broker = store_of_http(&self.stores.now(), headers, &caller, &jobs).await?;
         enqueue(broker, caller, jobs, request_key, None).await
     }
 }

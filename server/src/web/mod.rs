@@ -24,7 +24,6 @@ use axum::{
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::registry::Registry;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -44,8 +43,8 @@ use crate::{
 #[derive(Clone)]
 struct Web {
     stores: SharedStores,
-    /// Metrics registries, one for each store.
-    registries: Arc<[Registry]>,
+    /// Registries of the metrics, one for each store.
+    registries: Arc<stores::Registries>,
 }
 
 /// Time limit for the headers of a request. A connection that is idle for this time is closed.
@@ -68,7 +67,7 @@ pub(crate) async fn serve(
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Web { stores: stores.clone(), registries: stores::registries(&stores) });
+        .with_state(Web { stores: stores.clone(), registries: Arc::default() });
     if let Some(page) = page::routes(&stores) {
         router = router.merge(page);
     }
@@ -163,14 +162,14 @@ async fn readyz(
     if web.stores.main().is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
-    if web.stores.only().is_some() {
+    if web.stores.now().only().is_some() {
         return match web.stores.main().operator.readiness().await {
             Ok(()) => "ready\n".into_response(),
             Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
         };
     }
     let is_stranger = stranger.is_some() || may_read(&web, &slot, &headers).await.is_err();
-    stores::readyz(&web.stores, query.as_deref(), is_stranger).await
+    stores::readyz(&web.stores.now(), query.as_deref(), is_stranger).await
 }
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -181,7 +180,7 @@ async fn metrics(State(web): State<Web>, Extension(slot): Extension<Arc<Slot>>, 
         web.stores.main().access.refusals.note_http(&error, "/metrics");
         return enqueue::failed(&error);
     }
-    match stores::metrics(&web.registries) {
+    match web.registries.text(&web.stores.now()) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

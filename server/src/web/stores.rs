@@ -8,6 +8,7 @@ use axum::{
 };
 use form_urlencoded::parse;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
 use crate::stores::{ConfiguredStore, Stores};
@@ -17,7 +18,7 @@ use crate::stores::{ConfiguredStore, Stores};
 pub(super) async fn readyz(stores: &Stores, query: Option<&str>, is_stranger: bool) -> Response {
     let asked = parse(query.unwrap_or_default().as_bytes()).find(|(key, _)| key == "store").map(|(_, name)| name);
     let stores: Vec<&ConfiguredStore> = match &asked {
-        None => stores.all().iter().collect(),
+        None => stores.all().iter().map(Arc::as_ref).collect(),
         Some(name) => match stores.named(name) {
             Ok(store) => vec![store],
             Err(_) if is_stranger => return (StatusCode::NOT_FOUND, "there is no such store\n").into_response(),
@@ -46,21 +47,36 @@ async fn readiness(store: &ConfiguredStore) -> Result<(), String> {
     }
 }
 
-/// Returns a metrics registry per store. If there are several stores, their metrics have the name of the store as a label.
-pub(super) fn registries(stores: &Stores) -> Arc<[Registry]> {
-    if stores.only().is_some() {
-        return [stores.main().metrics().registry()].into();
-    }
-    stores.all().iter().map(|store| store.metrics.registry_of_store(store.name())).collect()
-}
+/// Registries of the metrics of each store, made when the list of stores changes. If there are several stores, their metrics have
+/// the name of the store as a label.
+#[derive(Default)]
+pub(super) struct Registries(Mutex<Option<(Arc<Stores>, Arc<[Registry]>)>>);
 
-/// Formats the metrics of all stores as text.
-pub(super) fn metrics(registries: &[Registry]) -> Result<String, fmt::Error> {
-    if let [only] = registries {
-        return encoded(only);
+impl Registries {
+    /// Returns the metrics of all stores as text.
+    pub(super) fn text(&self, stores: &Arc<Stores>) -> Result<String, fmt::Error> {
+        let registries = self.of(stores);
+        if let [only] = &registries[..] {
+            return encoded(only);
+        }
+        let texts: Vec<String> = registries.iter().map(encoded).collect::<Result<_, _>>()?;
+        Ok(merged(&texts))
     }
-    let texts: Vec<String> = registries.iter().map(encoded).collect::<Result<_, _>>()?;
-    Ok(merged(&texts))
+
+    fn of(&self, stores: &Arc<Stores>) -> Arc<[Registry]> {
+        let mut made = self.0.lock();
+        if let Some((of, registries)) = &*made
+            && Arc::ptr_eq(of, stores)
+        {
+            return registries.clone();
+        }
+        let registries: Arc<[Registry]> = match stores.only() {
+            Some(only) => [only.metrics().registry()].into(),
+            None => stores.all().iter().map(|store| store.metrics.registry_of_store(store.name())).collect(),
+        };
+        *made = Some((stores.clone(), registries.clone()));
+        registries
+    }
 }
 
 fn encoded(registry: &Registry) -> Result<String, fmt::Error> {

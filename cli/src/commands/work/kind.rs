@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use howdah_client::Client;
+
 use crate::workers::{
     attempt::{Attempt, Ending},
     exec::Exec,
@@ -24,6 +26,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Gives the worker the client that it receives its jobs with.
+    pub(super) fn with_client(self, client: &Client) -> Self {
+        match self {
+            Self::Sql(sql) => Self::Sql(Box::new(sql.by_store(client.clone()))),
+            other => other,
+        }
+    }
+
     /// Runs one attempt to its end, or until `cancelled`.
     pub(super) async fn run(
         &self,

@@ -135,6 +135,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let stop_tokens = StopTokens { graceful: CancellationToken::new(), immediate: signals.stages[1].clone() };
         let kind = args.kind(&stop_tokens)?;
         let client = global.connect().await?;
+        let kind = kind.with_client(&client);
         let stop = CancellationToken::new();
         stop_in_time(signals.stages[0].clone(), stop.clone(), stop_tokens.graceful, args);
         let result = Work::new(args, client, kind).run(args, &stop).await;

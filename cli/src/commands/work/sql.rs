@@ -23,7 +23,8 @@ pub(super) struct SqlArgs {
     /// password secret
     #[arg(long, value_name = "DSN")]
     sql: Option<String>,
-    /// Add a database for jobs whose header sql-database is NAME; repeatable
+    /// Add a database for jobs whose header sql-database is NAME, and for jobs of the store NAME without this header; repeatable.
+    /// If the broker serves several stores, the worker's token then needs read:*
     #[arg(long, value_name = "NAME=DSN", requires = "sql",
           conflicts_with_all = ["exec", "argv", "post"], value_parser = named)]
     name: Vec<(String, String)>,

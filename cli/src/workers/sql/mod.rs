@@ -6,6 +6,7 @@
 //! - `problem`: error of a statement
 //! - `collected`: result of a job
 //! - `session`: one job on one connection
+//! - `stores`: the store of a job, whose database it runs in by default
 //! - this module: the choice of the database, and the ending of an attempt
 
 mod collected;
@@ -14,10 +15,12 @@ mod login;
 mod options;
 mod problem;
 mod session;
+mod stores;
 mod wire;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
+use howdah_client::Client;
 use howdah_server::logging::Throttle;
 use parking_lot::Mutex;
 use tokio::{
@@ -30,6 +33,7 @@ use self::{
     database::{CancelWay, Connection},
     options::Options,
     session::Stop,
+    stores::Stores,
 };
 use super::{
     attempt::{Attempt, Ending},
@@ -51,6 +55,8 @@ const AFTER_NO_CONNECTION: Duration = Duration::from_secs(5);
 pub struct Sql {
     database: Database,
     named: BTreeMap<String, Database>,
+    /// Stores of the jobs. `None`: jobs that name no database run in `database`.
+    stores: Option<Stores>,
     stop_tokens: StopTokens,
     max_result: usize,
     /// Time limit for all statements of a job together.
@@ -79,6 +85,7 @@ impl Sql {
         Self {
             database,
             named,
+            stores: None,
             stop_tokens,
             max_result,
             timeout: None,
@@ -92,12 +99,25 @@ impl Sql {
         Self { timeout, ..self }
     }
 
+    /// Makes jobs that name no database run in the database that has the name of their store, if there is one.
+    #[must_use]
+    pub fn by_store(self, client: Client) -> Self {
+        Self { stores: Some(Stores::new(client)).filter(|_| !self.named.is_empty()), ..self }
+    }
+
     /// Runs one job to its end. After `cancelled`, cancels its statement in the server.
     pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
         if self.stop_tokens.immediate.is_cancelled() || self.stop_tokens.graceful.is_cancelled() {
             return Ending::Released;
         }
-        match self.prepare(attempt) {
+        let store = match &self.stores {
+            Some(stores) => match stores.of_job(attempt.id).await {
+                Ok(store) => store,
+                Err(error) => return self.without_store(&error),
+            },
+            None => None,
+        };
+        match self.prepare(attempt, store.as_deref()) {
             Ok((options, database, sql)) => self.run_in(database, &options, attempt, sql, cancelled).await,
             Err(problem) => Ending::FailedForGood(problem),
         }
@@ -110,11 +130,27 @@ impl Sql {
         }
     }
 
-    /// Returns the options, the database and the SQL text of a job.
-    fn prepare<'a>(&'a self, attempt: &'a Attempt) -> Result<(Options, &'a Database, &'a str), String> {
+    /// Snoozes a job whose store is unknown, because it must not run in another database.
+    fn without_store(&self, error: &howdah_client::Error) -> Ending {
+        if let Some(times) = self.complaint.lock().count() {
+            tracing::warn!(
+                %error, times,
+                "cannot list the stores of the broker, whose databases --name gives; jobs wait, and their attempts do not count. \
+                 The worker's token needs read:*"
+            );
+        }
+        Ending::Snoozed(AFTER_NO_CONNECTION)
+    }
+
+    /// Returns the options, the database and the SQL text of a job in this store.
+    fn prepare<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        store: Option<&str>,
+    ) -> Result<(Options, &'a Database, &'a str), String> {
         let options = Options::read(&attempt.headers)?;
         let database = match &options.database {
-            None => &self.database,
+            None => store.and_then(|store| self.named.get(store)).unwrap_or(&self.database),
             Some(name) => self.named.get(name).ok_or_else(|| self.unknown(name))?,
         };
         let sql = std::str::from_utf8(&attempt.payload)

@@ -14,7 +14,7 @@ use crate::{
     broker::SharedBroker,
     error::Error,
     store::Actor,
-    stores::SharedStores,
+    stores::{SharedStores, Stores},
 };
 
 /// Metadata key of the caller's reason. Text that is not ASCII is percent-encoded like `grpc-message`.
@@ -26,8 +26,10 @@ pub(crate) const REASON_BYTES: usize = 500;
 pub(crate) struct Call {
     /// Broker of the store in which the call runs. It is the primary store until a store is selected.
     pub(super) broker: SharedBroker,
-    /// All stores of this process.
-    pub(super) stores: SharedStores,
+    /// All stores of this process at the start of the call.
+    pub(super) stores: Arc<Stores>,
+    /// The stores of this process, to reload them.
+    pub(super) all_stores: SharedStores,
     /// Cancelled when the server stops.
     pub(super) stopping: Arc<CancellationToken>,
     pub(super) rpc: Rpc,
@@ -44,7 +46,8 @@ impl Call {
         let (metadata, mut extensions, message) = request.into_parts();
         let call = Self {
             broker: gateway.stores.main().clone(),
-            stores: gateway.stores.clone(),
+            stores: gateway.stores.now(),
+            all_stores: gateway.stores.clone(),
             stopping: gateway.stopping.clone(),
             rpc,
             caller: extensions.remove().ok_or_else(not_authenticated)?,

@@ -26,7 +26,7 @@ impl Gateway {
     /// [`Verb::RULE`], and the connection.
     pub(crate) async fn call<V: Verb>(&self, request: Request<V::Request>) -> Answer<V> {
         let (call, message) = Call::open(self, V::RPC, request)?;
-        if self.stores.only().is_some() { call.run::<V>(message).await } else { V::route(&call, message).await }
+        if call.stores.only().is_some() { call.run::<V>(message).await } else { V::route(&call, message).await }
     }
 }
 

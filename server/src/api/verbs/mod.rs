@@ -161,7 +161,7 @@ rpcs! {
         bulks: CancelBulk, GetBulk, ListBulks, PauseBulk, PreviewBulk, ResumeBulk, StartBulk;
         settings: GetSettings, UpdateSettings;
         access: CreateToken, ListAudit, ListTokens, RevokeTokens;
-        stores: DrainStore, ListStores, OpenStore;
+        stores: DrainStore, ListStores, OpenStore, ReloadStores;
     }
     streams {
         MoveType: stores::move_type::RULE,

@@ -158,3 +158,29 @@ fn an_invalid_store_is_reported_with_its_key_and_without_its_url() {
         "65 stores are given; a broker serves at most 64"
     );
 }
+
+#[test]
+fn a_pattern_stands_for_the_databases_whose_names_match() {
+    let text = format!("{TWO}[[stores]]\nname = 'app_*'\ndatabase_url = 'postgres://u:p@b,c:5433/postgres?sslmode=require'\n");
+    let settings = loaded(&text, &[], vec![]).unwrap();
+    let pattern = &settings.broker.stores[2];
+    let found = pattern.of_database("app_1").unwrap();
+    assert_eq!(found.name, "app_1");
+    assert_eq!(found.database_url, "postgres://u:p@b,c:5433/app%5F1?sslmode=require");
+    for other in ["app", "shop", "postgres", "app_É"] {
+        assert!(pattern.of_database(other).is_none(), "{other}");
+    }
+    let pairs = settings.broker.stores[2].clone();
+    let pairs = StoreConfig { database_url: "host=h dbname=postgres password='a b'".into(), ..pairs };
+    assert_eq!(pairs.of_database("app_2").unwrap().database_url, "host=h password='a b' dbname=app_2");
+}
+
+#[test]
+fn a_pattern_is_neither_the_primary_store_nor_does_it_have_a_number() {
+    let primary = "[[stores]]\nname = 'a*'\ndatabase_url = 'host=h'";
+    assert!(error(primary, &[], vec![]).contains("the first store is the primary store"));
+    let numbered = format!("{TWO}[[stores]]\nname = 'a*'\nnumber = 9\ndatabase_url = 'host=h'");
+    assert!(error(&numbered, &[], vec![]).contains("a pattern stands for several stores"));
+    let twice = format!("{TWO}[[stores]]\nname = 'a*b*'\ndatabase_url = 'host=h'");
+    assert!(error(&twice, &[], vec![]).contains("must be 1 to 63 characters"));
+}

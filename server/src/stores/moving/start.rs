@@ -1,6 +1,6 @@
 //! Checks and starts the move of a task type.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use futures::future::join_all;
 
@@ -9,14 +9,14 @@ use crate::{
     error::Error,
     job::{TaskTypeName, TypeSettings},
     store::Actor,
-    stores::{ConfiguredStore, SharedStores},
+    stores::Stores,
 };
 
 impl Move {
     /// Checks that a task type can move from store `from` to store `to`; changes nothing. An empty `from` selects the
     /// old store of an interrupted move to `to`, or else the home of the type.
     pub(crate) async fn check(
-        stores: &SharedStores,
+        stores: &Arc<Stores>,
         name: TaskTypeName,
         (from, to): (&str, &str),
         by: Actor,
@@ -73,13 +73,13 @@ fn as_field(error: Error, name: &str) -> Error {
     }
 }
 
-fn name_of(stores: &SharedStores, nth: usize) -> Option<&str> {
-    stores.all().get(nth).map(ConfiguredStore::name)
+fn name_of(stores: &Arc<Stores>, nth: usize) -> Option<&str> {
+    stores.all().get(nth).map(|store| store.name())
 }
 
 /// Returns the positions of the stores that have the task type, with the type's creation time in each. Fails if a store
 /// is unreachable, because that store may be the home.
-async fn having(stores: &SharedStores, name: &TaskTypeName) -> Result<Vec<(usize, SystemTime)>, Error> {
+async fn having(stores: &Arc<Stores>, name: &TaskTypeName) -> Result<Vec<(usize, SystemTime)>, Error> {
     let created = stores.all().iter().enumerate().map(|(nth, store)| async move {
         let broker = store.reachable()?.reachable()?;
         Ok::<_, Error>(broker.type_created(name).await?.map(|created| (nth, created)))
@@ -90,7 +90,7 @@ async fn having(stores: &SharedStores, name: &TaskTypeName) -> Result<Vec<(usize
 
 /// Returns the old store of a move of this task type to store `to` that has begun. `None` if there is no such move.
 async fn begun(
-    stores: &SharedStores,
+    stores: &Arc<Stores>,
     having: &[(usize, SystemTime)],
     name: &TaskTypeName,
     to: &str,
@@ -106,7 +106,7 @@ async fn begun(
 }
 
 /// Returns the store besides `to` that has had the task type for the longest time.
-fn oldest_but(stores: &SharedStores, having: &[(usize, SystemTime)], to: &str) -> Option<usize> {
+fn oldest_but(stores: &Arc<Stores>, having: &[(usize, SystemTime)], to: &str) -> Option<usize> {
     let others = having.iter().filter(|(nth, _)| name_of(stores, *nth) != Some(to));
     others.min_by_key(|(_, created)| *created).map(|(nth, _)| *nth)
 }

@@ -12,7 +12,7 @@ use crate::{
     broker::SharedBroker,
     error::Error,
     job::TaskTypeName,
-    stores::{SharedStores, Stores},
+    stores::Stores,
 };
 
 /// Number of task types whose stores are looked up concurrently, so that several types do not wait for a slow store one after
@@ -106,7 +106,7 @@ async fn common_home<'a>(stores: &'a Stores, caller: &Caller, kinds: &Kinds) -> 
 
 /// Returns the broker of the store for the jobs of an HTTP request.
 pub(crate) async fn store_of_http(
-    stores: &SharedStores,
+    stores: &Stores,
     headers: &HeaderMap,
     caller: &Caller,
     jobs: &[v1::NewJob],

@@ -8,7 +8,7 @@ mod follow; // ids of jobs that have moved to another store
 mod merge; // reads of several stores, and their pages
 mod split; // calls that name many jobs, split by store
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tonic::{
     Extensions, Response, Status,
@@ -101,13 +101,14 @@ impl Call {
         let stores = self.stores.all();
         let Ok(name) = TaskTypeName::parse(task_type) else {
             // Without a task type, the call is for all stores. An invalid name goes to one store, which rejects it.
-            return Ok((if task_type.is_empty() { stores.iter().collect() } else { vec![&stores[0]] }, Vec::new()));
+            let all = stores.iter().map(Arc::as_ref);
+            return Ok((if task_type.is_empty() { all.collect() } else { all.take(1).collect() }, Vec::new()));
         };
         let (having, unreachable) = self.stores.having(&name).await;
         let mut concerned: Vec<&ConfiguredStore> =
-            stores.iter().filter(|store| having.iter().any(|served| served.name == store.name())).collect();
+            stores.iter().map(Arc::as_ref).filter(|store| having.iter().any(|served| served.name == store.name())).collect();
         if concerned.is_empty() {
-            concerned.extend(stores.iter().find(|store| !unreachable.contains(&store.name())));
+            concerned.extend(stores.iter().map(Arc::as_ref).find(|store| !unreachable.contains(&store.name())));
         }
         Ok((concerned, unreachable))
     }

@@ -1,5 +1,7 @@
 //! `ListStores`: the stores of this broker, with their states and job counts.
 
+use std::sync::Arc;
+
 use futures::future::join_all;
 use howdah_proto::{Rpc, v1};
 
@@ -30,7 +32,7 @@ impl Verb for ListStores {
 
     async fn run(call: &mut Call, name: String) -> Result<v1::ListStoresResponse, Error> {
         let stores: Vec<&ConfiguredStore> =
-            if name.is_empty() { call.stores.all().iter().collect() } else { vec![named(call, &name)?] };
+            if name.is_empty() { call.stores.all().iter().map(Arc::as_ref).collect() } else { vec![named(call, &name)?] };
         Ok(v1::ListStoresResponse { stores: join_all(stores.into_iter().map(state)).await })
     }
 

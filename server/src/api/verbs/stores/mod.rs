@@ -2,12 +2,14 @@
 
 mod close;
 mod list;
+mod reload;
 pub(super) mod move_type;
 
 pub(crate) use close::{DrainStore, OpenStore};
 pub(crate) use list::ListStores;
+pub(crate) use reload::ReloadStores;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use howdah_proto::v1;
 
@@ -27,8 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 fn named<'a>(call: &'a Call, name: &str) -> Result<&'a ConfiguredStore, Error> {
     match call.stores.all() {
         [only] if name.is_empty() => Ok(only),
-        stores => stores.iter().find(|store| store.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = stores.iter().map(ConfiguredStore::name).collect();
+        stores => stores.iter().map(Arc::as_ref).find(|store| store.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
             let names = names.join(", ");
             if name.is_empty() {
                 Error::invalid("store", format!("is empty; name one of {names}"))

@@ -2,7 +2,10 @@
 
 use std::{mem::take, sync::Arc};
 
-use futures::{StreamExt as _, stream::BoxStream as Boxed};
+use futures::{
+    Stream, StreamExt as _, future,
+    stream::{self, BoxStream as Boxed, select},
+};
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
@@ -15,7 +18,7 @@ use crate::{
     },
     error::Error,
     session::{self, ClientInfo, ClientMessage, ServerMessage, SessionContext},
-    stores::stream,
+    stores::stream as worker_stream,
 };
 
 pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Work);
@@ -34,13 +37,15 @@ impl Gateway {
         let (call, messages) = Call::open(self, Rpc::Work, request)?;
         if let Some(broker) = call.named_or_only()? {
             let context = broker.workers.clone();
+            let changed = call.stores.only().map(|_| self.stores.changed());
             let serve = |caller, client, messages| session::serve(context, caller, client, messages).boxed();
-            return work_with(call.at(broker), messages, serve, |_| None);
+            return work_with(call.at(broker), messages, serve, changed, |_| None);
         }
-        let (stores, homes) = (self.stores.clone(), self.stores.clone());
-        let home: stream::Home = Arc::new(move |name| homes.chosen(name));
+        let changed = Some(self.stores.changed());
+        let (stores, homes) = (call.stores.clone(), call.stores.clone());
+        let home: worker_stream::Home = Arc::new(move |name| homes.chosen(name));
         let served = stores.for_stream();
-        let serve = |caller, client, messages| stream::serve(served, caller, client, home, messages).boxed();
+        let serve = |caller, client, messages| worker_stream::serve(served, caller, client, home, messages).boxed();
         let context_of = move |message: &ServerMessage| match message {
             ServerMessage::Jobs(jobs) => {
                 let served = stores.of_id(jobs.first()?.lease.id).ok()??;
@@ -48,16 +53,18 @@ impl Gateway {
             }
             _ => None,
         };
-        work_with(call, messages, serve, context_of)
+        work_with(call, messages, serve, changed, context_of)
     }
 }
 
-/// Serves a worker stream. `context_of` returns the session context of the store from which the jobs of a message come. `None`
+/// Serves a worker stream until it ends or `changed` completes: then the worker has to resume its session with the new list of
+/// stores. `context_of` returns the session context of the store from which the jobs of a message come. `None`
 /// means the store of `call`.
 fn work_with(
     call: Call,
     messages: Streaming<v1::WorkRequest>,
     serve: impl FnOnce(Caller, ClientInfo, Incoming) -> Outgoing,
+    changed: Option<impl Future<Output = ()> + Send + 'static>,
     context_of: impl Fn(&ServerMessage) -> Option<Arc<SessionContext>> + Send + 'static,
 ) -> Result<Response<BoxStream<v1::WorkResponse>>, Status> {
     // The stream must not be read before the response headers are sent, because clients wait for the headers before they send.
@@ -84,12 +91,32 @@ fn work_with(
         }
         Err(status) => Err(Error::Broken(status)),
     });
-    let answers = serve(call.caller.clone(), client, messages.boxed()).map(move |answer| {
+    let outgoing = serve(call.caller.clone(), client, messages.boxed());
+    let outgoing = match changed {
+        Some(changed) => until(outgoing, changed).boxed(),
+        None => outgoing,
+    };
+    let answers = outgoing.map(move |answer| {
         let message = answer.inspect_err(|error| note(&call, error))?;
         let of_store = context_of(&message);
         Ok(render::work_response(message, of_store.as_ref().unwrap_or(&rendering))?)
     });
     Ok(Response::new(counted(answers, open)))
+}
+
+/// Ends a worker stream with an error when `changed` completes.
+fn until(
+    outgoing: Outgoing,
+    changed: impl Future<Output = ()> + Send + 'static,
+) -> impl Stream<Item = Result<ServerMessage, Error>> + Send {
+    let end = async {
+        changed.await;
+        let reason = "the stores of this broker have changed; open the stream again with the same session";
+        Some(Err(Error::Unavailable(reason.into())))
+    };
+    let ends = outgoing.map(Some).chain(stream::once(future::ready(None)));
+    // The sentinel `None` ends the merged stream with the first of both streams.
+    select(ends, stream::once(end)).take_while(|answer| future::ready(answer.is_some())).filter_map(future::ready)
 }
 
 /// Records an error that ends a stream. `authenticate` records only the errors of unary calls.

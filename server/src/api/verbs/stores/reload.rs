@@ -1,0 +1,39 @@
+//! `ReloadStores`: adds and removes stores of this broker, as its configuration now says.
+
+use howdah_proto::{Rpc, v1};
+
+use crate::{
+    access::{Operation, Rule},
+    api::verbs::{Answer, Call, Verb},
+    error::Error,
+    job::{ClusterSettings, Limits},
+    stores::Reloaded,
+};
+
+/// The call `ReloadStores`.
+pub(crate) struct ReloadStores;
+
+impl Verb for ReloadStores {
+    const RPC: Rpc = Rpc::ReloadStores;
+    const RULE: Rule = Rule::Everything(Operation::Admin);
+
+    type Request = v1::ReloadStoresRequest;
+    type Response = v1::ReloadStoresResponse;
+    type Args = ();
+
+    fn check(_: v1::ReloadStoresRequest, _: &ClusterSettings, _: &Limits) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn run(call: &mut Call, (): ()) -> Result<v1::ReloadStoresResponse, Error> {
+        let by = call.by()?;
+        let reloaded = call.all_stores.reload().await.map_err(|error| Error::StoresRefused(error.to_string()))?;
+        call.broker.operator.record_reload(&reloaded, &by).await?;
+        let Reloaded { added, removed, changed } = reloaded;
+        Ok(v1::ReloadStoresResponse { added, removed, changed })
+    }
+
+    async fn route(call: &Call, request: v1::ReloadStoresRequest) -> Answer<Self> {
+        call.primary::<Self>(request).await
+    }
+}

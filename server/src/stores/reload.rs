@@ -1,0 +1,232 @@
+//! The stores of a process, which a reload of the configuration changes: stores are added and removed while the process runs.
+//!
+//! A call works with the list of stores at its start. A change of the list ends the streams of workers, which resume their
+//! sessions with the new list.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{Mutex, watch};
+
+use super::{
+    ConfiguredStore, Stores, StoresError, Updated,
+    databases::{Expanded, expand},
+    reconnect,
+};
+use crate::{
+    broker::SharedBroker,
+    config::{Config, StoreConfig},
+    job::schedule::CheckTemplate,
+    store::StoreError,
+};
+
+/// Interval at which patterns are compared with the databases of their servers.
+const LOOK: Duration = Duration::from_mins(1);
+
+/// Function that reads the configuration of the process again.
+pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// The stores of a process, shared by its gRPC and HTTP ports. Cheap to clone.
+#[derive(Clone)]
+pub struct SharedStores(Arc<Inner>);
+
+struct Inner {
+    now: watch::Sender<Arc<Stores>>,
+    read_config: ReadConfig,
+    /// Held during a reload, so that one runs at a time.
+    reloading: Mutex<()>,
+    main: SharedBroker,
+}
+
+/// Names of the stores that a reload concerned.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    pub added: Vec<String>,
+    pub removed: Vec<String>,
+    /// Stores whose settings in the configuration have changed. The new settings take effect when the broker is restarted.
+    pub changed: Vec<String>,
+}
+
+impl SharedStores {
+    /// Migrates the stores and starts a broker for each. The primary store must be reachable. The brokers of unreachable stores
+    /// start later, once their databases are reachable.
+    pub async fn start(
+        config: &Config,
+        check_template: CheckTemplate,
+        read_config: ReadConfig,
+    ) -> Result<Self, StoresError> {
+        let mut config = config.clone();
+        let expanded = expand(&mut config).await?;
+        let (stores, updated) = Stores::open(&config, &expanded.stores, check_template).await?;
+        let (main, now) = (stores.main().clone(), watch::Sender::new(Arc::new(stores)));
+        let stores = Self(Arc::new(Inner { now, read_config, reloading: Mutex::default(), main }));
+        warn_unreachable(&expanded.unreachable);
+        stores.start_each(updated).await?;
+        stores.look_for_databases();
+        Ok(stores)
+    }
+
+    /// Returns the stores at this time.
+    pub fn now(&self) -> Arc<Stores> {
+        self.0.now.borrow().clone()
+    }
+
+    /// Returns the broker of the primary store, which keeps tokens and other global data. It never changes.
+    pub fn main(&self) -> &SharedBroker {
+        &self.0.main
+    }
+
+    /// Completes when stores have been added or removed after this call.
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut changes = self.0.now.subscribe();
+        async move {
+            // An error means that the process stops, which ends the stream in another way.
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Reads the configuration again, and adds and removes stores accordingly. If the reload fails, nothing has changed.
+    pub async fn reload(&self) -> Result<Reloaded, StoresError> {
+        let _one_at_a_time = self.0.reloading.lock().await;
+        let mut config = (self.0.read_config)().map_err(StoresError::Config)?;
+        let expanded = expand(&mut config).await?;
+        warn_unreachable(&expanded.unreachable);
+        let now = self.now();
+        let plan = Plan::new(&now.all, expanded)?;
+        for store in &plan.removed {
+            check_removed(store)?;
+        }
+        let updated = Updated::of(&config, &plan.added, &now.facts()).await?;
+        let names = |stores: &[Arc<ConfiguredStore>]| stores.iter().map(|store| store.name().to_owned()).collect();
+        let reloaded = Reloaded {
+            added: plan.added.iter().map(|store| store.name.clone()).collect(),
+            removed: names(&plan.removed),
+            changed: plan.changed,
+        };
+        for name in &reloaded.changed {
+            tracing::warn!(store = %name, "the settings of this store have changed; restart the broker to apply them");
+        }
+        if reloaded.added.is_empty() && reloaded.removed.is_empty() {
+            return Ok(reloaded);
+        }
+        let of = |one| Arc::new(ConfiguredStore::new(&config, one, &now.stopping));
+        let all = plan.kept.iter().cloned().chain(plan.added.iter().map(of)).collect();
+        self.0.now.send_replace(Arc::new(now.with(all)));
+        tracing::info!(added = ?reloaded.added, removed = ?reloaded.removed, "the stores of the broker have changed");
+        self.start_each(updated).await?;
+        for store in plan.removed {
+            tokio::spawn(stop(store));
+        }
+        Ok(reloaded)
+    }
+
+    /// Starts the brokers of these stores, or retries in the background while a database is unreachable.
+    async fn start_each(&self, updated: Updated) -> Result<(), StoresError> {
+        let mut unreachable: Vec<(String, StoreError)> =
+            updated.unreachable.into_iter().map(|(one, error)| (one.name, error)).collect();
+        let now = self.now();
+        for one in updated.ready {
+            match now.start_broker(one).await {
+                Err(StoresError::Store { name, error }) if reconnect::is_temporary(&error) => {
+                    unreachable.push((name, error));
+                }
+                started => started?,
+            }
+        }
+        for (name, error) in unreachable {
+            if let Some(store) = now.all.iter().find(|store| store.name() == name) {
+                self.retry_start(store, &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reloads the configuration regularly if it contains patterns, because databases appear without a notification.
+    fn look_for_databases(&self) {
+        let (stores, stopping) = (self.clone(), self.now().stopping.clone());
+        tokio::spawn(stopping.run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let has_patterns =
+                    (stores.0.read_config)().is_ok_and(|config| config.stores.iter().any(|store| store.pattern().is_some()));
+                if has_patterns && let Err(error) = stores.reload().await {
+                    tracing::warn!(%error, "cannot compare the patterns of stores with the databases; trying again in a minute");
+                }
+            }
+        }));
+    }
+}
+
+/// The changes that a reload makes.
+struct Plan {
+    kept: Vec<Arc<ConfiguredStore>>,
+    added: Vec<StoreConfig>,
+    removed: Vec<Arc<ConfiguredStore>>,
+    changed: Vec<String>,
+}
+
+impl Plan {
+    fn new(now: &[Arc<ConfiguredStore>], wanted: Expanded) -> Result<Self, StoresError> {
+        let (Some(primary), Some(first)) = (now.first(), wanted.stores.first()) else {
+            return Err(StoresError::Config("no store is configured".into()));
+        };
+        if primary.configured.name != first.name || primary.configured.location() != first.location() {
+            return Err(StoresError::Config(format!(
+                "the primary store is {} ({}), and the configuration now begins with {} ({}): restart the broker to change its \
+                 primary store",
+                primary.name(),
+                primary.configured.location(),
+                first.name,
+                first.location()
+            )));
+        }
+        let of_unreachable = |store: &ConfiguredStore| {
+            wanted.unreachable.iter().any(|(pattern, _)| pattern.of_database(store.name()).is_some())
+        };
+        let mut plan = Self { kept: Vec::new(), added: Vec::new(), removed: Vec::new(), changed: Vec::new() };
+        for store in now {
+            match wanted.stores.iter().find(|one| one.name == store.name()) {
+                Some(one) => {
+                    if *one != store.configured {
+                        plan.changed.push(one.name.clone());
+                    }
+                    plan.kept.push(store.clone());
+                }
+                None if of_unreachable(store) => plan.kept.push(store.clone()),
+                None => plan.removed.push(store.clone()),
+            }
+        }
+        let is_new = |one: &StoreConfig| !now.iter().any(|store| store.name() == one.name);
+        plan.added = wanted.stores.into_iter().filter(is_new).collect();
+        Ok(plan)
+    }
+}
+
+/// Fails unless the store is closed to new jobs or unreachable.
+fn check_removed(store: &ConfiguredStore) -> Result<(), StoresError> {
+    let is_open = store.reachable().is_ok_and(|served| !served.broker.is_closed());
+    if !is_open {
+        return Ok(());
+    }
+    let name = store.name();
+    Err(StoresError::Config(format!(
+        "store {name} is no longer configured, but open: run `howdah store drain {name}`, which waits for its jobs, and reload again"
+    )))
+}
+
+/// Stops the broker of a removed store. Its workers resume their sessions without the store.
+async fn stop(store: Arc<ConfiguredStore>) {
+    store.removed.cancel();
+    let Some(served) = store.served.get() else { return };
+    let deadline = store.config.drain_deadline;
+    served.broker.drain(deadline).await;
+    served.broker.stop(deadline).await;
+    tracing::info!(store = store.name(), "the broker no longer serves this store");
+}
+
+fn warn_unreachable(patterns: &[(StoreConfig, StoreError)]) {
+    for (pattern, error) in patterns {
+        tracing::warn!(pattern = %pattern.name, %error, "cannot list the databases for a pattern; trying again in a minute");
+    }
+}
