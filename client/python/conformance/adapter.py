@@ -123,7 +123,8 @@ async def do_work(client: str, worker: str, types: Any, on_sigterm: bool = False
     if "liveness_ms" in options:
         options["liveness"] = options.pop("liveness_ms") / 1000
     middleware = [lambda job: around(worker, job)] if clients[client].connection.options.get("middleware") else []
-    made = howdah.Worker(clients[client], middleware=middleware, **options)
+    total = sum(each["concurrency"] for each in types)
+    made = howdah.Worker(clients[client], concurrency=total, middleware=middleware, **options)
     for each in types:
         kind = object if each.get("payload") == "json" else bytes
         made.task(each["name"], concurrency=each["concurrency"])(handler(worker, kind))

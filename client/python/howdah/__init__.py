@@ -9,7 +9,7 @@ The modules, in the order in which a job passes through them:
 - `client`, `sync`: enqueue in one call
 - `producer`, `batch`: enqueue many jobs over one stream
 - `connection`, `broker`: calls, addresses and credentials
-- `worker`, `session`, `stream`, `link`, `ledger`, `runner`, `unary`: receive and settle jobs over one stream
+- `worker`, `session`, `stream`, `link`, `ledger`, `runner`, `slots`, `unary`: receive and settle jobs over one stream
 - `handler`, `threads`, `outcome`: run one job
 - `telemetry`, `otel`: spans and metrics
 - `messages`: conversion between Python values and protocol messages

@@ -18,7 +18,7 @@ from .handler import JobBase
 from .outcome import OutcomeMessage
 
 if TYPE_CHECKING:
-    from .runner import Slot
+    from .slots import Slot
 
 Key = Tuple[int, int]
 # Limits on settle messages. With fewer than EAGER_MESSAGES unanswered settle messages, outcomes are sent at once. With
@@ -46,8 +46,10 @@ class WorkerReport:
 class HeldLease:
     """A lease, from its delivery until the broker has confirmed its outcome."""
 
-    def __init__(self, message: v1.LeasedJob, slot: Optional[Slot]) -> None:
+    def __init__(self, message: v1.LeasedJob, slot: Optional[Slot], arrived: float = 0.0) -> None:
         self.message, self.slot, self.key = message, slot, (message.id, message.token)
+        #: Time of the delivery, on the clock of the event loop.
+        self.arrived = arrived
         self.job: Optional[JobBase] = None
         self.task: Optional[asyncio.Task[OutcomeMessage]] = None
         self.outcome: Optional[OutcomeMessage] = None

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any, Callable, Deque, Dict, Generic, Iterable, List, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Generic, Iterable, List, Optional, Sequence, Tuple, TypeVar, Union
 
 import grpc
 
 from . import v1
 from .connection import SMALL_CALL, log
 from .errors import HowdahError, LeaseLost, Stopped, deadline
-from .handler import AsyncJob, Handler, Job
+from .handler import AsyncJob, Job
 from .ledger import HeldLease, Key, Ledger
+from .slots import Slots
 from .telemetry import processing
 from .threads import Threads
 
 A = TypeVar("A", v1.Extension, v1.ProgressReport)
-
-
-class Slot:
-    """The handler of a task type, its concurrency, the number of running jobs, and the jobs that wait for a slot."""
-
-    def __init__(self, handler: Handler, window: int) -> None:
-        self.handler, self.limit, self.window, self.running = handler, handler.concurrency, window, 0
-        self.queue: Deque[HeldLease] = deque()
 
 
 class PendingRequests(Generic[A]):
@@ -102,7 +94,7 @@ class Runner:
 
     def __init__(
         self,
-        slots: Dict[str, Slot],
+        slots: Slots,
         ledger: Ledger,
         middleware: Sequence[Callable[[Any], Any]],
         timeout: float,
@@ -113,17 +105,16 @@ class Runner:
         self.extensions, self.reports = PendingRequests[v1.Extension](), PendingRequests[v1.ProgressReport]()
         self.loop, self.threads = asyncio.get_running_loop(), Threads()
         self.stopping = False
+        self._hand_back_timer: Optional[asyncio.TimerHandle] = None
+        #: Called when a window may have changed.
+        self.windows_changed: Callable[[], None] = lambda: None
         #: Called when a handler has ended, or when a handler requests an extension or reports progress.
         self.changed: Callable[[], None] = lambda: None
-
-    def limit(self) -> int:
-        """Returns the maximum number of concurrent handlers, over all task types."""
-        return sum(slot.limit for slot in self.slots.values())
 
     def stop(self) -> None:
         """Stops starting handlers, and releases the jobs that wait for a slot."""
         self.stopping = True
-        for slot in self.slots.values():
+        for slot in self.slots.types.values():
             while slot.queue:
                 held = slot.queue.popleft()
                 if not held.over:
@@ -160,11 +151,13 @@ class Runner:
         self.extensions.close()
         self.reports.close()
         self.threads.close()
+        if self._hand_back_timer is not None:
+            self._hand_back_timer.cancel()
 
     def take(self, messages: Iterable[v1.LeasedJob]) -> None:
         """Accepts jobs that the broker has sent."""
         for message in messages:
-            held = HeldLease(message, self.slots.get(message.task_type))
+            held = HeldLease(message, self.slots.types.get(message.task_type), self.loop.time())
             if held.key in self.ledger.held:
                 log.warning("received job %d twice with the same token; ignoring the second delivery", message.id)
                 continue
@@ -174,26 +167,39 @@ class Runner:
                 self.ledger.end(held, v1.Release())
             else:
                 held.slot.queue.append(held)
-                self.fill(held.slot)
+        self.fill()
 
-    def fill(self, slot: Slot) -> None:
+    def fill(self) -> None:
         """Starts waiting jobs while there are slots."""
-        while slot.queue and slot.running < slot.limit:
-            held = slot.queue.popleft()
-            if held.over:
-                continue
-            slot.running += 1
-            kind = AsyncJob if slot.handler.is_async else Job
+        while (held := self.slots.next()) is not None and held.slot is not None:
+            handler = held.slot.handler
+            kind = AsyncJob if handler.is_async else Job
             held.job = job = kind(held.message, self._send_request, self.loop)
             job._processing = processing(job, self.ledger.broker, self.linked)
-            held.task = self.loop.create_task(slot.handler.run(job, self.threads, self.middleware))
+            held.task = self.loop.create_task(handler.run(job, self.threads, self.middleware))
             held.task.add_done_callback(lambda task, held=held: self._ended(held, task))  # type: ignore[misc]
+        due = self.slots.next_hand_back()
+        if due is not None and self._hand_back_timer is None:
+            self._hand_back_timer = self.loop.call_at(due, self._hand_back)
+        if self.slots.is_exact:
+            self.windows_changed()
+
+    def _hand_back(self) -> None:
+        """Releases the jobs that have waited too long, so that other workers can run them."""
+        self._hand_back_timer = None
+        jobs = self.slots.hand_back(self.loop.time())
+        for held in jobs:
+            self.ledger.end(held, v1.Release())
+        self.fill()
+        if jobs:
+            self.changed()
 
     def _ended(self, held: HeldLease, task: Any) -> None:
         """Frees the slot of a handler that has ended, and records its outcome."""
         if held.slot is not None:
-            held.slot.running -= 1
-            self.fill(held.slot)
+            if self.slots.ended(held.slot, self.loop.time()):
+                self.windows_changed()
+            self.fill()
         if held.over:
             self.ledger.held.pop(held.key, None)
         elif held.outcome is None:

@@ -14,7 +14,8 @@ from .connection import Backoff, Connection, log
 from .errors import HowdahError
 from .ledger import Ledger, WorkerReport
 from .link import Link
-from .runner import Runner, Slot
+from .runner import Runner
+from .slots import Slots
 from .stream import CLOSE_TIMEOUT, Stream, open_stream
 from .unary import UnarySettler
 
@@ -46,16 +47,16 @@ class SessionOptions:
 class Session:
     """The session of one worker on one event loop."""
 
-    def __init__(self, connection: Connection, slots: Dict[str, Slot], options: SessionOptions) -> None:
+    def __init__(self, connection: Connection, slots: Slots, options: SessionOptions) -> None:
         self.connection, self.options, self.ledger = connection, options, Ledger()
         self.runner = Runner(slots, self.ledger, options.middleware, connection.request_timeout, options.linked)
-        self.runner.changed = self._changed
+        self.runner.changed, self.runner.windows_changed = self._changed, self._announce_windows
         self.loop, self.wake = asyncio.get_running_loop(), asyncio.Event()
         self.stream: Optional[Stream] = None
         self.stopping = self.now = False
         self.session_id, self.grace, self.resend_backoff = "", 0.0, Backoff()
-        #: Windows that have changed, to be announced on the current stream.
-        self.windows: List[v1.Window] = []
+        #: Task types whose windows may have changed since the broker was told.
+        self.windows: List[str] = []
         self.unary = UnarySettler(self)
         self.timers: Dict[str, asyncio.TimerHandle] = {}
 
@@ -110,7 +111,24 @@ class Session:
         return self.now or (self.stopping and not self.ledger.held)
 
     def window(self, name: str) -> v1.Window:
-        return v1.Window(task_type=name, jobs=self.runner.slots[name].window, bytes=self.options.window_bytes)
+        """Returns the current window of a task type, which the caller sends to the broker."""
+        slots = self.runner.slots
+        slots.types[name].announced = jobs = slots.window(name)
+        return v1.Window(task_type=name, jobs=jobs, bytes=self.options.window_bytes)
+
+    def next_window(self) -> Optional[v1.Window]:
+        """Returns the next window that the broker does not know."""
+        slots = self.runner.slots
+        while self.windows:
+            name = self.windows.pop(0)
+            if slots.window(name) != slots.types[name].announced:
+                return self.window(name)
+        return None
+
+    def _announce_windows(self) -> None:
+        if not self.stopping:
+            self.windows = self.runner.slots.resized()
+            self.wake.set()
 
     async def _serve(self, link: Link, welcome: v1.Welcome, broker: Broker) -> float:
         # The session id is not logged, because anyone who knows it could take over the session.
@@ -130,12 +148,11 @@ class Session:
             link.close()
 
     def resize(self, task_type: str, jobs: int) -> None:
-        slot = self.runner.slots[task_type]
-        slot.limit = slot.window = jobs
-        self.runner.fill(slot)
-        if not self.stopping:
-            self.windows.append(self.window(task_type))
-            self.wake.set()
+        slots = self.runner.slots
+        slot = slots.types[task_type]
+        slot.limit, slot.window = jobs, min(jobs, slots.total)
+        self.runner.fill()
+        self._announce_windows()
 
     def _changed(self) -> None:
         self._wait_for_confirmations()

@@ -55,7 +55,7 @@ async def open_stream(session: Session, index: int) -> Tuple[Link, v1.Welcome, B
 async def _greet(session: Session, link: Link) -> Any:
     # The Subscribe contains the current windows, so earlier changes need not be sent.
     session.windows.clear()
-    windows = [] if session.stopping else [session.window(name) for name in session.runner.slots]
+    windows = [] if session.stopping else [session.window(name) for name in session.runner.slots.types]
     held = session.ledger.leases() if session.session_id else []
     labels = {"client": f"howdah-python/{VERSION}", "host": socket.gethostname(), **session.options.labels}
     subscribe = v1.Subscribe(windows=windows, session_id=session.session_id, held=held, labels=labels)
@@ -147,8 +147,9 @@ class Stream:
     def _next_message(self) -> Optional[v1.WorkRequest]:
         """Returns the next message: windows and drain first, then requests of handlers, then collected outcomes."""
         session = self.session
-        if session.windows:
-            return v1.WorkRequest(window=session.windows.pop(0))
+        window = session.next_window()
+        if window is not None:
+            return v1.WorkRequest(window=window)
         if session.stopping and not self.drain_requested:
             self.drain_requested = True
             session.loop.call_later(DRAIN_TIMEOUT, self._drained)
@@ -159,7 +160,7 @@ class Stream:
         reports = session.runner.reports.next_batch(self.max_bytes)
         if reports:
             return v1.WorkRequest(progress=v1.Progress(reports=reports))
-        if self.ledger.may_send(session.runner.limit):
+        if self.ledger.may_send(session.runner.slots.limit):
             outcomes = self.ledger.next_batch(self.max_outcomes, self.max_bytes)
             if outcomes:
                 return v1.WorkRequest(settle=v1.Settle(outcomes=outcomes))

@@ -13,8 +13,8 @@ from .connection import log
 from .errors import HowdahError
 from .handler import Handler
 from .ledger import WorkerReport
-from .runner import Slot
 from .session import Session, SessionOptions
+from .slots import Slot, Slots
 from .sync import Client, background_loop
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,11 +23,12 @@ _POLL_INTERVAL = 0.5
 
 
 class Worker:
-    """Runs handlers for the jobs of a broker, at most ``concurrency`` of each task type at once. A worker runs once.
+    """Runs handlers for the jobs of a broker, at most ``concurrency`` at once over all task types. A worker runs once.
 
-    The concurrency is also the window (prefetch), so that no job waits in this worker while another worker is idle. A
-    larger ``window`` hides the round trip to the broker when jobs are short. ``window_bytes`` limits the payloads of a
-    task type that the worker holds at once (default 64 MiB).
+    The concurrency is also the window (prefetch) of each task type. Jobs of several types may arrive for one free slot.
+    Those that have waited a second go back to the broker, so that no job waits in this worker while another worker is
+    idle. A larger ``window`` hides the round trip to the broker when jobs are short. ``window_bytes`` limits the
+    payloads of a task type that the worker holds at once (default 64 MiB).
 
     A stop waits ``stop_timeout`` seconds for handlers. Then it tells them to end, and a second later releases their
     jobs. ``middleware`` are functions that take a job and return a context manager, which is entered around the
@@ -68,6 +69,7 @@ class Worker:
     def task(self, *task_types: str, concurrency: Optional[int] = None) -> Callable[[F], F]:
         """Decorates the handler of one or more task types: a function of the payload, or of the payload and the job.
 
+        ``concurrency`` is the maximum number of concurrent jobs of each of these types. Default: the worker's.
         An ``async def`` runs on the event loop, with an `AsyncJob`. Any other function runs in a thread, with a `Job`.
         The annotation of its first parameter determines how the payload is decoded: `bytes` (unchanged), a protobuf
         message, a dataclass or a pydantic model; otherwise from JSON. The return value is the job's result.
@@ -82,8 +84,11 @@ class Worker:
 
     async def serve(self) -> WorkerReport:
         """Runs on the current event loop until `stop`. Raises if the broker refuses the worker."""
-        slots = {name: Slot(each, self._window or each.concurrency) for name, each in self._handlers.items()}
-        self._session = session = Session(self._connection(), slots, self._options)
+        total = self._concurrency
+        types = {
+            name: Slot(each, self._window or min(each.concurrency, total)) for name, each in self._handlers.items()
+        }
+        self._session = session = Session(self._connection(), Slots(types, total), self._options)
         for _ in range(self._stops):
             self._stop(session)
         for task_type, jobs in list(self._sizes.items()):

@@ -17,7 +17,7 @@ import howdah
 from howdah import testing, v1
 from howdah.handler import Handler, JobBase
 from howdah.ledger import HeldLease, Ledger
-from howdah.runner import Slot
+from howdah.slots import Slot
 from howdah.telemetry import processing
 from howdah.testing import Broker
 

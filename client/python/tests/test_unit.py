@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict
 
 import grpc
 import grpc.aio
@@ -20,6 +20,9 @@ import howdah
 from howdah import testing, v1
 from howdah.broker import Broker, Token
 from howdah.connection import Backoff, Connection
+from howdah.handler import Handler
+from howdah.ledger import HeldLease
+from howdah.slots import EXACT_TIME, LONGEST_WAIT, Slot, Slots
 
 
 @pytest.mark.parametrize(
@@ -205,3 +208,35 @@ def test_what_tls_refuses_is_explained_and_not_retried(details: str, expected: s
     error = howdah.HowdahError._from_rpc(rpc_error, "https://broker:7432")
     assert expected in str(error) and str(error).startswith("https://broker:7432: ")
     assert error.code == code and not error.retryable
+
+
+def test_windows_are_exact_while_jobs_wait_too_long_for_the_total() -> None:
+    types = {name: Slot(Handler(lambda payload: None, 2), 2) for name in "abc"}
+    slots = Slots(types, 2)
+
+    def deliver(name: str, now: float) -> None:
+        types[name].queue.append(HeldLease(testing.make_job(task_type=name), types[name], now))
+
+    def announce() -> Dict[str, int]:
+        for name in slots.resized():
+            types[name].announced = slots.window(name)
+        return {name: slot.announced for name, slot in types.items()}
+
+    assert announce() == {"a": 2, "b": 2, "c": 2}
+    for name in "aab":
+        deliver(name, 0)
+    assert [held.message.task_type for held in iter(slots.next, None)] == ["a", "a"]
+    assert announce() == {"a": 2, "b": 2, "c": 2}, "a short wait changes no window"
+    assert slots.next_hand_back() == LONGEST_WAIT
+    assert [held.message.task_type for held in slots.hand_back(LONGEST_WAIT)] == ["b"]
+    assert announce() == {"a": 2, "b": 0, "c": 0}
+    assert not slots.ended(types["a"], 2)
+    assert slots.resized() == ["b", "c"]
+    assert announce() == {"a": 2, "b": 1, "c": 1}, "each type may use the free slot"
+    deliver("b", 2)
+    assert slots.next() is not None and announce() == {"a": 1, "b": 1, "c": 0}
+    assert not slots.ended(types["a"], 3)
+    assert slots.resized() == ["c", "b"], "the type that has not started for longest comes first"
+    announce()
+    assert slots.ended(types["b"], LONGEST_WAIT + EXACT_TIME)
+    assert announce() == {"a": 2, "b": 2, "c": 2}

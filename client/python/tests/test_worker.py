@@ -220,6 +220,57 @@ def test_no_more_handlers_run_than_their_concurrency(client: howdah.Client, task
     assert most == 3
 
 
+def test_the_types_of_a_worker_share_its_concurrency(client: howdah.Client, task_type: str) -> None:
+    worker = howdah.Worker(client, concurrency=3)
+    lock, running, most = threading.Lock(), {"a": 0, "b": 0}, {"a": 0, "b": 0, "both": 0}
+
+    def count(name: str, change: int) -> None:
+        with lock:
+            running[name] += change
+            most[name] = max(most[name], running[name])
+            most["both"] = max(most["both"], sum(running.values()))
+
+    def handle(name: str) -> None:
+        count(name, 1)
+        threading.Event().wait(0.005)
+        count(name, -1)
+
+    worker.task(f"{task_type}.a")(handle)
+    worker.task(f"{task_type}.b", concurrency=1)(handle)
+    with worker:
+        end(client, *client.enqueue_many([howdah.new_job(f"{task_type}.{name}", name) for name in "ab" * 30]))
+    assert most["b"] == 1 and most["a"] <= 3 and most["both"] == 3
+
+
+def test_a_job_that_waits_in_a_busy_worker_goes_to_another_one(client: howdah.Client, task_type: str) -> None:
+    busy, idle = howdah.Worker(client, concurrency=1), howdah.Worker(client)
+    started, finish = threading.Event(), threading.Event()
+
+    @busy.task(f"{task_type}.long")
+    def last_long(payload: Any) -> None:
+        started.set()
+        finish.wait(60)
+
+    busy.task(f"{task_type}.short")(lambda payload: "busy")
+    idle.task(f"{task_type}.short")(lambda payload: "idle")
+    with busy:
+        long = client.enqueue(f"{task_type}.long")
+        assert started.wait(20)
+        # The busy worker is the only one, so it gets this job.
+        short = client.enqueue(f"{task_type}.short")
+        with idle:
+            assert [howdah.decode(job.result) for job in end(client, short)] == ["idle"]
+        [listed] = client.workers.ListWorkers(v1.ListWorkersRequest(task_type=f"{task_type}.long")).workers
+        windows = {window.task_type: window.window_jobs for window in listed.windows}
+        assert windows == {f"{task_type}.long": 1, f"{task_type}.short": 0}
+        finish.set()
+        end(client, long)
+        # The busy worker takes jobs of both types again.
+        assert [howdah.decode(job.result) for job in end(client, client.enqueue(f"{task_type}.short"))] == ["busy"]
+    report = busy.join()
+    assert (report.released, report.acked) == (1, 2)
+
+
 def test_middleware_is_around_each_handler(client: howdah.Client, task_type: str) -> None:
     seen: List[str] = []
 
@@ -268,10 +319,10 @@ def test_a_worker_that_the_broker_refuses_ends_with_the_reason(broker: Broker) -
 
 
 def test_the_concurrency_of_a_type_changes_while_it_runs(client: howdah.Client, task_type: str) -> None:
-    worker = howdah.Worker(client, concurrency=1)
+    worker = howdah.Worker(client)
     both = threading.Barrier(2)
 
-    @worker.task(task_type)
+    @worker.task(task_type, concurrency=1)
     def handle(payload: Any) -> None:
         both.wait(20)
 
@@ -284,10 +335,10 @@ def test_the_concurrency_of_a_type_changes_while_it_runs(client: howdah.Client, 
 def test_the_concurrency_of_a_type_changes_while_its_stream_is_opened(
     client: howdah.Client, task_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = howdah.Worker(client, concurrency=1)
+    worker = howdah.Worker(client)
     both = threading.Barrier(2)
 
-    @worker.task(task_type)
+    @worker.task(task_type, concurrency=1)
     def handle(payload: Any) -> None:
         both.wait(20)
 
@@ -304,10 +355,10 @@ def test_the_concurrency_of_a_type_changes_while_its_stream_is_opened(
 
 
 def test_the_concurrency_of_a_type_changes_before_it_runs(client: howdah.Client, task_type: str) -> None:
-    worker = howdah.Worker(client, concurrency=1)
+    worker = howdah.Worker(client)
     both = threading.Barrier(2)
 
-    @worker.task(task_type)
+    @worker.task(task_type, concurrency=1)
     def handle(payload: Any) -> None:
         both.wait(20)
 

@@ -33,7 +33,9 @@ class Command(BaseCommand):
         parser.add_argument("--backend", default="default", help="alias of the backend in TASKS")
         parser.add_argument("--queue", action="append", help="serve only this queue; repeatable")
         parser.add_argument("--server", help="addresses of brokers, separated by commas")
-        parser.add_argument("--concurrency", type=int, default=8, help="concurrent tasks of a queue, in threads")
+        parser.add_argument(
+            "--concurrency", type=int, default=8, help="concurrent tasks of all queues together, in threads"
+        )
         parser.add_argument("--stop-timeout", type=float, default=30, help="seconds that a stop waits for tasks")
 
     def handle(self, *_: Any, **options: Any) -> None:
