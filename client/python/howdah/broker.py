@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 
 from .errors import HowdahError, invalid
+from .messages import Seconds, seconds
 from .v1 import NewJob
 
 VERSION = "0.1.0"
@@ -30,8 +31,8 @@ class ClientOptions(TypedDict, total=False):
     tls_cert: Optional[str]  #: file of the client certificate; ``HOWDAH_TLS_CLIENT_CERT``
     tls_key: Optional[str]  #: file of the certificate's private key; ``HOWDAH_TLS_CLIENT_KEY``
     server_name: Optional[str]  #: the name in the broker's certificate; default: the host of the address
-    connect_timeout: float  #: seconds to connect; default 5
-    request_timeout: float  #: seconds for a call with its retries; default 30
+    connect_timeout: Seconds  #: time to connect; default 5 s
+    request_timeout: Seconds  #: time for a call with its retries; default 30 s
     max_message_bytes: int  #: largest message sent or accepted, in bytes; default 16 MiB
     middleware: Sequence[Callable[[NewJob], Any]]  #: context managers around the enqueue of each job
 
@@ -131,7 +132,7 @@ class Broker:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
             # Despite its name, gRPC also uses `min_reconnect_backoff_ms` as the timeout of one attempt to connect.
-            ("grpc.min_reconnect_backoff_ms", int(options.get("connect_timeout", 5.0) * 1_000)),
+            ("grpc.min_reconnect_backoff_ms", int(seconds(options.get("connect_timeout", 5.0)) * 1_000)),
             ("grpc.primary_user_agent", f"howdah-python/{VERSION}"),
         ]
         if options.get("server_name"):

@@ -17,6 +17,7 @@ import grpc.aio
 from . import v1
 from .broker import Addresses, Broker, ClientOptions, Token, from_environment
 from .errors import REQUEST_TOO_LARGE, HowdahError, deadline, invalid
+from .messages import seconds
 
 log = logging.getLogger("howdah")
 # Longest time of one attempt of a call, in seconds. Then the next broker is tried. A broker that cannot reach Postgres
@@ -90,7 +91,8 @@ class Connection:
         listed, self.options = from_environment(addresses, options)
         self.token = Token(self.options.pop("token", None), self.options.get("token_file"))
         self.brokers = [Broker(address, bool(self.token), self.options) for address in listed]
-        self.request_timeout = self.options.get("request_timeout", 30.0)
+        self.request_timeout = seconds(self.options.get("request_timeout", 30.0))
+        self.connect_timeout = seconds(self.options.get("connect_timeout", 5.0))
         self.store = ""
         self._shared = _Shared()
 
@@ -122,11 +124,11 @@ class Connection:
                 request = type(request).FromString(request.SerializeToString())
                 request.request_key = new_request_key()
 
-            async def send(broker: Broker, seconds: float) -> Any:
+            async def send(broker: Broker, limit: float) -> Any:
                 if used is not None:
                     used(broker)
                 method = broker.channel.unary_unary(path, request_serializer, response_deserializer)
-                sent = method(request, timeout=seconds, metadata=self.metadata())
+                sent = method(request, timeout=limit, metadata=self.metadata())
                 answer = await sent
                 _note_unanswered(path, await sent.initial_metadata())
                 return answer
@@ -267,7 +269,7 @@ class Connection:
 
     async def _check_one(self, broker: Broker, timeout: Optional[float] = None) -> None:
         stub: Any = v1.SettingsServiceStub(broker.channel)
-        limit = self.options.get("connect_timeout", 5.0)
+        limit = self.connect_timeout
         if timeout is not None:
             limit = max(0.001, min(limit, timeout))
         call = stub.GetSettings(v1.GetSettingsRequest(), timeout=limit, metadata=self.metadata())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Optional, Tuple
+from typing import Any, Dict, Iterable, Optional, Tuple, Type
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
@@ -68,6 +68,10 @@ class HowdahError(Exception):
         #: otherwise None.
         self.retry_after = retry_after
 
+    def __reduce__(self) -> Any:
+        # Restores the attributes, because the constructors of subclasses have other parameters.
+        return _restored, (type(self), str(self), vars(self))
+
     @property
     def retryable(self) -> bool:
         """Whether the same call may succeed later. The failed call may have taken effect."""
@@ -98,6 +102,12 @@ class HowdahError(Exception):
         after = error.retry_after.ToTimedelta().total_seconds() if error.HasField("retry_after") else None
         code = _BY_NUMBER.get(error.code, grpc.StatusCode.UNKNOWN)
         return cls(error.message, code, reason=error.reason, field=error.field, retry_after=after)
+
+
+def _restored(kind: Type[HowdahError], text: str, attributes: Dict[str, Any]) -> HowdahError:
+    error = kind.__new__(kind, text)
+    vars(error).update(attributes)
+    return error
 
 
 class LeaseLost(HowdahError):

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import logging
 import sys
 import threading
 from contextlib import ExitStack, contextmanager
@@ -49,9 +50,12 @@ class JobBase:
         self.cancel_reason = ""
         self._send_request, self._loop = send_request, loop
         self._processing: Processing = NO_PROCESSING
+        self._message = job
+        #: Called when the handler should abandon the job.
+        self._on_cancel: Callable[[], None] = lambda: None
 
-    def _extension(self, seconds: Seconds) -> v1.Extension:
-        return v1.Extension(id=self.id, token=self.token, duration=duration(seconds))
+    def _extension(self, time: Seconds) -> v1.Extension:
+        return v1.Extension(id=self.id, token=self.token, duration=duration(time))
 
     def _report(self, fraction: Optional[float], text: Optional[str], checkpoint: object) -> v1.ProgressReport:
         kept = None if checkpoint is None else encode(checkpoint)
@@ -61,9 +65,9 @@ class JobBase:
 class AsyncJob(JobBase):
     """The job for an ``async def`` handler."""
 
-    async def extend(self, seconds: Seconds) -> None:
+    async def extend(self, time: Seconds) -> None:
         """Sets the deadline to this long from now. Raises `LeaseLost` if the worker no longer holds the job."""
-        await self._send_request(self._extension(seconds))
+        await self._send_request(self._extension(time))
 
     async def progress(
         self, fraction: Optional[float] = None, text: Optional[str] = None, *, checkpoint: object = None
@@ -78,9 +82,9 @@ class AsyncJob(JobBase):
 class Job(JobBase):
     """The job for a handler that is a plain function, which runs in a thread."""
 
-    def extend(self, seconds: Seconds) -> None:
+    def extend(self, time: Seconds) -> None:
         """Blocking version of `AsyncJob.extend`."""
-        self._wait(self._extension(seconds))
+        self._wait(self._extension(time))
 
     def progress(
         self, fraction: Optional[float] = None, text: Optional[str] = None, *, checkpoint: object = None
@@ -114,7 +118,6 @@ class Handler:
             # An unreadable payload fails the job for good, because a retry would get the same payload.
             is_json = not isinstance(self.kind, type) or self.kind.__module__ == "builtins"
             kind = "JSON" if is_json else getattr(self.kind, "__name__", "")
-            log.warning("job %d (%s): the payload is not %s: %s", job.id, job.task_type, kind, error)
             raise Fatal(f"the payload is not {kind}: {error}") from error
         return (payload, job) if self.takes_job else (payload,)
 
@@ -129,8 +132,8 @@ class Handler:
                         outcome: Outcome = Done(raised(self.function(*self.arguments(job))))
                 except BaseException as thrown:
                     # Catches every exception, because SystemExit and KeyboardInterrupt would end the event loop.
-                    outcome, error = failed(job, thrown), thrown
-                return _concluded(processing, outcome, error)
+                    outcome, error = failed(thrown), thrown
+                return _concluded(job, processing, outcome, error)
 
         if not self.is_async:
             message: OutcomeMessage = await threads.run(functools.partial(contextvars.copy_context().run, blocking))
@@ -146,8 +149,8 @@ class Handler:
                 )
                 if is_ctrl_c or isinstance(thrown, GeneratorExit) or _was_cancelled(job, thrown):
                     raise
-                outcome, error = failed(job, thrown), thrown
-            return _concluded(processing, outcome, error)
+                outcome, error = failed(thrown), thrown
+            return _concluded(job, processing, outcome, error)
 
 
 @contextmanager
@@ -158,14 +161,34 @@ def _around(job: JobBase, middleware: Sequence[Callable[[Any], Any]]) -> Iterato
         yield
 
 
-def _concluded(processing: Processing, outcome: Outcome, error: Optional[BaseException]) -> OutcomeMessage:
-    """Converts an outcome to the message that is sent to the broker."""
-    try:
-        message: OutcomeMessage = outcome._message()
-    except Exception as unsendable:
-        message, error = Fatal(f"the outcome cannot be sent: {unsendable}")._message(), unsendable
+def _concluded(
+    job: JobBase, processing: Processing, outcome: Outcome, error: Optional[BaseException]
+) -> OutcomeMessage:
+    """Converts an outcome to the message that is sent to the broker, and logs a failure."""
+    message, unsendable = message_of(outcome)
+    error = unsendable or error
     processing.note(message, error)
+    if isinstance(message, v1.Nack):
+        log_failure(job, message, error)
     return message
+
+
+def message_of(outcome: Outcome) -> Tuple[OutcomeMessage, Optional[BaseException]]:
+    """Returns the message of an outcome, or of a failure and its reason if the outcome cannot be sent."""
+    try:
+        return outcome._message(), None
+    except Exception as unsendable:
+        return Fatal(f"the outcome cannot be sent: {unsendable}")._message(), unsendable
+
+
+def log_failure(job: JobBase, failure: v1.Nack, error: Optional[BaseException]) -> None:
+    """Logs a failed attempt: as an error if the job is out of attempts or is not retried, otherwise as a warning."""
+    is_last = failure.no_retry or job.attempt >= job.max_attempts
+    level, effect = (logging.ERROR, "failed for good") if is_last else (logging.WARNING, "failed")
+    text = "job %d (%s): attempt %d of %d %s: %s"
+    # A failure that the handler returns instead of raising has no traceback.
+    shown = error if failure.details or not isinstance(error, Outcome) else None
+    log.log(level, text, job.id, job.task_type, job.attempt, job.max_attempts, effect, failure.error, exc_info=shown)
 
 
 def _was_cancelled(job: JobBase, error: BaseException) -> bool:
@@ -176,11 +199,10 @@ def _was_cancelled(job: JobBase, error: BaseException) -> bool:
     return job.cancelled.is_set() or (cancelling is not None and cancelling() > 0)
 
 
-def failed(job: JobBase, error: BaseException) -> Outcome:
+def failed(error: BaseException) -> Outcome:
     """Converts an exception of a handler to an outcome. All exceptions except `Outcome` lead to a retry."""
     if isinstance(error, Outcome):
         return error
-    log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=error)
     # The new error has the traceback of the handler's error.
     retry = Retry(f"{type(error).__name__}: {error}")
     retry.__cause__ = error

@@ -62,6 +62,7 @@ class HeldLease:
         if self.job is not None and self.task is not None and not self.job.cancelled.is_set():
             self.job.cancel_reason = reason
             self.job.cancelled.set()
+            self.job._on_cancel()
             if self.slot is not None and self.slot.handler.is_async:
                 self.task.cancel()
 

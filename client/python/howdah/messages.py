@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from datetime import datetime, timedelta, timezone
-from typing import Any, Callable, Dict, List, Mapping, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 M = TypeVar("M", bound=Message)
-Seconds = Union[int, float, timedelta]
+#: A duration: seconds, a `timedelta`, or a text such as ``250ms``, ``5m``, ``1h30m`` or ``3 days``.
+Seconds = Union[int, float, timedelta, str]
+_UNITS = {
+    "ms|milliseconds?": timedelta(milliseconds=1),
+    "s|secs?|seconds?": timedelta(seconds=1),
+    "m|mins?|minutes?": timedelta(minutes=1),
+    "h|hrs?|hours?": timedelta(hours=1),
+    "d|days?": timedelta(days=1),
+    "w|weeks?": timedelta(weeks=1),
+}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
 def encode(value: object) -> bytes:
@@ -55,9 +66,35 @@ def decode(data: bytes, kind: Any = None) -> Any:
     return decoder(kind)(data)
 
 
+def span(value: Seconds) -> timedelta:
+    """Converts a duration. Raises `ValueError` for any other value."""
+    try:
+        if isinstance(value, str):
+            return _parsed(value)
+        return value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (TypeError, ValueError, OverflowError):
+        hint = "write seconds, a timedelta, or a text such as '250ms', '5m', '1h30m' or '3 days'"
+        raise ValueError(f"{value!r} is not a duration: {hint}") from None
+
+
+def seconds(value: Seconds) -> float:
+    return span(value).total_seconds()
+
+
+def _parsed(text: str) -> timedelta:
+    total, end = timedelta(), 0
+    while end < len(text) or not text:
+        part = _PART.match(text, end)
+        units = [unit for names, unit in _UNITS.items() if part and re.fullmatch(names, part[2])]
+        if part is None or not units:
+            raise ValueError(text)
+        total, end = total + float(part[1]) * units[0], part.end()
+    return total
+
+
 def duration(value: Seconds) -> Duration:
     message = Duration()
-    message.FromTimedelta(value if isinstance(value, timedelta) else timedelta(seconds=value))
+    message.FromTimedelta(span(value))
     return message
 
 
@@ -72,6 +109,20 @@ _CONVERT: Dict[str, Callable[[Any], Message]] = {
     "google.protobuf.Duration": duration,
     "google.protobuf.Timestamp": timestamp,
 }
+
+
+def _converter(name: str, kind: str) -> Optional[Callable[[Any], Message]]:
+    """Returns the conversion to a message type, if there is one. Its errors name the field."""
+    convert = _CONVERT.get(kind)
+
+    def converted(value: Any) -> Message:
+        assert convert is not None
+        try:
+            return convert(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
+    return None if convert is None else converted
 
 
 def fill(message: M, values: Mapping[str, Any]) -> M:
@@ -90,7 +141,7 @@ def fill(message: M, values: Mapping[str, Any]) -> M:
                 known = ", ".join(option[len(prefix) :].lower() for option in names[1:])
                 raise ValueError(f"{name} is {value!r}; it may be {known}")
             value = enum.values_by_name[prefix + value.upper()].number
-        convert = _CONVERT.get(kind.full_name) if kind is not None else None
+        convert = _converter(name, kind.full_name) if kind is not None else None
         if isinstance(value, (list, tuple)):
             getattr(message, name).extend(map(convert, value) if convert else value)
         elif kind is None:

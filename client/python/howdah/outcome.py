@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from typing import Optional, Union
+from typing import Optional, Tuple, Union
 
 from . import v1
-from .messages import Seconds, duration, encode
+from .messages import Seconds, duration, encode, span
 
 OutcomeMessage = Union[v1.Ack, v1.Nack, v1.Snooze, v1.Release]
 # Maximum length of an error text that the client sends, in bytes. The broker truncates the text to 16 KiB and marks it
@@ -19,6 +19,9 @@ _LONGEST_DETAILS = 16 << 10
 class Outcome(Exception):
     """The outcome of an attempt, which a handler returns or raises. Any other exception counts as `Retry`."""
 
+    #: The place and the traceback of a failure in another process.
+    _origin: Optional[Tuple[str, str]] = None
+
     def _message(self) -> OutcomeMessage:
         raise NotImplementedError
 
@@ -28,7 +31,7 @@ class Retry(Outcome):
 
     def __init__(self, error: object, after: Optional[Seconds] = None) -> None:
         super().__init__(error)
-        self.after = after
+        self.after = None if after is None else span(after)
 
     def _message(self) -> v1.Nack:
         after = None if self.after is None else duration(self.after)
@@ -47,7 +50,7 @@ class Snooze(Outcome):
 
     def __init__(self, delay: Seconds) -> None:
         super().__init__(delay)
-        self.delay = delay
+        self.delay = span(delay)
 
     def _message(self) -> v1.Snooze:
         return v1.Snooze(delay=duration(self.delay))
@@ -77,6 +80,9 @@ def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
     An error that was raised from another error has the traceback and the function of that one, too. An error that a
     handler returns instead of raising has neither.
     """
+    if isinstance(error, Outcome) and error._origin is not None:
+        nack.place, nack.details = error._origin
+        return nack
     root, seen = error, {id(error)}
     while root.__cause__ is not None and root.__cause__.__traceback__ is not None and id(root.__cause__) not in seen:
         root = root.__cause__

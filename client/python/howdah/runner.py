@@ -10,7 +10,7 @@ import grpc
 from . import v1
 from .connection import SMALL_CALL, log
 from .errors import HowdahError, LeaseLost, Stopped, deadline
-from .handler import AsyncJob, Job
+from .handler import AsyncJob, Job, log_failure
 from .ledger import HeldLease, Key, Ledger
 from .slots import Slots
 from .telemetry import processing
@@ -206,8 +206,12 @@ class Runner:
             # The task of a handler is cancelled if the worker stops or has lost its stream. Then the outcome is a
             # release, so that another worker can run the job.
             error = None if task.cancelled() else task.exception()
-            outcome = v1.Nack(error=repr(error)) if error else v1.Release() if task.cancelled() else task.result()
-            self.ledger.end(held, outcome)
+            if error is not None and held.job is not None:
+                failure = v1.Nack(error=repr(error))
+                log_failure(held.job, failure, error)
+                self.ledger.end(held, failure)
+            else:
+                self.ledger.end(held, v1.Release() if task.cancelled() else task.result())
         self.changed()
 
     async def _send_request(self, message: Union[v1.Extension, v1.ProgressReport]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 
 from . import v1
 from .broker import Broker
@@ -41,7 +42,7 @@ class SessionOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     middleware: Sequence[Callable[[Any], Any]] = ()
     linked: bool = False
-    liveness: Optional[float] = None
+    liveness: Optional[Duration] = None
 
 
 class Session:

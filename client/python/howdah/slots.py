@@ -52,7 +52,7 @@ class Slots:
         return min(self.total, sum(slot.limit for slot in self.types.values()))
 
     def next(self) -> Optional[HeldLease]:
-        """Takes the job to start now: the one that has waited longest. Returns None if no job may start."""
+        """Takes the job that has waited longest. Returns None if no job may start."""
         waiting = self._waiting() if self.running < self.total else []
         if not waiting:
             return None

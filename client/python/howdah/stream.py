@@ -6,7 +6,6 @@ import asyncio
 import socket
 import time
 from contextlib import suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 import grpc
@@ -61,7 +60,7 @@ async def _greet(session: Session, link: Link) -> Any:
     subscribe = v1.Subscribe(windows=windows, session_id=session.session_id, held=held, labels=labels)
     subscribe.max_message_bytes = session.options.max_message_bytes
     if session.options.liveness is not None:
-        subscribe.liveness.FromTimedelta(timedelta(seconds=session.options.liveness))
+        subscribe.liveness.CopyFrom(session.options.liveness)
     with suppress(asyncio.InvalidStateError):  # The stream has already ended; read() raises the reason.
         await link.write(v1.WorkRequest(subscribe=subscribe))
     return await link.read()

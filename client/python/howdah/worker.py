@@ -6,13 +6,15 @@ import asyncio
 import signal
 import threading
 from contextlib import suppress
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence, TypeVar, Union
 
 from .client import AsyncClient
 from .connection import log
 from .errors import HowdahError
 from .handler import Handler
 from .ledger import WorkerReport
+from .messages import Seconds, duration, seconds
+from .processes import InProcess, Processes
 from .session import Session, SessionOptions
 from .slots import Slot, Slots
 from .sync import Client, background_loop
@@ -30,12 +32,14 @@ class Worker:
     idle. A larger ``window`` hides the round trip to the broker when jobs are short. ``window_bytes`` limits the
     payloads of a task type that the worker holds at once (default 64 MiB).
 
-    A stop waits ``stop_timeout`` seconds for handlers. Then it tells them to end, and a second later releases their
+    A stop waits for handlers for the ``stop_timeout`` (default 30 s). Then it tells them to end, and a second later releases their
     jobs. ``middleware`` are functions that take a job and return a context manager, which is entered around the
     handler. With ``linked``, the span of a handler starts a new trace, with a link to the producer's.
 
-    The broker counts the worker as lost after ``liveness`` seconds without a message (10 to 3600; default: the broker's
-    setting, 60). Threads answer the broker's heartbeat, also while a handler blocks the event loop.
+    The broker counts the worker as lost after the ``liveness`` without a message (10 s to 1 h; default: the broker's
+    setting, 60 s). Threads answer the broker's heartbeat, also while a handler blocks the event loop.
+
+    A process of a handler with ``executor="process"`` is replaced after ``max_jobs_per_process`` jobs (default: never).
     """
 
     def __init__(
@@ -45,19 +49,22 @@ class Worker:
         concurrency: int = 16,
         window: Optional[int] = None,
         window_bytes: int = 0,
-        stop_timeout: float = 30.0,
+        stop_timeout: Seconds = 30,
         labels: Optional[Mapping[str, str]] = None,
         middleware: Sequence[Callable[[Any], Any]] = (),
         linked: bool = False,
         max_message_bytes: Optional[int] = None,
-        liveness: Optional[float] = None,
+        liveness: Optional[Seconds] = None,
+        max_jobs_per_process: Optional[int] = None,
     ) -> None:
         self._client = client if client is not None else Client()
         self._concurrency, self._window = concurrency, window
         connection = self._connection()
         limit = max_message_bytes or connection.options.get("max_message_bytes", 16 << 20)
-        self._options = SessionOptions(window_bytes, limit, stop_timeout, labels or {}, middleware, linked, liveness)
+        stop, silence = seconds(stop_timeout), None if liveness is None else duration(liveness)
+        self._options = SessionOptions(window_bytes, limit, stop, labels or {}, middleware, linked, silence)
         self._handlers: Dict[str, Handler] = {}
+        self._processes = Processes(max_jobs_per_process)
         self._session: Optional[Session] = None
         self._stops, self._ended = 0, threading.Event()
         self._sizes: Dict[str, int] = {}
@@ -66,24 +73,45 @@ class Worker:
     def _connection(self) -> Any:
         return (self._client._inner if isinstance(self._client, Client) else self._client).connection
 
-    def task(self, *task_types: str, concurrency: Optional[int] = None) -> Callable[[F], F]:
+    def task(
+        self,
+        *task_types: str,
+        concurrency: Optional[int] = None,
+        executor: Literal["thread", "process"] = "thread",
+        hard_timeout: Optional[Seconds] = None,
+    ) -> Callable[[F], F]:
         """Decorates the handler of one or more task types: a function of the payload, or of the payload and the job.
 
         ``concurrency`` is the maximum number of concurrent jobs of each of these types. Default: the worker's.
+
         An ``async def`` runs on the event loop, with an `AsyncJob`. Any other function runs in a thread, with a `Job`.
         The annotation of its first parameter determines how the payload is decoded: `bytes` (unchanged), a protobuf
         message, a dataclass or a pydantic model; otherwise from JSON. The return value is the job's result.
+
+        With ``executor="process"``, a plain function at the top level of a module runs in a process, which suits
+        computations. The process is killed, and the attempt fails, after the ``hard_timeout``. It is also killed
+        5 seconds after `Job.cancelled` was set.
         """
 
         def decorate(function: F) -> F:
             for name in task_types:
-                self._handlers[name] = Handler(function, concurrency or self._concurrency)
+                handler = Handler(function, concurrency or self._concurrency)
+                if executor == "process":
+                    if handler.is_async:
+                        raise TypeError(f"the handler of {name} is an async def, which cannot run in a process")
+                    handler = Handler(InProcess(self._processes, function, hard_timeout), handler.concurrency)
+                elif hard_timeout is not None:
+                    raise ValueError(f"the handler of {name} has a hard_timeout, which needs executor='process'")
+                self._handlers[name] = handler
             return function
 
         return decorate
 
     async def serve(self) -> WorkerReport:
         """Runs on the current event loop until `stop`. Raises if the broker refuses the worker."""
+        for handler in self._handlers.values():
+            if isinstance(handler.function, InProcess):
+                handler.function.check()
         total = self._concurrency
         types = {
             name: Slot(each, self._window or min(each.concurrency, total)) for name, each in self._handlers.items()
@@ -93,7 +121,10 @@ class Worker:
             self._stop(session)
         for task_type, jobs in list(self._sizes.items()):
             session.resize(task_type, jobs)
-        return await session.run()
+        try:
+            return await session.run()
+        finally:
+            self._processes.close()
 
     def start(self) -> None:
         """Starts the worker in a background thread. `join` waits for its end."""
@@ -108,9 +139,9 @@ class Worker:
 
         future.add_done_callback(ended)
 
-    def join(self, timeout: Optional[float] = None) -> WorkerReport:
-        """Waits until the worker has ended, after `start`. Raises `TimeoutError` after ``timeout`` seconds."""
-        left = timeout if timeout is not None else float("inf")
+    def join(self, timeout: Optional[Seconds] = None) -> WorkerReport:
+        """Waits until the worker has ended, after `start`. Raises `TimeoutError` after ``timeout``."""
+        left = seconds(timeout) if timeout is not None else float("inf")
         while not self._ended.wait(min(left, _POLL_INTERVAL)):
             left -= _POLL_INTERVAL
             if left <= 0:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 import pytest
 
@@ -30,17 +30,21 @@ def run(path: Path, broker: Broker, *arguments: str) -> str:
     return done.stdout
 
 
-def beside_worker(worker: Path, producer: Path, broker: Broker, *arguments: str) -> str:
-    """Returns the producer's output while the worker runs. The worker must exit with status 0 after SIGTERM."""
+def beside_worker(worker: Path, producer: Path, broker: Broker, *arguments: str) -> Tuple[str, str]:
+    """Returns the output of the producer, and the errors of the worker that runs meanwhile.
+
+    The worker must exit with status 0 after SIGTERM.
+    """
     working = subprocess.Popen(
         [sys.executable, str(worker)], env=environment(broker), stderr=subprocess.PIPE, text=True
     )
     try:
-        return run(producer, broker, *arguments)
+        output = run(producer, broker, *arguments)
     finally:
         working.send_signal(signal.SIGTERM)
         _, errors = working.communicate(timeout=30)
-        assert working.returncode == 0 and not errors, errors
+    assert working.returncode == 0, errors
+    return output, errors
 
 
 def test_the_worker_and_the_producer_of_the_readme_work_as_written(broker: Broker, tmp_path: Path) -> None:
@@ -48,7 +52,8 @@ def test_the_worker_and_the_producer_of_the_readme_work_as_written(broker: Broke
         assert block.startswith(f"# {name}\n")
         (tmp_path / name).write_text(block)
     assert sum(len(block.splitlines()) for block in BLOCKS[:2]) <= 40
-    output = beside_worker(tmp_path / "worker.py", tmp_path / "producer.py", broker)
+    output, errors = beside_worker(tmp_path / "worker.py", tmp_path / "producer.py", broker)
+    assert not errors
     assert re.fullmatch(r"\d+ \{'sent': True\}\n", output)
 
 
@@ -68,7 +73,9 @@ def test_the_thumbnails_are_made(broker: Broker, tmp_path: Path) -> None:
     (pictures / "broken.png").write_text("no image")
     for name in ("producer.py", "worker.py"):
         assert len((THUMBNAILS / name).read_text().splitlines()) <= 40
-    output = beside_worker(THUMBNAILS / "worker.py", THUMBNAILS / "producer.py", broker, str(pictures), str(small))
+    programs = THUMBNAILS / "worker.py", THUMBNAILS / "producer.py"
+    output, errors = beside_worker(*programs, broker, str(pictures), str(small))
+    assert errors.count(" failed for good: ") == 1, "the picture that is broken"
     assert "wide.png 128x64\n" in output and "tall.png 128x384\n" in output and "broken.png" in output
     with image.open(small / "wide.png") as thumbnail:
         assert thumbnail.size == (128, 64)

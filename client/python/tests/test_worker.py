@@ -118,6 +118,40 @@ def test_outcomes_are_returned_or_raised(client: howdah.Client, task_type: str) 
     assert text.is_new
 
 
+def test_each_failed_attempt_is_logged_once(
+    client: howdah.Client, task_type: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = howdah.Worker(client)
+    raised: Dict[str, BaseException] = {
+        "bug": KeyError("x"),
+        "retry": howdah.Retry("busy", after=0),
+        "fatal": howdah.Fatal("never"),
+        "snooze": howdah.Snooze(0),
+    }
+
+    @worker.task(task_type)
+    def handle(payload: str, job: howdah.Job) -> None:
+        if job.attempt == 1 and payload in raised and job.checkpoint == b"":
+            job.progress(checkpoint="failed")
+            raise raised[payload]
+
+    policy: howdah.RetryPolicy = {"kind": "fixed", "initial_delay": 0, "jitter": 0}
+    with worker:
+        jobs = [client.enqueue(task_type, name, retry_policy=policy) for name in raised]
+        jobs.append(client.enqueue(f"{task_type}", b"no json"))
+        end(client, *jobs)
+    ids = dict(zip((job.id for job in jobs), (*raised, "unreadable")))
+    logged = [record for record in caplog.records if "attempt" in record.getMessage()]
+    assert sorted((ids[record.args[0]], record.levelname) for record in logged) == [  # type: ignore[index]
+        ("bug", "WARNING"),
+        ("fatal", "ERROR"),
+        ("retry", "WARNING"),
+        ("unreadable", "ERROR"),
+    ]
+    assert {record.args[1:4] for record in logged} == {(task_type, 1, 10)}  # type: ignore[index]
+    assert all(record.exc_info for record in logged)
+
+
 def test_a_payload_that_does_not_parse_is_not_tried_again(client: howdah.Client, task_type: str) -> None:
     worker = howdah.Worker(client)
 
