@@ -7,10 +7,11 @@ helpers for tests.
 The modules, in the order in which a job passes through them:
 
 - `client`, `sync`: enqueue in one call
+- `operations`: manage jobs, schedules and task types
 - `producer`, `batch`: enqueue many jobs over one stream
 - `connection`, `broker`: calls, addresses and credentials
 - `worker`, `session`, `stream`, `link`, `ledger`, `runner`, `slots`, `unary`: receive and settle jobs over one stream
-- `handler`, `threads`, `outcome`: run one job
+- `handler`, `threads`, `processes`, `outcome`: run one job
 - `telemetry`, `otel`: spans and metrics
 - `messages`: conversion between Python values and protocol messages
 - `errors`: errors of calls, producers and workers
@@ -24,6 +25,7 @@ from .errors import HowdahError, LeaseLost, Stopped
 from .handler import AsyncJob, Job
 from .ledger import WorkerReport
 from .messages import decode, encode, fill
+from .operations import JobFilter, JobQuery, Rate, Retried, ScheduleOptions, TaskTypeOptions
 from .outcome import Done, Fatal, Outcome, Release, Retry, Snooze
 from .producer import AsyncProducer
 from .sync import Client, Producer
@@ -40,16 +42,22 @@ __all__ = [
     "Fatal",
     "HowdahError",
     "Job",
+    "JobFilter",
     "JobOptions",
+    "JobQuery",
     "LeaseLost",
     "NewJob",
     "Outcome",
     "Producer",
+    "Rate",
     "Release",
+    "Retried",
     "Retry",
     "RetryPolicy",
+    "ScheduleOptions",
     "Snooze",
     "Stopped",
+    "TaskTypeOptions",
     "Worker",
     "WorkerReport",
     "__version__",

@@ -29,7 +29,8 @@ from . import v1
 from .broker import Addresses, ClientOptions
 from .connection import LONGEST_WAIT_CALL, WAIT_SLACK, Backoff, Connection
 from .errors import HowdahError, deadline
-from .messages import Seconds, duration, encode, fill
+from .messages import Seconds, duration, encode, fill, seconds
+from .operations import AsyncOperations
 from .telemetry import Sending, is_on, sending
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class RetryPolicy(TypedDict, total=False):
 
 
 class JobOptions(TypedDict, total=False):
-    """Options of a job, named as in the protocol. Durations are seconds or `timedelta`; times are `datetime`."""
+    """Options of a job, named as in the protocol. Times are `datetime`.
+
+    Durations are seconds, a `timedelta`, or a text such as ``5m``, ``1h30m`` or ``3 days``.
+    """
 
     headers: Mapping[str, str]  #: passed to the handler unchanged
     tags: Sequence[str]  #: for later searches; at most 16, each 1 to 64 bytes
@@ -149,7 +153,7 @@ def _wait_times(remaining: float, untried: int) -> Tuple[float, float]:
     return min(share * 3 / 4, LONGEST_WAIT_CALL), max(WAIT_SLACK / 2, min(share, LONGEST_WAIT_CALL + WAIT_SLACK))
 
 
-class AsyncClient:
+class AsyncClient(AsyncOperations):
     """A client for asyncio. It connects at the first use, to the first broker that answers.
 
     Without addresses, ``HOWDAH_SERVER`` is used, or else ``http://127.0.0.1:7432``.
@@ -210,15 +214,17 @@ class AsyncClient:
 
         Raises DEADLINE_EXCEEDED after the timeout.
         """
-        left, seconds = dict.fromkeys(ids), duration(timeout).ToTimedelta().total_seconds()
-        until, backoff = time.monotonic() + seconds, Backoff()
+        left, limit = dict.fromkeys(ids), seconds(timeout)
+        until, backoff = time.monotonic() + limit, Backoff()
         count, attempts, broker_works = len(self.connection.brokers), 0, False
         while left:
             began = time.monotonic()
-            wait_time, limit = _wait_times(max(0.0, until - began), 1 if broker_works else count - attempts % count)
+            wait_time, call_timeout = _wait_times(
+                max(0.0, until - began), 1 if broker_works else count - attempts % count
+            )
             request = v1.WaitJobsRequest(ids=left, timeout=duration(wait_time))
             try:
-                answers = cast("AsyncIterator[v1.WaitJobsResponse]", self.jobs.WaitJobs(request, timeout=limit))
+                answers = cast("AsyncIterator[v1.WaitJobsResponse]", self.jobs.WaitJobs(request, timeout=call_timeout))
                 async for answer in answers:
                     backoff = Backoff()
                     if left.pop(answer.job.id, 0) is None:
@@ -233,7 +239,7 @@ class AsyncClient:
                 if not error._retried or (broker_works and remaining <= 0):
                     raise
                 if remaining <= 0 and attempts >= count:
-                    raise deadline("wait", seconds) from None
+                    raise deadline("wait", limit) from None
                 if broker_works and time.monotonic() - began > wait_time - WAIT_SLACK:
                     backoff = Backoff()
                     continue

@@ -7,6 +7,7 @@ import copy
 import os
 import threading
 from concurrent.futures import Future
+from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -27,6 +28,7 @@ from .batch import ProducerOptions, cost
 from .broker import Addresses, ClientOptions
 from .client import AsyncClient, Enqueued, JobOptions, around, new_job
 from .messages import Seconds
+from .operations import JobFilter, JobQuery, Retried, ScheduleOptions, TaskTypeOptions
 from .producer import AsyncProducer
 
 if TYPE_CHECKING:
@@ -99,7 +101,75 @@ class _Channel:
         return call
 
 
-class Client:
+class Operations:
+    """The part of `Client` that manages jobs, schedules and task types, like `AsyncOperations`."""
+
+    @property
+    def _inner(self) -> AsyncClient:
+        raise NotImplementedError
+
+    def get(self, job_id: int) -> v1.Job:
+        """Returns a job with payload, result and failures."""
+        return run(self._inner.get(job_id))
+
+    def explain(self, job_id: int) -> v1.ExplainJobResponse:
+        """Explains why a job does not run, and what must change first."""
+        return run(self._inner.explain(job_id))
+
+    def search(self, task_type: str, **query: Unpack[JobQuery]) -> Iterator[v1.Job]:
+        """Finds jobs of a task type, like `AsyncClient.search`."""
+        return iterate(self._inner.search(task_type, **query))
+
+    def cancel(self, *ids: int, **jobs: Unpack[JobFilter]) -> List[int]:
+        """Cancels unfinished jobs, by id or by a filter. Returns the ids of the cancelled jobs."""
+        return run(self._inner.cancel(*ids, **jobs))
+
+    def discard(self, *ids: int, **jobs: Unpack[JobFilter]) -> List[int]:
+        """Moves dead jobs to history, by id or by a filter. Returns the ids of the discarded jobs."""
+        return run(self._inner.discard(*ids, **jobs))
+
+    def retry(
+        self,
+        *ids: int,
+        delay: Optional[Seconds] = None,
+        run_at: Optional[datetime] = None,
+        payload: object = None,
+        **jobs: Unpack[JobFilter],
+    ) -> Retried:
+        """Makes dead and scheduled jobs run now or later, like `AsyncClient.retry`."""
+        return run(self._inner.retry(*ids, delay=delay, run_at=run_at, payload=payload, **jobs))
+
+    def apply_schedule(self, name: str, template: v1.NewJob, **options: Unpack[ScheduleOptions]) -> v1.Schedule:
+        """Creates a schedule, or replaces its definition, like `AsyncClient.apply_schedule`."""
+        return run(self._inner.apply_schedule(name, template, **options))
+
+    def pause_schedule(self, name: str) -> v1.Schedule:
+        return run(self._inner.pause_schedule(name))
+
+    def resume_schedule(self, name: str) -> v1.Schedule:
+        return run(self._inner.resume_schedule(name))
+
+    def run_schedule(self, name: str, *, request_key: str = "") -> Enqueued:
+        """Enqueues the job of a schedule now, in addition to its plan."""
+        return run(self._inner.run_schedule(name, request_key=request_key))
+
+    def delete_schedule(self, name: str) -> None:
+        """Deletes a schedule. Keeps the jobs that it has enqueued."""
+        run(self._inner.delete_schedule(name))
+
+    def apply_task_type(self, name: str, **settings: Unpack[TaskTypeOptions]) -> v1.TaskTypeSettings:
+        """Replaces the settings of a task type, like `AsyncClient.apply_task_type`."""
+        return run(self._inner.apply_task_type(name, **settings))
+
+    def pause_task_type(self, name: str) -> v1.TaskTypeSettings:
+        """Stops the delivery of a task type's jobs. Running jobs continue, and jobs can be enqueued."""
+        return run(self._inner.pause_task_type(name))
+
+    def resume_task_type(self, name: str) -> v1.TaskTypeSettings:
+        return run(self._inner.resume_task_type(name))
+
+
+class Client(Operations):
     """A client with blocking calls, for any number of threads. Otherwise it works like `AsyncClient`.
 
     It may be created before the process forks, if the process uses gRPC (this client or another) only after the fork.

@@ -1,0 +1,235 @@
+"""Calls for programs that manage jobs, schedules and task types. Options are named as in the protocol."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, AsyncIterator, List, Mapping, NamedTuple, Optional, Tuple, TypedDict, cast
+
+from . import v1
+from .messages import Seconds, encode, fill
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .client import Enqueued, RetryPolicy
+
+
+class JobFilter(TypedDict, total=False):
+    """Selects jobs of a task type, instead of by id."""
+
+    task_type: str
+    state: str  #: such as ``dead``; default: all states that the call accepts
+    error_group: str  #: jobs whose last error belongs to this group
+
+
+class JobQuery(TypedDict, total=False):
+    """A search: one of the first five criteria, and the jobs to search."""
+
+    key: str
+    tag: str
+    header: Tuple[str, str]  #: name and value
+    payload_text: str  #: text in the payload
+    payload_path: str  #: SQL/JSON path, such as ``$.order.id == 17``
+    state: str  #: required with a header or a payload
+    since: datetime  #: required with a header or a payload
+    until: datetime
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The plan of a schedule: a period or a cron expression, and its policies."""
+
+    period: Seconds  #: 1 s to 3,650 days
+    cron: str  #: such as ``0 3 * * *``
+    time_zone: str  #: of the cron expression; default ``UTC``
+    drift: str  #: start of each period: ``plan`` or ``end``
+    overlap: str  #: while an earlier job is not finished: ``allow``, ``skip`` or ``one_waiting``
+    missed: str  #: missed times: ``skip``, ``one`` or ``all``
+    missed_limit: int
+    start_time: datetime
+    end_time: datetime
+    jitter: Seconds
+
+
+class Rate(TypedDict):
+    """A rate limit for starts of jobs, as a token bucket."""
+
+    per_second: float
+    burst: int
+
+
+class TaskTypeOptions(TypedDict, total=False):
+    """Settings of a task type. The options of a job override them."""
+
+    max_attempts: int
+    retry_policy: RetryPolicy
+    history: str  #: succeeded jobs to keep: ``full``, ``failures``, ``none`` or ``without_empty``
+    priority_step: Seconds
+    timeout: Seconds
+    paused: bool
+    max_payload_bytes: int
+    max_backlog: int
+    history_days: int
+    fallback: str
+    max_running: int
+    rate: Rate
+    key_max_running: int
+    key_strict_order: bool
+    key_min_gap: Seconds
+    key_rate: Rate
+
+
+class Retried(NamedTuple):
+    """Result of a retry."""
+
+    ids: List[int]  #: the jobs that run again
+    key_held_ids: List[int]  #: jobs that stay dead, because another job holds their key
+    revived_ids: List[int]  #: cancelled jobs that wait for the retried jobs again
+
+
+class AsyncOperations:
+    """The part of `AsyncClient` that manages jobs, schedules and task types."""
+
+    jobs: v1.JobServiceAsyncStub
+    schedules: v1.ScheduleServiceAsyncStub
+    task_types: v1.TaskTypeServiceAsyncStub
+
+    async def get(self, job_id: int) -> v1.Job:
+        """Returns a job with payload, result and failures."""
+        return (await self.jobs.GetJob(v1.GetJobRequest(id=job_id))).job
+
+    async def explain(self, job_id: int) -> v1.ExplainJobResponse:
+        """Explains why a job does not run, and what must change first."""
+        return await self.jobs.ExplainJob(v1.ExplainJobRequest(id=job_id))
+
+    async def search(self, task_type: str, **query: Unpack[JobQuery]) -> AsyncIterator[v1.Job]:
+        """Finds jobs of a task type by key, tag, header or payload. Yields them without their payloads."""
+        options: Any = dict(query)
+        if "header" in options:
+            options["header"] = dict(zip(("name", "value"), options["header"]))
+        request, more = fill(v1.SearchJobsRequest(task_type=task_type), options), True
+        while more:
+            answer = await self.jobs.SearchJobs(request)
+            for job in answer.jobs:
+                yield job
+            request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+
+    async def cancel(self, *ids: int, **jobs: Unpack[JobFilter]) -> List[int]:
+        """Cancels unfinished jobs: by id, or all that a filter selects. Returns the ids of the cancelled jobs."""
+        request, cancelled = v1.CancelJobsRequest(filter=_filter(ids, jobs)), _Pages()
+        while cancelled.more(request):
+            answer = await self.jobs.CancelJobs(request)
+            cancelled.add(answer, answer.cancelled_ids)
+        return cancelled.ids
+
+    async def discard(self, *ids: int, **jobs: Unpack[JobFilter]) -> List[int]:
+        """Moves dead jobs to history: by id, or all that a filter selects. Returns the ids of the discarded jobs."""
+        request, discarded = v1.DiscardJobsRequest(filter=_filter(ids, jobs)), _Pages()
+        while discarded.more(request):
+            answer = await self.jobs.DiscardJobs(request)
+            discarded.add(answer, answer.discarded_ids)
+        return discarded.ids
+
+    async def retry(
+        self,
+        *ids: int,
+        delay: Optional[Seconds] = None,
+        run_at: Optional[datetime] = None,
+        payload: object = None,
+        **jobs: Unpack[JobFilter],
+    ) -> Retried:
+        """Makes dead and scheduled jobs run now or later: by id, or all that a filter selects.
+
+        A ``payload`` replaces the payload of one job.
+        """
+        options = {"delay": delay, "run_at": run_at, "payload": None if payload is None else encode(payload)}
+        request, retried = fill(v1.RetryJobsRequest(filter=_filter(ids, jobs)), options), _Pages()
+        result = Retried(retried.ids, [], [])
+        while retried.more(request):
+            answer = await self.jobs.RetryJobs(request)
+            retried.add(answer, answer.retried_ids)
+            result.key_held_ids.extend(answer.key_held_ids)
+            result.revived_ids.extend(answer.revived_ids)
+        return result
+
+    async def apply_schedule(self, name: str, template: v1.NewJob, **options: Unpack[ScheduleOptions]) -> v1.Schedule:
+        """Creates a schedule, or replaces its definition. A program may call this at each start.
+
+        ``template`` is the job to enqueue, made by `new_job`. A paused schedule stays paused.
+        """
+        plan: Any = dict(options)
+        zone = plan.pop("time_zone", "UTC")
+        if "cron" in plan:
+            plan["cron"] = {"expression": plan["cron"], "time_zone": zone}
+        schedule = fill(v1.Schedule(name=name, template=template), plan)
+        request = v1.UpdateScheduleRequest(schedule=schedule, allow_missing=True)
+        return (await self.schedules.UpdateSchedule(request)).schedule
+
+    async def pause_schedule(self, name: str) -> v1.Schedule:
+        return (await self.schedules.PauseSchedule(v1.PauseScheduleRequest(name=name))).schedule
+
+    async def resume_schedule(self, name: str) -> v1.Schedule:
+        return (await self.schedules.ResumeSchedule(v1.ResumeScheduleRequest(name=name))).schedule
+
+    async def run_schedule(self, name: str, *, request_key: str = "") -> Enqueued:
+        """Enqueues the job of a schedule now, in addition to its plan."""
+        from .client import enqueued
+
+        request = v1.RunScheduleRequest(name=name, request_key=request_key)
+        answer = (await self.schedules.RunSchedule(request)).job
+        return enqueued([answer], [v1.NewJob()], generated_key=False)[0]
+
+    async def delete_schedule(self, name: str) -> None:
+        """Deletes a schedule. Keeps the jobs that it has enqueued."""
+        await self.schedules.DeleteSchedule(v1.DeleteScheduleRequest(name=name))
+
+    async def apply_task_type(self, name: str, **settings: Unpack[TaskTypeOptions]) -> v1.TaskTypeSettings:
+        """Replaces the settings of a task type. A program may call this at each start.
+
+        Missing settings get their defaults, except ``paused``: a paused type stays paused.
+        """
+        wanted = fill(v1.TaskTypeSettings(), cast("Mapping[str, Any]", settings))
+        if "paused" not in settings:
+            wanted.paused = (await self._settings_of(name)).paused
+        return await self._set(name, wanted)
+
+    async def pause_task_type(self, name: str) -> v1.TaskTypeSettings:
+        """Stops the delivery of a task type's jobs. Running jobs continue, and jobs can be enqueued."""
+        return await self._set_paused(name, True)
+
+    async def resume_task_type(self, name: str) -> v1.TaskTypeSettings:
+        return await self._set_paused(name, False)
+
+    async def _set_paused(self, name: str, paused: bool) -> v1.TaskTypeSettings:
+        settings = await self._settings_of(name)
+        settings.paused = paused
+        return await self._set(name, settings)
+
+    async def _settings_of(self, name: str) -> v1.TaskTypeSettings:
+        answer = await self.task_types.ListTaskTypes(v1.ListTaskTypesRequest(task_type=name, last_count=True))
+        return next((each.settings for each in answer.task_types), v1.TaskTypeSettings())
+
+    async def _set(self, name: str, settings: v1.TaskTypeSettings) -> v1.TaskTypeSettings:
+        request = v1.UpdateTaskTypeRequest(task_type=name, settings=settings)
+        return (await self.task_types.UpdateTaskType(request)).settings
+
+
+class _Pages:
+    """The ids of a call that handles the jobs of a filter page by page."""
+
+    def __init__(self) -> None:
+        self.ids: List[int] = []
+        self._token: Optional[str] = None
+
+    def more(self, request: Any) -> bool:
+        """Whether another call is needed. Prepares its request."""
+        if self._token is not None:
+            request.page_token = self._token
+        return self._token != ""
+
+    def add(self, answer: Any, ids: Any) -> None:
+        self.ids.extend(ids)
+        self._token = answer.next_page_token
+
+
+def _filter(ids: Tuple[int, ...], jobs: JobFilter) -> v1.JobFilter:
+    return fill(v1.JobFilter(ids=ids), cast("Mapping[str, Any]", jobs))
