@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Union, cast
 
 from . import v1
-from .client import AsyncClient, Enqueued, JobOptions, around
+from .client import JobOptions
 from .handler import AsyncJob, Handler, Job, raised
 from .messages import decode, encode, fill
-from .sync import Client
-from .telemetry import Sending
+from .recording import RecordingAsyncClient as RecordingAsyncClient
+from .recording import RecordingClient as RecordingClient
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -45,52 +45,6 @@ def perform(handler: Callable[..., Any], payload: object = None, *, reports: Any
     job: Any = Job(message, send_request, cast(Any, None))
     job._wait = recorded.append
     return raised(wrapped.function(*wrapped.arguments(job)))
-
-
-class _Recorder:
-    def __init__(self) -> None:
-        #: The enqueued jobs, in order.
-        self.enqueued: List[v1.NewJob] = []
-        self._keys: Dict[Tuple[str, str], int] = {}
-
-    def record(self, jobs: Sequence[v1.NewJob], send: Sending) -> List[Enqueued]:
-        """Records jobs with the default key policy: a job whose key is in use is not stored."""
-        answers = []
-        for job in jobs:
-            known = self._keys.get((job.task_type, job.key)) if job.key else None
-            if known is not None:
-                answers.append(Enqueued(known, False, "kept"))
-                continue
-            self.enqueued.append(job)
-            if job.key:
-                self._keys[job.task_type, job.key] = len(self.enqueued)
-            answers.append(Enqueued(len(self.enqueued), True, "new"))
-        send.end(answers)
-        return answers
-
-
-class RecordingClient(_Recorder, Client):
-    """A `Client` that needs no broker. It records enqueued jobs, for `assert_enqueued`."""
-
-    def __init__(self, **options: Any) -> None:
-        _Recorder.__init__(self)
-        Client.__init__(self, **options)
-
-    def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
-        with around(jobs, self._inner.connection, request_key) as (copies, send):
-            return self.record(copies, send)
-
-
-class RecordingAsyncClient(_Recorder, AsyncClient):
-    """An `AsyncClient` that needs no broker. It records enqueued jobs, for `assert_enqueued`."""
-
-    def __init__(self, **options: Any) -> None:
-        _Recorder.__init__(self)
-        AsyncClient.__init__(self, **options)
-
-    async def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
-        with around(jobs, self.connection, request_key) as (copies, send):
-            return self.record(copies, send)
 
 
 _ANY = object()

@@ -101,11 +101,42 @@ def test_payloads_are_json_unless_they_are_bytes() -> None:
     assert howdah.encode("text") == b'"text"'
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (5, timedelta(seconds=5)),
+        (0.25, timedelta(milliseconds=250)),
+        (timedelta(minutes=2), timedelta(minutes=2)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("5m", timedelta(minutes=5)),
+        ("1h30m", timedelta(minutes=90)),
+        (" 1 hour 30 minutes ", timedelta(minutes=90)),
+        ("1.5 h", timedelta(minutes=90)),
+        ("3 days", timedelta(days=3)),
+        ("2w", timedelta(days=14)),
+    ],
+)
+def test_a_duration_is_seconds_a_timedelta_or_a_text(given: Any, meant: timedelta) -> None:
+    assert howdah.new_job("a", delay=given).delay.ToTimedelta() == meant
+    assert howdah.Snooze(given).delay == meant
+
+
+@pytest.mark.parametrize("junk", ["", "5", "m", "5 parsecs", "5m!", "-5m", "1h 30", float("nan"), b"5m"])
+def test_a_duration_that_is_junk_is_refused_and_named(junk: Any) -> None:
+    with pytest.raises(ValueError, match=r"delay: .* is not a duration: write seconds"):
+        howdah.new_job("a", delay=junk)
+    for refused in (lambda: howdah.Retry("x", after=junk), lambda: howdah.Worker(stop_timeout=junk)):
+        with pytest.raises(ValueError, match="is not a duration"):
+            refused()
+
+
 def test_every_option_of_the_protocol_has_a_name_in_python() -> None:
     fields = {field.name for field in v1.NewJob.DESCRIPTOR.fields} - {"task_type", "payload"}
     assert fields == set(howdah.JobOptions.__annotations__)
     policy = {field.name for field in v1.RetryPolicy.DESCRIPTOR.fields}
     assert policy == set(howdah.RetryPolicy.__annotations__)
+    settings = {field.name for field in v1.TaskTypeSettings.DESCRIPTOR.fields}
+    assert settings == set(howdah.TaskTypeOptions.__annotations__)
 
 
 def test_every_service_has_a_stub() -> None:
@@ -168,6 +199,70 @@ async def test_what_is_enqueued_is_recorded() -> None:
     recording = testing.RecordingClient()
     assert recording.enqueue("a", 1).id == 1
     testing.assert_enqueued(recording, "a")
+
+
+def test_a_recording_client_stores_jobs_nowhere_else() -> None:
+    client = testing.RecordingClient()
+    with client.producer() as producer:
+        futures = [producer.submit("a", n, key="k" if n < 2 else "") for n in range(4)]
+        refused = producer.submit("no spaces")
+    assert [future.result().outcome for future in futures] == ["new", "kept", "new", "new"]
+    error = refused.exception()
+    assert isinstance(error, howdah.HowdahError) and error.field == "jobs[0].task_type"
+    assert [howdah.decode(job.payload) for job in client.in_store("mail").enqueued] == [0, 2, 3]
+    for call in (lambda: client.get(1), lambda: list(client.wait([1])), howdah.Worker(client).run):
+        with pytest.raises(howdah.HowdahError, match="a recording client has no broker"):
+            call()
+
+
+async def test_a_recording_client_follows_key_policies() -> None:
+    client = testing.RecordingAsyncClient()
+    for payload, policy, outcome in (("a", "keep", "new"), ("b", "replace", "replaced"), ("c", "keep", "kept")):
+        assert (await client.enqueue("t", payload, key="k", key_policy=policy)).outcome == outcome
+    newer: howdah.JobOptions = {"key": "k", "key_policy": "replace_if_newer", "key_version": 2}
+    assert (await client.enqueue("t", "d", **newer)).outcome == "replaced"
+    assert (await client.enqueue("t", "e", **newer)).outcome == "stale"
+    with pytest.raises(howdah.HowdahError, match="is held") as caught:
+        await client.enqueue_many([howdah.new_job("t", 1), howdah.new_job("t", key="k", key_policy="reject")])
+    assert (caught.value.code, caught.value.field) == (grpc.StatusCode.ALREADY_EXISTS, "jobs[1].key")
+    assert [howdah.decode(job.payload) for job in client.enqueued] == ["d"]
+
+
+REFUSED: Dict[str, Dict[str, Any]] = {
+    "task_type": {"task_type": "no spaces"},
+    "payload": {"payload": b"x" * (1 << 20) + b"x"},
+    "headers": {"headers": {"a": "x" * 9000}},
+    "key": {"key": "k" * 201},
+    "limit_key": {"limit_key": "a\nb"},
+    "tags[1]": {"tags": ["a", "ü" * 33]},
+    "priority": {"priority": 1001},
+    "max_attempts": {"max_attempts": 1001},
+    "delay": {"delay": "3651 days"},
+    "timeout": {"timeout": 0},
+    "key_policy": {"key_policy": "replace"},
+    "key_version": {"key": "k", "key_policy": "replace_if_newer"},
+    "key_hold": {"key_hold": "1h"},
+    "key_debounce_limit": {"key": "k", "key_debounce_limit": "1h"},
+    "expire_after": {"delay": "2h", "expire_after": "1h"},
+    "stage_payload": {"stage_payload": "result"},
+    "next_stages[0]": {"next_stages": ["a b"]},
+    "fallback": {"fallback": "t"},
+    "after_local[0]": {"after_local": ["nothing"]},
+    "on_dependency_failure": {"on_dependency_failure": "run"},
+    "retry_policy.delays": {"retry_policy": {"kind": "list"}},
+    "retry_policy.multiplier": {"retry_policy": {"kind": "fixed", "multiplier": 2}},
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_a_recording_client_refuses_what_a_broker_refuses(field: str, client: howdah.Client) -> None:
+    options = dict(REFUSED[field])
+    task_type, payload = options.pop("task_type", "t"), options.pop("payload", None)
+    for each in (testing.RecordingClient(), client):
+        with pytest.raises(howdah.HowdahError) as caught:
+            each.enqueue(task_type, payload, **options)
+        assert (caught.value.code, caught.value.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+        assert caught.value.field == f"jobs[0].{field}"
 
 
 def test_an_error_without_a_reason_comes_from_the_connection() -> None:
