@@ -152,6 +152,7 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
   async work(command) {
     const { client, worker: name = "w", types, window_bytes: windowBytes, labels, stop_timeout_ms } = command;
     const limits = {
+      concurrency: types.reduce((sum: number, { concurrency }: { concurrency: number }) => sum + concurrency, 0),
       windowBytes,
       maxMessageBytes: command.max_message_bytes,
       stopTimeoutMs: stop_timeout_ms,

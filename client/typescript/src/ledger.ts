@@ -19,6 +19,8 @@ export interface Batch {
 export interface Entry {
   readonly job: pb.LeasedJob;
   readonly abort: AbortController;
+  /** Time of the delivery. */
+  readonly arrivedAt: number;
   /**
    * `lost`: the lease is lost, but the handler still runs. `ended`: the outcome waits for the broker's confirmation.
    */
@@ -70,7 +72,8 @@ export class Ledger {
   /** Adds a delivery. Returns undefined if the ledger already has its token. */
   add(job: pb.LeasedJob): Entry | undefined {
     if (this.#entries.has(job.token)) return undefined;
-    const entry: Entry = { job, abort: new AbortController(), state: "queued", outcome: RELEASE };
+    const arrivedAt = performance.now();
+    const entry: Entry = { job, abort: new AbortController(), arrivedAt, state: "queued", outcome: RELEASE };
     this.#entries.set(job.token, entry);
     return entry;
   }

@@ -8,9 +8,9 @@ import * as pb from "./gen/index.js";
 import { duration } from "./job.js";
 import { type Entry, Ledger } from "./ledger.js";
 import type { Network } from "./network.js";
-import { type CancelReason, RELEASE, type OutcomeMessage } from "./outcome.js";
+import { type CancelReason, RELEASE } from "./outcome.js";
 import { PendingRequests } from "./requests.js";
-import type { Slot } from "./slot.js";
+import type { Slot, Slots } from "./slots.js";
 import { Stream } from "./stream.js";
 import { UnarySettler } from "./unary.js";
 
@@ -24,7 +24,7 @@ export type Progress = Partial<Pick<pb.ProgressReport, "fraction" | "text" | "ch
 
 /** @internal */
 export interface SessionConfig {
-  readonly slots: Map<string, Slot>;
+  readonly slots: Slots;
   readonly windowBytes: number;
   readonly maxMessageBytes: number;
   readonly labels: Record<string, string>;
@@ -53,6 +53,7 @@ export class Session {
   readonly #resendBackoff = new Backoff();
   #resendTimer: NodeJS.Timeout | undefined;
   #lostTimer: NodeJS.Timeout | undefined;
+  #handBackTimer: NodeJS.Timeout | undefined;
   #stream: Stream | undefined;
   #streams = 0;
   #id = "";
@@ -97,6 +98,7 @@ export class Session {
     }
     clearTimeout(this.#lostTimer);
     clearTimeout(this.#resendTimer);
+    clearTimeout(this.#handBackTimer);
     const jobs = this.ledger.unconfirmed();
     this.report.unconfirmed = jobs.length;
     if (jobs.length > 0) logger.warn("howdah: the worker ended before all outcomes were confirmed", { jobs });
@@ -130,19 +132,30 @@ export class Session {
 
   /** Maximum number of concurrent handlers, over all task types. */
   get slots(): number {
-    return Array.from(this.config.slots.values()).reduce((sum, { limit }) => sum + limit, 0);
+    return this.config.slots.limit;
   }
 
   /** Returns the content of `Subscribe`, the first message of a stream. */
   subscribe() {
     const { labels, maxMessageBytes, slots, livenessMs } = this.config;
     const liveness = livenessMs === undefined ? {} : { liveness: duration(livenessMs) };
-    const windows = this.isStopping ? [] : Array.from(slots.values(), (slot) => this.#window(slot));
+    const windows = this.isStopping ? [] : Array.from(slots.types.values(), (slot) => this.#window(slot));
     return { sessionId: this.#id, held: this.ledger.held(), windows, labels, maxMessageBytes, ...liveness };
   }
 
-  #window = ({ name, limit }: Slot) =>
-    create(pb.WindowSchema, { taskType: name, jobs: limit, bytes: BigInt(this.config.windowBytes) });
+  /** Returns the current window of a task type, which the caller sends to the broker. */
+  #window(slot: Slot): pb.Window {
+    slot.announced = this.config.slots.window(slot);
+    const bytes = BigInt(this.config.windowBytes);
+    return create(pb.WindowSchema, { taskType: slot.name, jobs: slot.announced, bytes });
+  }
+
+  /** Sends the windows that have changed. Without a stream, the next `Subscribe` has them. */
+  #announceWindows(): void {
+    if (!this.#stream || this.isStopping) return;
+    for (const slot of this.config.slots.resized()) this.#stream.send({ case: "window", value: this.#window(slot) });
+    this.update();
+  }
 
   /**
    * Handles the broker's `Welcome`: resumes the session's leases, and resends unanswered extensions and progress
@@ -177,14 +190,35 @@ export class Session {
     const entry = this.ledger.add(job);
     if (!entry) return;
     this.report.received++;
-    const slot = this.config.slots.get(job.taskType);
-    if (slot && !this.isStopping) slot.take(entry);
+    const slot = this.config.slots.types.get(job.taskType);
+    if (slot && !this.isStopping) slot.queue.push(entry);
     else this.ledger.end(entry, RELEASE);
+    this.#fill();
   }
 
-  /** Records the outcome of a handler that has returned. */
-  finished(entry: Entry, outcome: OutcomeMessage): void {
+  /** Starts waiting jobs while there are slots. */
+  #fill(): void {
+    const { slots } = this.config;
+    for (let next = slots.next(); next; next = slots.next()) void this.#start(next.slot, next.entry);
+    const due = slots.nextHandBack;
+    if (due !== undefined) this.#handBackTimer ??= setTimeout(() => this.#handBack(), due - performance.now());
+    if (slots.isExact) this.#announceWindows();
+  }
+
+  async #start(slot: Slot, entry: Entry): Promise<void> {
+    entry.state = "running";
+    const outcome = await slot.run(entry);
+    if (this.config.slots.ended(slot, performance.now())) this.#announceWindows();
+    this.#fill();
     this.ledger.finish(entry, outcome);
+    this.update();
+  }
+
+  /** Releases the jobs that have waited too long, so that other workers can run them. */
+  #handBack(): void {
+    this.#handBackTimer = undefined;
+    for (const entry of this.config.slots.handBack(performance.now())) this.ledger.end(entry, RELEASE);
+    this.#fill();
     this.update();
   }
 
@@ -244,11 +278,11 @@ export class Session {
   }
 
   resize(taskType: string, limit: number): void {
-    const slot = this.config.slots.get(taskType);
+    const slot = this.config.slots.types.get(taskType);
     if (!slot) return;
-    slot.resize(limit);
-    if (!this.isStopping) this.#stream?.send({ case: "window", value: this.#window(slot) });
-    this.update();
+    slot.limit = limit;
+    this.#fill();
+    this.#announceWindows();
   }
 
   /**

@@ -5,13 +5,14 @@ import type { Entry } from "./ledger.js";
 import type { Network } from "./network.js";
 import { returned, thrown, type OutcomeMessage } from "./outcome.js";
 import { Session, type WorkerReport } from "./session.js";
-import { Slot } from "./slot.js";
+import { Slot, Slots } from "./slots.js";
 
 /** Settings of a worker. */
 export interface WorkerOptions {
   /**
-   * Maximum number of concurrent handlers of each task type. It is also the window: the jobs that the worker holds at
-   * once. Default: 16.
+   * Maximum number of concurrent handlers, over all task types. It is also the window of each type: the jobs that the
+   * worker holds at once. Jobs of several types may arrive for one free slot; those that have waited a second go back to
+   * the broker. Default: 16.
    */
   concurrency?: number;
   /** Maximum payload and header bytes of each task type in the window. A larger job is never sent. Default: 64 MiB. */
@@ -48,7 +49,7 @@ export interface RunOptions {
 
 /** Runs handlers for the jobs of one stream; created by {@link Client.worker}. */
 export class Worker {
-  readonly #slots = new Map<string, Slot>();
+  readonly #slots: Slots;
   readonly #middleware: Middleware[];
   readonly #session: Session;
   readonly #connected: Promise<string>;
@@ -66,6 +67,7 @@ export class Worker {
     this.#connected = new Promise((resolve) => {
       this.#onConnected = resolve;
     });
+    this.#slots = new Slots(options.concurrency ?? 16);
     this.#session = new Session(network, {
       slots: this.#slots,
       windowBytes,
@@ -76,12 +78,14 @@ export class Worker {
     });
   }
 
-  /** Adds the handler of a task type. A payload that does not decode makes the job dead, like a {@link FatalError}. */
+  /**
+   * Adds the handler of a task type. A payload that does not decode makes the job dead, like a {@link FatalError}.
+   * `concurrency` is the maximum number of concurrent jobs of this type. Default: the worker's.
+   */
   handle<P = unknown>(task: string | Task<P>, handler: Handler<P>, options: { concurrency?: number } = {}): this {
     const { name, decode } = asTask(task);
-    const limit = options.concurrency ?? this.options.concurrency ?? 16;
     const run = (entry: Entry) => this.#run(entry, (job) => handler(decoded(decode, job), job));
-    this.#slots.set(name, new Slot(name, limit, run, (entry, outcome) => this.#session.finished(entry, outcome)));
+    this.#slots.types.set(name, new Slot(name, options.concurrency ?? this.#slots.total, run));
     return this;
   }
 

@@ -1,7 +1,18 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, test } from "node:test";
-import { CancelledError, Client, Code, fromJsonBytes, HowdahError, type Job, newJob, proto } from "howdah";
+import { setImmediate } from "node:timers/promises";
+import {
+  CancelledError,
+  Client,
+  Code,
+  fromJsonBytes,
+  type Handler,
+  HowdahError,
+  type Job,
+  newJob,
+  proto,
+} from "howdah";
 import { startBroker, type TestBroker } from "howdah/testing";
 
 let broker: TestBroker;
@@ -173,11 +184,12 @@ test("a worker that nothing holds ends while no broker is there", async () => {
 test("a worker whose concurrency is changed holds as many jobs", async () => {
   const type = newType();
   const [first, all, finish] = [new Latch(), new Latch(3), new Latch()];
-  const worker = client.worker({ concurrency: 1 }).handle(type, () => {
+  const work = () => {
     first.hit();
     all.hit();
     return finish.done;
-  });
+  };
+  const worker = client.worker().handle(type, work, { concurrency: 1 });
   void worker.run();
   await client.enqueueAll([newJob(type), newJob(type), newJob(type)]);
   await first.done;
@@ -185,6 +197,56 @@ test("a worker whose concurrency is changed holds as many jobs", async () => {
   await all.done;
   finish.hit();
   assert.equal((await worker.stop()).acked, 3);
+});
+
+test("the types of a worker share its concurrency", async () => {
+  const [a, b] = [newType(), newType()];
+  const running = { [a]: 0, [b]: 0 };
+  const most = { [a]: 0, [b]: 0, both: 0 };
+  const work: Handler = async (_, { taskType }) => {
+    running[taskType] = (running[taskType] ?? 0) + 1;
+    most[taskType] = Math.max(most[taskType] ?? 0, running[taskType]);
+    most.both = Math.max(most.both, (running[a] ?? 0) + (running[b] ?? 0));
+    await setImmediate();
+    running[taskType]--;
+  };
+  const worker = client.worker({ concurrency: 3 }).handle(a, work).handle(b, work, { concurrency: 1 });
+  void worker.run();
+  const jobs = Array.from({ length: 60 }, (_, n) => newJob(n % 2 ? a : b));
+  const ids = (await client.enqueueAll(jobs)).map(({ id }) => id);
+  for await (const job of client.wait(ids)) assert.equal(job.state, proto.JobState.SUCCEEDED);
+  await worker.stop();
+  assert.deepEqual([most[b], most.both], [1, 3]);
+});
+
+test("a job that waits in a busy worker goes to another one", async () => {
+  const [long, short] = [newType(), newType()];
+  const [started, finish] = [new Latch(), new Latch()];
+  const busy = client
+    .worker({ concurrency: 1 })
+    .handle(long, () => {
+      started.hit();
+      return finish.done;
+    })
+    .handle(short, () => "busy");
+  void busy.run();
+  const first = await client.enqueue(long);
+  await started.done;
+  // The busy worker is the only one, so it gets this job.
+  const second = await client.enqueue(short);
+  const idle = client.worker().handle(short, () => "idle");
+  void idle.run();
+  assert.equal(fromJsonBytes((await ended(second.id)).result), "idle");
+  await idle.stop();
+  const { workers } = await client.workers.listWorkers({ taskType: long });
+  const windows = workers[0]?.windows.map(({ taskType, windowJobs }) => [taskType, windowJobs]) ?? [];
+  assert.deepEqual(Object.fromEntries(windows), { [long]: 1, [short]: 0 });
+  finish.hit();
+  await ended(first.id);
+  // The busy worker takes jobs of both types again.
+  assert.equal(fromJsonBytes((await ended((await client.enqueue(short)).id)).result), "busy");
+  const report = await busy.stop();
+  assert.deepEqual([report.released, report.acked], [1, 2]);
 });
 
 test("middleware surrounds each enqueue and each handler", async () => {
