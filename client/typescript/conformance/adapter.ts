@@ -77,7 +77,7 @@ const raise = (error: Error) => () => Promise.reject(error);
 const outcomes: Record<string, (command: Command) => () => unknown> = {
   ok: (command) => () => (command.json === undefined ? bytes(command.result) : command.json),
   next: (command) => () => howdah.nextStage(command.next_stage, bytes(command.result)),
-  retry: (command) => raise(new howdah.RetryError(command.error, { afterMs: command.after_ms })),
+  retry: (command) => raise(new howdah.RetryError(command.error, { after: command.after_ms })),
   fatal: (command) => raise(new howdah.FatalError(command.error)),
   throw: (command) => raise(new TypeError(command.error)),
   snooze: (command) => () => howdah.snooze(command.after_ms),
@@ -96,7 +96,7 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
       token,
       tokenFile: token_file,
       tls: tls && { ca: file(tls.ca), cert: file(tls.cert), key: file(tls.key) },
-      requestTimeoutMs: request_timeout_ms,
+      requestTimeout: request_timeout_ms,
     });
     clients.set(name, client.use(telemetry()));
     if (!middleware) return;
@@ -128,9 +128,9 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
     return { results: await Promise.all(results) };
   },
 
-  async wait({ client, ids, timeout_ms: timeoutMs }) {
+  async wait({ client, ids, timeout_ms: timeout }) {
     const jobs: JsonValue[] = [];
-    for await (const job of found(clients, client).wait(ids.map(BigInt), { timeoutMs }))
+    for await (const job of found(clients, client).wait(ids.map(BigInt), { timeout }))
       jobs.push(json(proto.JobSchema, job));
     return { jobs };
   },
@@ -155,8 +155,8 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
       concurrency: types.reduce((sum: number, { concurrency }: { concurrency: number }) => sum + concurrency, 0),
       windowBytes,
       maxMessageBytes: command.max_message_bytes,
-      stopTimeoutMs: stop_timeout_ms,
-      livenessMs: command.liveness_ms,
+      stopTimeout: stop_timeout_ms,
+      liveness: command.liveness_ms,
     };
     const worker = found(clients, client).worker({ ...limits, labels });
     for (const { name: type, concurrency, payload } of types) {

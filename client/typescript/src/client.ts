@@ -11,7 +11,8 @@ import { newRequestKey } from "./batch.js";
 import { Backoff, HowdahError, recordBroker, repeating } from "./calls.js";
 import * as pb from "./gen/index.js";
 import type { Broker, Middleware } from "./handler.js";
-import { duration, jsonMessage, type JobOptions, type Name, newJob, type Task, withJson } from "./job.js";
+import { type Duration, duration, milliseconds } from "./duration.js";
+import { jsonMessage, type JobOptions, type Name, newJob, type Task, withJson } from "./job.js";
 import { Network } from "./network.js";
 import { Producer, type ProducerOptions } from "./producer.js";
 import { type ClientOptions, resolve } from "./settings.js";
@@ -28,7 +29,9 @@ export interface Enqueued {
 }
 
 /** Settings of an enqueue. */
-export interface EnqueueOptions extends Pick<CallOptions, "signal" | "timeoutMs"> {
+export interface EnqueueOptions extends Pick<CallOptions, "signal"> {
+  /** Timeout of the call, including its retries. Default: the client's. */
+  timeout?: Duration;
   /**
    * Request key, which makes the call idempotent for 24 hours, from any process. Default: a new key, for the retries of
    * this call.
@@ -120,11 +123,12 @@ export class Client {
    * Enqueues up to 10,000 jobs, made by {@link newJob}, in one transaction: all of them or none. While no broker
    * answers, it retries until its timeout. Retries never enqueue a job twice.
    */
-  async enqueueAll(jobs: pb.NewJob[], { requestKey, ...call }: EnqueueOptions = {}): Promise<Enqueued[]> {
+  async enqueueAll(jobs: pb.NewJob[], { requestKey, timeout, ...call }: EnqueueOptions = {}): Promise<Enqueued[]> {
     if (jobs.length === 0) return [];
     const key = requestKey ?? newRequestKey();
     const used = { url: this.#network.url(this.#network.current) };
-    const options = { ...call, contextValues: recordBroker(used) };
+    const timeoutMs = timeout === undefined ? undefined : milliseconds(timeout, "timeout");
+    const options = { ...call, ...(timeoutMs !== undefined && { timeoutMs }), contextValues: recordBroker(used) };
     const send = async (jobs: pb.NewJob[]) => (await this.jobs.enqueueJobs({ jobs, requestKey: key }, options)).jobs;
     const answers = await this.around(jobs, send, used, requestKey);
     return answers.map((answer, index) => enqueued(answer, requestKey === undefined && jobs[index]?.key === ""));
@@ -155,15 +159,15 @@ export class Client {
   }
 
   /**
-   * Yields each job once, with its result, as soon as it is finished or dead. Fails after `timeoutMs` (default: 60 s).
+   * Yields each job once, with its result, as soon as it is finished or dead. Fails after `timeout` (default: 60 s).
    */
   async *wait(
     ids: Iterable<bigint>,
-    options: { timeoutMs?: number; signal?: AbortSignal } = {},
+    options: { timeout?: Duration; signal?: AbortSignal } = {},
   ): AsyncGenerator<pb.Job> {
     const left = new Set(ids);
     const { size } = this.#network;
-    const { timeoutMs = 60_000 } = options;
+    const timeoutMs = milliseconds(options.timeout ?? 60_000, "timeout");
     const until = performance.now() + timeoutMs;
     let [attempts, brokerWorks] = [0, false];
     const backoff = new Backoff();
@@ -175,7 +179,7 @@ export class Client {
         const began = performance.now();
         const [waitMs, limitMs] = waitTimes(Math.max(0, until - began), brokerWorks ? 1 : size - (attempts % size));
         try {
-          const request = { ids: [...left], timeout: duration(waitMs) };
+          const request = { ids: [...left], timeout: duration(waitMs, "timeout") };
           for await (const { job } of this.jobs.waitJobs(request, { signal, timeoutMs: limitMs })) {
             backoff.reset();
             if (job && left.delete(job.id)) yield jsonMessage(pb.JobSchema, job);

@@ -2,6 +2,7 @@
 import { toJson } from "@bufbuild/protobuf";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { HowdahError } from "./calls.js";
+import type { Duration } from "./duration.js";
 import * as pb from "./gen/index.js";
 import { fromJsonBytes, toBytes } from "./job.js";
 import { FatalError, type OutcomeMessage } from "./outcome.js";
@@ -34,7 +35,7 @@ export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
   /**
    * Sets the deadline to this long from now, 1 ms to 30 days. Fails with {@link LeaseLostError} if the lease is lost.
    */
-  extend(durationMs: number): Promise<void>;
+  extend(duration: Duration): Promise<void>;
   /**
    * Reports progress to operators: the completed fraction (0 to 1), and a text of at most 1 KiB. Fails like `extend`.
    */
@@ -95,7 +96,7 @@ export interface Middleware {
 
 /** @internal The requests that a handler sends to the broker: extensions and progress reports. */
 export interface JobRequests {
-  extend(durationMs: number): Promise<void>;
+  extend(duration: Duration): Promise<void>;
   report(report: Progress): Promise<void>;
 }
 
@@ -117,7 +118,7 @@ export function makeJob(message: pb.LeasedJob, signal: AbortSignal, requests: Jo
     createTime: message.createTime ? timestampDate(message.createTime) : new Date(0),
     signal,
     checkpointJson: () => fromJsonBytes(message.checkpoint),
-    extend: (ms) => requests.extend(ms),
+    extend: (duration) => requests.extend(duration),
     progress: (fraction, text) => requests.report({ fraction, text }),
     report: (report) => requests.report(report),
     saveCheckpoint: (value) => requests.report({ checkpoint: toBytes(value) }),

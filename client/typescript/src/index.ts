@@ -6,6 +6,7 @@
 export { Code } from "@connectrpc/connect";
 export { Client, type Enqueued, type EnqueueOptions, type Enqueuer } from "./client.js";
 export { HowdahError, LeaseLostError } from "./calls.js";
+export type { Duration } from "./duration.js";
 export type { Broker, Handler, Job, Middleware, Settled } from "./handler.js";
 export * as proto from "./gen/index.js";
 export {

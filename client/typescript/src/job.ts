@@ -1,6 +1,7 @@
 /** Jobs to enqueue: task types, payloads and options. */
 import { create, type DescMessage, fromBinary, type MessageShape, toBinary, toJson } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { type Duration, duration, milliseconds } from "./duration.js";
 import {
   DependencyFailure,
   HolderFailure,
@@ -41,19 +42,19 @@ export interface JobOptions extends Partial<Pick<NewJob, Plain>> {
   /** The job does not start before this time of the database's clock. */
   runAt?: Date;
   /** The job does not start before this time has passed since the enqueue. At most 10 years. */
-  delayMs?: number;
+  delay?: Duration;
   /** Maximum time of an attempt; the worker may extend it. 1 ms to 30 days. */
-  timeoutMs?: number;
+  timeout?: Duration;
   /** The job expires if it has not started by this time of the database's clock. */
   expireAt?: Date;
   /** The job expires if it has not started within this time after the enqueue. 1 ms to 10 years. */
-  expireAfterMs?: number;
+  expireAfter?: Duration;
   /** Policy if another job holds the key. Default: `keep`. */
   keyPolicy?: Name<typeof KeyPolicy>;
   /** The key is held for this time after the enqueue, even if the job ends earlier. 1 s to 1 year. */
-  keyHoldMs?: number;
+  keyHold?: Duration;
   /** For `debounce`: the job starts at most this long after the first enqueue. */
-  keyDebounceLimitMs?: number;
+  keyDebounceLimit?: Duration;
   /**
    * Policy for this job while it waits for the running job that holds its key, if an attempt of that job fails.
    * Default: `supersede`.
@@ -72,15 +73,15 @@ export interface RetryPolicyOptions {
   /** The growth of the delay. */
   kind?: Name<typeof RetryPolicyKind>;
   /** The delay after the first failure; not for `list`. */
-  initialDelayMs?: number;
+  initialDelay?: Duration;
   /** `exponential`: the factor from one delay to the next. 1 to 100. */
   multiplier?: number;
   /** `exponential`, `linear`: the longest delay, before jitter. */
-  maxDelayMs?: number;
+  maxDelay?: Duration;
   /** Random fraction of the delay, 0 to 1; 0.1 means plus or minus 10 %. */
   jitter?: number;
   /** `list`: the delay after each failure. The last one repeats. */
-  delaysMs?: number[];
+  delays?: Duration[];
 }
 
 /** A task type and the type of its payload, shared by producers and workers. */
@@ -111,32 +112,35 @@ export function protobufTask<S extends DescMessage>(name: string, schema: S): Ta
 /** Creates a job for {@link Client.enqueueAll}. If `task` is only a name, the payload is encoded as JSON. */
 export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptions = {}): NewJob {
   const { name, encode } = asTask(task);
-  const { runAt, delayMs, expireAt, expireAfterMs, retryPolicy: retry, ...plain } = options;
-  const { timeoutMs, keyHoldMs, keyDebounceLimitMs, ...same } = plain;
+  const { runAt, delay, expireAt, expireAfter, retryPolicy, ...plain } = options;
+  const { timeout, keyHold, keyDebounceLimit, ...same } = plain;
   const job = create(NewJobSchema, {
     ...same,
     taskType: name,
     payload: encode(payload as P),
-    start: when("runAt", runAt) ?? within("delay", delayMs),
-    expiry: when("expireAt", expireAt) ?? within("expireAfter", expireAfterMs),
-    timeout: duration(timeoutMs),
-    keyHold: duration(keyHoldMs),
-    keyDebounceLimit: duration(keyDebounceLimitMs),
+    start: when("runAt", runAt) ?? within("delay", delay),
+    expiry: when("expireAt", expireAt) ?? within("expireAfter", expireAfter),
+    timeout: duration(timeout, "timeout"),
+    keyHold: duration(keyHold, "keyHold"),
+    keyDebounceLimit: duration(keyDebounceLimit, "keyDebounceLimit"),
     keyPolicy: enumOf(KeyPolicy, options.keyPolicy),
     onHolderFailure: enumOf(HolderFailure, options.onHolderFailure),
     stagePayload: enumOf(StagePayload, options.stagePayload),
     onDependencyFailure: enumOf(DependencyFailure, options.onDependencyFailure),
-    retryPolicy: retry && {
-      kind: enumOf(RetryPolicyKind, retry.kind),
-      initialDelay: duration(retry.initialDelayMs),
-      maxDelay: duration(retry.maxDelayMs),
-      delays: retry.delaysMs?.map((ms) => durationFromMs(Math.round(ms))),
-      multiplier: retry.multiplier,
-      jitter: retry.jitter,
-    },
+    retryPolicy: retryPolicy && policy(retryPolicy),
   });
   return jsonMessage(NewJobSchema, job);
 }
+
+/** @internal */
+export const policy = ({ kind, initialDelay, maxDelay, delays = [], multiplier, jitter }: RetryPolicyOptions) => ({
+  kind: enumOf(RetryPolicyKind, kind),
+  initialDelay: duration(initialDelay, "retryPolicy.initialDelay"),
+  maxDelay: duration(maxDelay, "retryPolicy.maxDelay"),
+  delays: delays.map((delay, index) => durationFromMs(Math.round(milliseconds(delay, `retryPolicy.delays[${index}]`)))),
+  multiplier,
+  jitter,
+});
 
 /** @internal */
 export function asTask<P>(task: string | Task<P>): Task<P> {
@@ -164,15 +168,13 @@ export function withJson<T extends object>(value: T, toJSON: () => unknown): T {
 export const jsonMessage = <S extends DescMessage>(schema: S, message: MessageShape<S>) =>
   withJson(message, () => toJson(schema, message));
 
-/** @internal */
-export const duration = (ms: number | undefined) => (ms === undefined ? undefined : durationFromMs(Math.round(ms)));
-
 const when = <C extends string>(name: C, time: Date | undefined) =>
   time && { case: name, value: timestampFromDate(time) };
 
-const within = <C extends string>(name: C, ms: number | undefined) =>
-  ms === undefined ? undefined : { case: name, value: durationFromMs(Math.round(ms)) };
+const within = <C extends string>(name: C, time: Duration | undefined) =>
+  time === undefined ? undefined : { case: name, value: durationFromMs(Math.round(milliseconds(time, name))) };
 
-function enumOf<E extends object>(names: E, name: Name<E> | undefined): number {
+/** @internal */
+export function enumOf<E extends object>(names: E, name: Name<E> | undefined): number {
   return name === undefined ? 0 : Number(names[name.toUpperCase() as keyof E]);
 }

@@ -2,7 +2,8 @@
 import { create } from "@bufbuild/protobuf";
 import { chain } from "./calls.js";
 import * as pb from "./gen/index.js";
-import { duration, toBytes } from "./job.js";
+import { type Duration, duration } from "./duration.js";
+import { toBytes } from "./job.js";
 
 /** @internal An outcome as the protocol represents it. */
 export type OutcomeMessage = Exclude<pb.Outcome["outcome"], { case: undefined }>;
@@ -27,8 +28,8 @@ export function nextStage(taskType: string, result?: unknown): Outcome {
 }
 
 /** The job runs again after this time, at most a year. The attempt does not count. */
-export function snooze(delayMs: number): Outcome {
-  return new Outcome({ case: "snooze", value: create(pb.SnoozeSchema, { delay: duration(delayMs) }) });
+export function snooze(delay: Duration): Outcome {
+  return new Outcome({ case: "snooze", value: create(pb.SnoozeSchema, { delay: duration(delay, "delay") }) });
 }
 
 /** Another worker may run the job at once. The attempt does not count. */
@@ -54,10 +55,10 @@ export class RetryError extends Error {
   /** @internal */
   readonly [OUTCOME]: OutcomeMessage;
 
-  /** `afterMs` is at most a year. Default: the retry policy's delay. */
-  constructor(message: string, { afterMs, ...options }: ErrorOptions & { afterMs?: number } = {}) {
+  /** `after` is at most a year. Default: the retry policy's delay. */
+  constructor(message: string, { after, ...options }: ErrorOptions & { after?: Duration } = {}) {
     super(message, options);
-    this[OUTCOME] = nack(chain(this), { retryAfter: duration(afterMs), ...origin(this) });
+    this[OUTCOME] = nack(chain(this), { retryAfter: duration(after, "after"), ...origin(this) });
   }
 }
 

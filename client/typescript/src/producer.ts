@@ -72,7 +72,8 @@ export class Producer {
 
   /** Enqueues a job. When this resolves, the job is committed. */
   enqueue<P>(task: string | Task<P>, payload?: P, options?: JobOptions): Promise<Enqueued> {
-    const answer = this.enqueueAll([newJob(task, payload, options)]).then(([first]) => first as Enqueued);
+    const submit = async () => (await this.enqueueAll([newJob(task, payload, options)]))[0] as Enqueued;
+    const answer = submit();
     answer.catch(() => {});
     return answer;
   }

@@ -4,8 +4,8 @@ import { create } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 import { Backoff, HowdahError } from "./calls.js";
+import { type Duration, duration } from "./duration.js";
 import * as pb from "./gen/index.js";
-import { duration } from "./job.js";
 import { type Entry, Ledger } from "./ledger.js";
 import type { Network } from "./network.js";
 import { type CancelReason, RELEASE } from "./outcome.js";
@@ -29,7 +29,7 @@ export interface SessionConfig {
   readonly maxMessageBytes: number;
   readonly labels: Record<string, string>;
   readonly onConnected: (broker: string) => void;
-  readonly livenessMs?: number | undefined;
+  readonly liveness?: Duration | undefined;
 }
 
 /**
@@ -137,10 +137,16 @@ export class Session {
 
   /** Returns the content of `Subscribe`, the first message of a stream. */
   subscribe() {
-    const { labels, maxMessageBytes, slots, livenessMs } = this.config;
-    const liveness = livenessMs === undefined ? {} : { liveness: duration(livenessMs) };
+    const { labels, maxMessageBytes, slots, liveness } = this.config;
     const windows = this.isStopping ? [] : Array.from(slots.types.values(), (slot) => this.#window(slot));
-    return { sessionId: this.#id, held: this.ledger.held(), windows, labels, maxMessageBytes, ...liveness };
+    return {
+      sessionId: this.#id,
+      held: this.ledger.held(),
+      windows,
+      labels,
+      maxMessageBytes,
+      liveness: duration(liveness, "liveness"),
+    };
   }
 
   /** Returns the current window of a task type, which the caller sends to the broker. */
@@ -253,8 +259,8 @@ export class Session {
     this.#resendTimer ??= setTimeout(resend, this.#resendBackoff.next());
   }
 
-  extend({ id, token }: pb.LeasedJob, ms: number): Promise<void> {
-    const extension = create(pb.ExtensionSchema, { id, token, duration: duration(ms) });
+  extend({ id, token }: pb.LeasedJob, time: Duration): Promise<void> {
+    const extension = create(pb.ExtensionSchema, { id, token, duration: duration(time, "duration") });
     return this.#request(this.extensions, extension);
   }
 

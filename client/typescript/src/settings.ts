@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import type { SecureClientSessionOptions } from "node:http2";
 import * as tls from "node:tls";
 import { chain, invalid } from "./calls.js";
+import { type Duration, milliseconds } from "./duration.js";
 
 /** The version of this package. */
 export const VERSION = "0.1.0";
@@ -38,34 +39,29 @@ export interface ClientOptions {
   /** Certificates. Default: the system's authorities, and no client certificate. */
   tls?: TlsOptions;
   /** Timeout of an attempt to connect, including TLS. Default: 5 s. */
-  connectTimeoutMs?: number;
+  connectTimeout?: Duration;
   /** Timeout of a call, including its retries. Default: 30 s. */
-  requestTimeoutMs?: number;
-  /** Interval of HTTP/2 PINGs on a connection in use, in milliseconds. Default: 30 s. */
-  keepaliveMs?: number;
+  requestTimeout?: Duration;
+  /** Interval of HTTP/2 PINGs on a connection in use. Default: 30 s. */
+  keepalive?: Duration;
   /** The largest message sent or accepted, in bytes. Default: 16 MiB. */
   maxMessageBytes?: number;
   /** Destination of logs. Default: warnings and errors go to the console. */
   logger?: Logger;
 }
 
-type Fixed = "connectTimeoutMs" | "requestTimeoutMs" | "keepaliveMs" | "maxMessageBytes" | "logger";
-
 /** @internal All settings of a client, with defaults filled in. */
-export interface Settings extends Required<Pick<ClientOptions, Fixed>> {
+export interface Settings extends Required<Pick<ClientOptions, "maxMessageBytes" | "logger">> {
+  connectTimeoutMs: number;
+  requestTimeoutMs: number;
+  keepaliveMs: number;
   addresses: URL[];
   credential: Credential;
   tls: SecureClientSessionOptions;
 }
 
 const quiet = () => {};
-const DEFAULTS: Pick<Settings, Fixed> = {
-  connectTimeoutMs: 5_000,
-  requestTimeoutMs: 30_000,
-  keepaliveMs: 30_000,
-  maxMessageBytes: 16 << 20,
-  logger: { debug: quiet, info: quiet, warn: console.warn, error: console.error },
-};
+const LOGGER: Logger = { debug: quiet, info: quiet, warn: console.warn, error: console.error };
 
 /** @internal Removes fields that are undefined, because they would replace the defaults when objects are merged. */
 export function defined<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
@@ -76,7 +72,9 @@ export function defined<T extends object>(options: T): { [K in keyof T]: Exclude
 /** @internal Combines options, the environment and the defaults. */
 export function resolve(options: ClientOptions): Settings {
   const { HOWDAH_SERVER, HOWDAH_TOKEN, HOWDAH_TOKEN_FILE, HOWDAH_CLIENT_INSECURE } = process.env;
-  const { servers = HOWDAH_SERVER || "127.0.0.1:7432", token, tokenFile, ...given } = options;
+  const { servers = HOWDAH_SERVER || "127.0.0.1:7432", token, tokenFile } = options;
+  const { connectTimeout = 5_000, requestTimeout = 30_000, keepalive = 30_000 } = options;
+  const { maxMessageBytes = 16 << 20, logger = LOGGER } = options;
   const isGiven = token !== undefined || tokenFile !== undefined;
   if (!isGiven && HOWDAH_TOKEN && HOWDAH_TOKEN_FILE)
     throw invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one");
@@ -85,7 +83,13 @@ export function resolve(options: ClientOptions): Settings {
   const list = [servers].flat().flatMap((text) => text.split(","));
   const addresses = list.map((text) => address(text.trim(), credential.token !== undefined && !insecure));
   const isTls = addresses.some((url) => url.protocol === "https:");
-  return { ...DEFAULTS, ...defined(given), addresses, credential, tls: isTls ? certificates(options.tls ?? {}) : {} };
+  return {
+    ...{ addresses, credential, maxMessageBytes, logger },
+    connectTimeoutMs: milliseconds(connectTimeout, "connectTimeout"),
+    requestTimeoutMs: milliseconds(requestTimeout, "requestTimeout"),
+    keepaliveMs: milliseconds(keepalive, "keepalive"),
+    tls: isTls ? certificates(options.tls ?? {}) : {},
+  };
 }
 
 function address(text: string, isSecret: boolean): URL {

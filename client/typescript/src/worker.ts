@@ -1,4 +1,5 @@
 /** Workers, which run handlers for jobs. */
+import { type Duration, duration, milliseconds } from "./duration.js";
 import { decoded, type Handler, type Job, makeJob, type Middleware } from "./handler.js";
 import { asTask, type Task } from "./job.js";
 import type { Entry } from "./ledger.js";
@@ -28,12 +29,12 @@ export interface WorkerOptions {
    * Time that a stop waits for handlers. Then the worker tells them to stop, and a second later releases their jobs.
    * Default: 30 s.
    */
-  stopTimeoutMs?: number;
+  stopTimeout?: Duration;
   /**
    * The broker counts the worker as lost after this time without a message: 10 s to 1 h. A thread answers the broker's
    * heartbeat, also while a handler blocks the event loop. Default: the broker's setting, 60 s.
    */
-  livenessMs?: number;
+  liveness?: Duration;
 }
 
 /** Settings of a run. */
@@ -67,6 +68,8 @@ export class Worker {
     this.#connected = new Promise((resolve) => {
       this.#onConnected = resolve;
     });
+    // Refuses durations that are none now, instead of when they are used.
+    for (const name of ["stopTimeout", "liveness"] as const) duration(options[name], name);
     this.#slots = new Slots(options.concurrency ?? 16);
     this.#session = new Session(network, {
       slots: this.#slots,
@@ -74,7 +77,7 @@ export class Worker {
       maxMessageBytes,
       labels: { client: "howdah-js", ...labels },
       onConnected: this.#onConnected,
-      livenessMs: options.livenessMs,
+      liveness: options.liveness,
     });
   }
 
@@ -122,8 +125,8 @@ export class Worker {
   }
 
   /** Accepts no more jobs, waits for the handlers, and closes the stream when their outcomes are stored. */
-  async stop(options: { timeoutMs?: number } = {}): Promise<WorkerReport> {
-    void this.#session.stop(options.timeoutMs ?? this.options.stopTimeoutMs ?? 30_000);
+  async stop(options: { timeout?: Duration } = {}): Promise<WorkerReport> {
+    void this.#session.stop(milliseconds(options.timeout ?? this.options.stopTimeout ?? 30_000, "timeout"));
     return this.#running ?? this.report;
   }
 
@@ -149,7 +152,7 @@ export class Worker {
       return answer;
     };
     const job = makeJob(message, abort.signal, {
-      extend: (ms) => tracked(this.#session.extend(message, ms)),
+      extend: (duration) => tracked(this.#session.extend(message, duration)),
       report: (report) => tracked(this.#session.reportProgress(message, report)),
     });
     const call = this.#middleware.reduceRight<() => Promise<unknown>>(
@@ -164,13 +167,20 @@ export class Worker {
     } catch (error) {
       outcome = thrown(error, abort.signal);
       failure = error;
-      if (outcome.case === "nack")
-        this.network.settings.logger.warn(`howdah: job ${job.id} (${job.taskType}) has failed`, { error });
+      if (outcome.case === "nack") this.#logFailure(job, outcome.value.noRetry, error);
     }
     entry.endedAt ??= performance.now();
     this.#callMiddleware((each) => each.decided?.(job, outcome, failure));
     await Promise.all(pending);
     return outcome;
+  }
+
+  /** Logs a failed attempt: as an error if the job is out of attempts or is not retried, otherwise as a warning. */
+  #logFailure({ id, taskType, attempt, maxAttempts }: Job, noRetry: boolean, error: unknown): void {
+    const { logger } = this.network.settings;
+    const text = `howdah: job ${id} (${taskType}): attempt ${attempt} of ${maxAttempts} failed`;
+    if (noRetry || attempt >= maxAttempts) logger.error(`${text} for good`, { error });
+    else logger.warn(text, { error });
   }
 
   #callMiddleware(call: (middleware: Middleware) => void): void {

@@ -6,12 +6,15 @@ import {
   CancelledError,
   Client,
   Code,
+  FatalError,
   fromJsonBytes,
   type Handler,
   HowdahError,
   type Job,
   newJob,
   proto,
+  RetryError,
+  snooze,
 } from "howdah";
 import { startBroker, type TestBroker } from "howdah/testing";
 
@@ -49,7 +52,7 @@ class Latch {
 
 /** Waits until one job has ended, and returns it. */
 async function ended(id: bigint): Promise<proto.Job> {
-  for await (const job of client.wait([id], { timeoutMs: 20_000 })) return job;
+  for await (const job of client.wait([id], { timeout: "20s" })) return job;
   throw new Error("the job has not ended");
 }
 
@@ -119,8 +122,8 @@ test("a checkpoint and an extension reach the broker", async () => {
     if (job.attempt === 1) throw new Error("disk full");
   });
   void worker.run();
-  const retryPolicy = { kind: "fixed", initialDelayMs: 0 } as const;
-  const { id } = await client.enqueue(type, undefined, { timeoutMs: 10_000, retryPolicy });
+  const retryPolicy = { kind: "fixed", initialDelay: 0 } as const;
+  const { id } = await client.enqueue(type, undefined, { timeout: "10s", retryPolicy });
   const job = await ended(id);
   assert.deepEqual(seen, [undefined, { row: 500 }]);
   assert.equal(job.failures[0]?.error, "disk full");
@@ -129,11 +132,37 @@ test("a checkpoint and an extension reach the broker", async () => {
   await worker.stop();
 });
 
+test("each failed attempt is logged once", async () => {
+  const type = newType();
+  const logged: string[] = [];
+  const log = (level: string) => (text: string, details: { error: Error }) =>
+    void logged.push(`${level} ${text}: ${details.error.message}`);
+  const logger = { ...console, info: () => {}, warn: log("warn"), error: log("error") };
+  const own = new Client({ servers: broker.server, logger });
+  const errors = [new Error("bug"), new RetryError("retry", { after: 0 }), new FatalError("fatal"), snooze(0)];
+  const worker = own.worker().handle<number>(type, async (index, job) => {
+    if (job.checkpoint.length > 0) return "done";
+    await job.saveCheckpoint("begun");
+    const outcome = errors[index];
+    if (outcome instanceof Error) throw outcome;
+    return outcome;
+  });
+  void worker.run();
+  const retryPolicy = { kind: "fixed", initialDelay: 0 } as const;
+  const ids = await own.enqueueAll(errors.map((_, index) => newJob(type, index, { retryPolicy })));
+  for (const { id } of ids) await ended(id);
+  await worker.stop();
+  await own.close();
+  const text = (index: number) => `howdah: job ${ids[index]?.id} (${type}): attempt 1 of 10 failed`;
+  const fatal = `error ${text(2)} for good: fatal`;
+  assert.deepEqual(logged.sort(), [fatal, `warn ${text(0)}: bug`, `warn ${text(1)}: retry`]);
+});
+
 test("a stop aborts the signal of a handler, and releases its job", async () => {
   const type = newType();
   const started = new Latch();
   let running: Job | undefined;
-  const worker = client.worker({ stopTimeoutMs: 50 }).handle(type, (_, job) => {
+  const worker = client.worker({ stopTimeout: 50 }).handle(type, (_, job) => {
     running = job;
     started.hit();
     return new Promise(() => {});

@@ -43,7 +43,7 @@ test("jobs go to the store that the client names", async () => {
   // A worker gets jobs from all stores, unless its client is for one store.
   const worker = client.worker().handle("t", () => {});
   void worker.run();
-  for await (const job of client.wait(ids, { timeoutMs: 20_000 })) assert.ok(ids.includes(job.id));
+  for await (const job of client.wait(ids, { timeout: 20_000 })) assert.ok(ids.includes(job.id));
   assert.equal((await worker.stop()).acked, 3);
 });
 
@@ -71,7 +71,7 @@ async function served(
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const servers = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const own = new Client({ servers, requestTimeoutMs: 100_000, ...(logger && { logger }) });
+  const own = new Client({ servers, requestTimeout: 100_000, ...(logger && { logger }) });
   try {
     await use(own);
   } finally {

@@ -59,7 +59,7 @@ async function startWorker(own: Client, type: string, handler: Parameters<Return
   await worker.connected();
   return async (...ids: bigint[]) => {
     const found: proto.Job[] = [];
-    for await (const job of own.wait(ids, { timeoutMs: 20_000 })) found.push(job);
+    for await (const job of own.wait(ids, { timeout: 20_000 })) found.push(job);
     await worker.stop();
     return found;
   };
@@ -224,7 +224,7 @@ test("a job of a pipeline has a span until its answer", async () => {
 test("a refused enqueue and a broker that is away are errors", async () => {
   await assert.rejects(client.enqueue("bad type"));
   const servers = ["127.0.0.1:1", "localhost:2"];
-  const away = new Client({ servers, requestTimeoutMs: 300 }).use(telemetry());
+  const away = new Client({ servers, requestTimeout: 300 }).use(telemetry());
   await assert.rejects(away.enqueue("away"));
   await away.close();
   const [refused, unsent] = [span("send bad type"), span("send away")];
@@ -255,7 +255,7 @@ test("each outcome has a span, and failures are errors", async () => {
     return kind === "snooze" ? snooze(3_600_000) : release();
   });
   const kinds = ["retry", "bug", "fatal", "snooze", "release", "unsendable"];
-  const retryPolicy = { kind: "fixed", initialDelayMs: 0 } as const;
+  const retryPolicy = { kind: "fixed", initialDelay: 0 } as const;
   const ids = new Map<string, string>();
   const waited: bigint[] = [];
   for (const kind of kinds) {
@@ -328,7 +328,7 @@ test("an outcome that no broker confirms is an error", async () => {
   const lonely = new Client({ servers: own.server, logger: quiet }).use(telemetry());
   let start = () => {};
   const started = new Promise<void>((resolve) => (start = resolve));
-  const worker = lonely.worker({ stopTimeoutMs: 0 }).handle(type, () => {
+  const worker = lonely.worker({ stopTimeout: 0 }).handle(type, () => {
     start();
     return new Promise(() => {});
   });

@@ -41,10 +41,10 @@ test("options of a job become fields of the protocol", () => {
       key: "welcome-ann",
       keyPolicy: "replace_if_newer",
       keyVersion: 2n ** 60n,
-      delayMs: 1500,
-      expireAfterMs: 60_000,
-      timeoutMs: 250,
-      retryPolicy: { kind: "list", delaysMs: [10, 20], jitter: 0 },
+      delay: 1500,
+      expireAfter: "1m",
+      timeout: 250,
+      retryPolicy: { kind: "list", delays: [10, "20ms"], jitter: 0 },
       onDependencyFailure: "wait",
       after: [9007199254740993n],
     },
@@ -63,6 +63,20 @@ test("options of a job become fields of the protocol", () => {
   const later = newJob("a", undefined, { runAt: new Date(1000) });
   assert.equal(later.start.case, "runAt");
   assert.equal(later.payload.length, 0);
+});
+
+test("a duration is milliseconds or a text", () => {
+  const given = [250, "250ms", " 0.25 seconds", "5m", "1h30m", "1 hour 30 minutes", "3 days", "2w"];
+  const meant = [250, 250, 250, 300_000, 5_400_000, 5_400_000, 259_200_000, 1_209_600_000];
+  for (const [index, delay] of given.entries())
+    assert.deepEqual(newJob("a", null, { delay }).start.value, durationFromMs(meant[index] ?? 0));
+  for (const junk of ["", "5", "m", "5 parsecs", "5m!", "-5m", "1h 30", NaN, null]) {
+    const delay = junk as string;
+    assert.throws(() => newJob("a", null, { delay }), refused("delay", /is not a duration: write milliseconds/));
+    assert.throws(() => new RetryError("busy", { after: delay }), refused("after", /is not a duration/));
+    assert.throws(() => new Client({ requestTimeout: delay }), refused("requestTimeout", /is not a duration/));
+    assert.throws(() => new Client().worker({ liveness: delay }), refused("liveness", /is not a duration/));
+  }
 });
 
 test("JSON.stringify writes jobs with their ids as texts, and without the token", async () => {
@@ -116,7 +130,7 @@ test("an error of a handler is a retry, unless its class says otherwise", async 
   const error = new Error("no mail", { cause: why });
   assert.deepEqual(await fails(error), { outcome: "retry", error: "no mail: connection refused" });
   assert.deepEqual(await fails(new FatalError("closed")), { outcome: "fatal", error: "closed" });
-  const later = new RetryError("busy", { afterMs: 100 });
+  const later = new RetryError("busy", { after: 100 });
   assert.deepEqual(await fails(later), { outcome: "retry", error: "busy", delayMs: 100 });
   assert.deepEqual(await fails("text"), { outcome: "retry", error: "text" });
   assert.equal((await fails(new Error("x".repeat(1 << 20)))).error?.length, 32 << 10);
@@ -145,11 +159,11 @@ test("perform returns the reports of a handler", async () => {
 
 test("a recording client asserts that a job was enqueued", async () => {
   const client = new RecordingClient();
-  await client.enqueue(email, { to: "ann" }, { key: "k", delayMs: 1000 });
+  await client.enqueue(email, { to: "ann" }, { key: "k", delay: "1s" });
   client.assertEnqueued(email);
-  client.assertEnqueued("email.send", { to: "ann" }, { key: "k", delayMs: 1000 });
+  client.assertEnqueued("email.send", { to: "ann" }, { key: "k", delay: "1s" });
   assert.throws(() => client.assertEnqueued(email, { to: "bob" }), assert.AssertionError);
-  assert.throws(() => client.assertEnqueued(email, { to: "ann" }, { delayMs: 2000 }), assert.AssertionError);
+  assert.throws(() => client.assertEnqueued(email, { to: "ann" }, { delay: 2000 }), assert.AssertionError);
   assert.throws(() => client.assertEnqueued("other"), assert.AssertionError);
 });
 

@@ -16,7 +16,7 @@ const client = await Client.connect();
 const enqueued = await client.enqueueAll(jobs);
 for await (const job of client.wait(
   enqueued.map(({ id }) => id),
-  { timeoutMs: 600_000 },
+  { timeout: "10m" },
 )) {
   const { source } = fromJsonBytes(job.payload);
   if (job.state === proto.JobState.SUCCEEDED) {
