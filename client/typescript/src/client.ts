@@ -12,21 +12,12 @@ import { Backoff, HowdahError, recordBroker, repeating } from "./calls.js";
 import * as pb from "./gen/index.js";
 import type { Broker, Middleware } from "./handler.js";
 import { type Duration, duration, milliseconds } from "./duration.js";
-import { jsonMessage, type JobOptions, type Name, newJob, type Task, withJson } from "./job.js";
+import { type Enqueued, enqueued, jsonMessage, type JobOptions, newJob, type Task } from "./job.js";
 import { Network } from "./network.js";
+import { Operations } from "./operations.js";
 import { Producer, type ProducerOptions } from "./producer.js";
 import { type ClientOptions, resolve } from "./settings.js";
 import { Worker, type WorkerOptions } from "./worker.js";
-
-/** Result of enqueueing one job. */
-export interface Enqueued {
-  /** The id of the new job, or of the job that holds its key. */
-  id: bigint;
-  /** False if the job's key, or the caller's request key, found an existing job. */
-  isNew: boolean;
-  /** Effect of the enqueue, such as `new`, `kept` or `replaced`. */
-  outcome: Name<typeof pb.EnqueueOutcome>;
-}
 
 /** Settings of an enqueue. */
 export interface EnqueueOptions extends Pick<CallOptions, "signal"> {
@@ -40,10 +31,13 @@ export interface EnqueueOptions extends Pick<CallOptions, "signal"> {
 }
 
 /** Enqueues jobs: a {@link Client}, or a `RecordingClient` in tests. */
-export type Enqueuer = Pick<Client, "enqueue" | "enqueueAll">;
+export interface Enqueuer extends Pick<Client, "enqueue" | "enqueueAll"> {
+  /** Returns a producer, which enqueues many jobs over one stream. */
+  producer(): Pick<Producer, keyof Producer>;
+}
 
 /** A client of one or more brokers of one database. Create it once, and share it. */
-export class Client {
+export class Client extends Operations {
   /**
    * The generated client for jobs. All generated clients use this client's connections, token, deadlines and retries.
    */
@@ -72,6 +66,7 @@ export class Client {
   /** @internal */
   constructor(network: Network, middleware: Middleware[]);
   constructor(options: ClientOptions | string | Network = {}, middleware: Middleware[] = []) {
+    super();
     const named = typeof options === "string" ? { servers: options } : options;
     this.#network = named instanceof Network ? named : new Network(resolve(named));
     this.#middleware = middleware;
@@ -204,21 +199,6 @@ export class Client {
     }
   }
 
-  /** Returns one job, with payload, result and failures. */
-  async getJob(id: bigint): Promise<pb.Job> {
-    return jsonMessage(pb.JobSchema, (await this.jobs.getJob({ id })).job as pb.Job);
-  }
-
-  /** Cancels unfinished jobs. Returns the ids of the cancelled jobs. */
-  async cancelJobs(...ids: bigint[]): Promise<bigint[]> {
-    return (await this.jobs.cancelJobs({ ids })).cancelledIds;
-  }
-
-  /** Makes dead and scheduled jobs run now. Returns the ids of the jobs that will run. */
-  async retryJobs(...ids: bigint[]): Promise<bigint[]> {
-    return (await this.jobs.retryJobs({ filter: { ids } })).retriedIds;
-  }
-
   /** Closes the connections. Stop workers and close producers first. */
   async close(): Promise<void> {
     this.#network.close();
@@ -245,14 +225,4 @@ function waitTimes(remainingMs: number, untried: number): [number, number] {
     return [Math.min(share * 0.75, LONGEST_WAIT_CALL_MS), Math.max(WAIT_SLACK_MS / 2, Math.min(share, longest))];
   const waitMs = Math.min(share, LONGEST_WAIT_CALL_MS);
   return [waitMs, waitMs + WAIT_SLACK_MS];
-}
-
-/**
- * @internal Converts the broker's answer for one job. With `byThisCall`, a job that existed already is reported as new,
- * because only an earlier attempt of the same call can have stored it.
- */
-export function enqueued({ id, isNew, outcome }: pb.EnqueuedJob, byThisCall: boolean): Enqueued {
-  const word = byThisCall ? "new" : ((pb.EnqueueOutcome[outcome] ?? "new").toLowerCase() as Enqueued["outcome"]);
-  const answer: Enqueued = { id, isNew: byThisCall || isNew, outcome: word };
-  return withJson(answer, () => ({ ...answer, id: `${id}` }));
 }

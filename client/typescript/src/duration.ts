@@ -14,7 +14,7 @@ const UNITS: readonly [RegExp, number][] = [
   [/^(w|weeks?)$/, 604_800_000],
 ];
 
-/** @internal Converts a duration to milliseconds. Fails if it is none; the error names the field. */
+/** @internal Converts a duration to milliseconds. The error for any other value names the field. */
 export function milliseconds(value: Duration, field: string): number {
   const ms = typeof value === "string" ? parsed(value) : value;
   if (typeof ms === "number" && Number.isFinite(ms)) return ms;

@@ -4,13 +4,14 @@
  * @packageDocumentation
  */
 export { Code } from "@connectrpc/connect";
-export { Client, type Enqueued, type EnqueueOptions, type Enqueuer } from "./client.js";
+export { Client, type EnqueueOptions, type Enqueuer } from "./client.js";
 export { HowdahError, LeaseLostError } from "./calls.js";
 export type { Duration } from "./duration.js";
 export type { Broker, Handler, Job, Middleware, Settled } from "./handler.js";
 export * as proto from "./gen/index.js";
 export {
   bytesTask,
+  type Enqueued,
   fromJsonBytes,
   type JobOptions,
   jsonTask,
@@ -30,6 +31,15 @@ export {
   release,
   snooze,
 } from "./outcome.js";
+export type {
+  JobFilter,
+  JobSearch,
+  JobSelection,
+  Retried,
+  RetryOptions,
+  ScheduleOptions,
+  TaskTypeOptions,
+} from "./operations.js";
 export { Producer, type ProducerOptions } from "./producer.js";
 export type { Progress, WorkerReport } from "./session.js";
 export { type RunOptions, Worker, type WorkerOptions } from "./worker.js";

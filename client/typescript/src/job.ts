@@ -1,9 +1,12 @@
-/** Jobs to enqueue: task types, payloads and options. */
+/** Jobs to enqueue: task types, payloads, options and results. */
 import { create, type DescMessage, fromBinary, type MessageShape, toBinary, toJson } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { invalid } from "./calls.js";
 import { type Duration, duration, milliseconds } from "./duration.js";
 import {
   DependencyFailure,
+  type EnqueuedJob,
+  EnqueueOutcome,
   HolderFailure,
   KeyPolicy,
   type NewJob,
@@ -123,10 +126,10 @@ export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptio
     timeout: duration(timeout, "timeout"),
     keyHold: duration(keyHold, "keyHold"),
     keyDebounceLimit: duration(keyDebounceLimit, "keyDebounceLimit"),
-    keyPolicy: enumOf(KeyPolicy, options.keyPolicy),
-    onHolderFailure: enumOf(HolderFailure, options.onHolderFailure),
-    stagePayload: enumOf(StagePayload, options.stagePayload),
-    onDependencyFailure: enumOf(DependencyFailure, options.onDependencyFailure),
+    keyPolicy: enumOf(KeyPolicy, options.keyPolicy, "keyPolicy"),
+    onHolderFailure: enumOf(HolderFailure, options.onHolderFailure, "onHolderFailure"),
+    stagePayload: enumOf(StagePayload, options.stagePayload, "stagePayload"),
+    onDependencyFailure: enumOf(DependencyFailure, options.onDependencyFailure, "onDependencyFailure"),
     retryPolicy: retryPolicy && policy(retryPolicy),
   });
   return jsonMessage(NewJobSchema, job);
@@ -134,7 +137,7 @@ export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptio
 
 /** @internal */
 export const policy = ({ kind, initialDelay, maxDelay, delays = [], multiplier, jitter }: RetryPolicyOptions) => ({
-  kind: enumOf(RetryPolicyKind, kind),
+  kind: enumOf(RetryPolicyKind, kind, "retryPolicy.kind"),
   initialDelay: duration(initialDelay, "retryPolicy.initialDelay"),
   maxDelay: duration(maxDelay, "retryPolicy.maxDelay"),
   delays: delays.map((delay, index) => durationFromMs(Math.round(milliseconds(delay, `retryPolicy.delays[${index}]`)))),
@@ -174,7 +177,31 @@ const when = <C extends string>(name: C, time: Date | undefined) =>
 const within = <C extends string>(name: C, time: Duration | undefined) =>
   time === undefined ? undefined : { case: name, value: durationFromMs(Math.round(milliseconds(time, name))) };
 
-/** @internal */
-export function enumOf<E extends object>(names: E, name: Name<E> | undefined): number {
-  return name === undefined ? 0 : Number(names[name.toUpperCase() as keyof E]);
+/** @internal Returns the number of an enum value. */
+export function enumOf<E extends object>(names: E, name: Name<E> | undefined, field: string): number {
+  if (name === undefined) return 0;
+  const value = names[name.toUpperCase() as keyof E];
+  if (typeof value === "number") return value;
+  const known = Object.values(names).filter((each) => typeof each === "string" && each !== "UNSPECIFIED");
+  throw invalid(field, `${JSON.stringify(name)} is none of ${known.join(", ").toLowerCase()}`);
+}
+
+/** Result of enqueueing one job. */
+export interface Enqueued {
+  /** The id of the new job, or of the job that holds its key. */
+  id: bigint;
+  /** False if the job's key, or the caller's request key, found an existing job. */
+  isNew: boolean;
+  /** Effect of the enqueue, such as `new`, `kept` or `replaced`. */
+  outcome: Name<typeof EnqueueOutcome>;
+}
+
+/**
+ * @internal Converts the broker's answer for one job. With `byThisCall`, a job that existed already is reported as new,
+ * because only an earlier attempt of the same call can have stored it.
+ */
+export function enqueued({ id, isNew, outcome }: EnqueuedJob, byThisCall: boolean): Enqueued {
+  const word = byThisCall ? "new" : ((EnqueueOutcome[outcome] ?? "new").toLowerCase() as Enqueued["outcome"]);
+  const answer: Enqueued = { id, isNew: byThisCall || isNew, outcome: word };
+  return withJson(answer, () => ({ ...answer, id: `${id}` }));
 }

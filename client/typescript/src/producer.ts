@@ -4,9 +4,9 @@ import { create } from "@bufbuild/protobuf";
 import { Code, createClient } from "@connectrpc/connect";
 import { type Batch, bytesOf, cost, jobsOf, newBatch, fromRequestError, type Submission, split } from "./batch.js";
 import { Backoff, HowdahError, recordBroker, TOO_LARGE } from "./calls.js";
-import { type Client, type Enqueued, enqueued } from "./client.js";
+import type { Client } from "./client.js";
 import * as pb from "./gen/index.js";
-import { type JobOptions, newJob, type Task } from "./job.js";
+import { type Enqueued, enqueued, type JobOptions, newJob, type Task } from "./job.js";
 import type { Link, Network } from "./network.js";
 import { defined } from "./settings.js";
 

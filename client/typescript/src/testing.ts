@@ -10,10 +10,10 @@ import { isDeepStrictEqual } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import type { Enqueued, Enqueuer, Handler, JobOptions, Task } from "./index.js";
-import { fromJsonBytes, newJob, proto } from "./index.js";
-import { enqueued } from "./client.js";
+import { Code, fromJsonBytes, HowdahError, newJob, proto } from "./index.js";
+import { check } from "./checks.js";
 import { decoded, makeJob } from "./handler.js";
-import { asTask } from "./job.js";
+import { asTask, enqueued } from "./job.js";
 import { returned, thrown } from "./outcome.js";
 
 /** The outcome of a handler that {@link perform} has run, and its last reports. */
@@ -98,10 +98,12 @@ function readable(bytes: Uint8Array): unknown {
   }
 }
 
-/** A client for tests that records jobs instead of sending them to a broker. */
+/** A client for tests. It checks jobs as a broker does, and records them instead of sending them. */
 export class RecordingClient implements Enqueuer {
-  /** The enqueued jobs, in order. */
+  /** The enqueued jobs, in order. A job that replaces another one takes its place. */
   readonly enqueued: proto.NewJob[] = [];
+  /** Indexes of the jobs that hold a key, by task type and key. */
+  readonly #keys = new Map<string, number>();
 
   async enqueue<P>(task: string | Task<P>, payload?: P, options?: JobOptions): Promise<Enqueued> {
     const [first] = await this.enqueueAll([newJob(task, payload, options)]);
@@ -109,9 +111,47 @@ export class RecordingClient implements Enqueuer {
   }
 
   async enqueueAll(jobs: proto.NewJob[]): Promise<Enqueued[]> {
-    const stored = (job: proto.NewJob) =>
-      create(proto.EnqueuedJobSchema, { id: BigInt(this.enqueued.push(job)), isNew: true });
-    return jobs.map((job) => enqueued(stored(job), true));
+    check(jobs);
+    const taken = jobs.findIndex(
+      (job) => job.keyPolicy === proto.KeyPolicy.REJECT && job.key !== "" && this.#keys.has(holderOf(job)),
+    );
+    if (taken >= 0) {
+      const field = `jobs[${taken}].key`;
+      throw new HowdahError(`${field} is held by another job`, Code.AlreadyExists, { reason: "KEY_TAKEN", field });
+    }
+    return jobs.map((job) => enqueued(create(proto.EnqueuedJobSchema, this.#stored(job)), false));
+  }
+
+  #stored(job: proto.NewJob): { id: bigint; isNew: boolean; outcome: proto.EnqueueOutcome } {
+    const { KeyPolicy, EnqueueOutcome } = proto;
+    const holder = job.key === "" ? undefined : this.#keys.get(holderOf(job));
+    if (holder === undefined) {
+      const count = this.enqueued.push(job);
+      if (job.key !== "") this.#keys.set(holderOf(job), count - 1);
+      return { id: BigInt(count), isNew: true, outcome: EnqueueOutcome.NEW };
+    }
+    const id = BigInt(holder + 1);
+    const isNewer = (job.keyVersion ?? 0n) > (this.enqueued[holder]?.keyVersion ?? -(2n ** 63n));
+    if (job.keyPolicy === KeyPolicy.REPLACE_IF_NEWER && !isNewer)
+      return { id, isNew: false, outcome: EnqueueOutcome.STALE };
+    const replaces = [KeyPolicy.REPLACE, KeyPolicy.REPLACE_IF_NEWER, KeyPolicy.DEBOUNCE].includes(job.keyPolicy);
+    if (!replaces) return { id, isNew: false, outcome: EnqueueOutcome.KEPT };
+    this.enqueued[holder] = job;
+    const isDebounced = job.keyPolicy === KeyPolicy.DEBOUNCE;
+    return { id, isNew: false, outcome: isDebounced ? EnqueueOutcome.DEBOUNCED : EnqueueOutcome.REPLACED };
+  }
+
+  /** Returns a producer that records jobs in this client. */
+  producer(): ReturnType<Enqueuer["producer"]> {
+    const settle = async () => {};
+    return {
+      enqueue: (task, payload, options) => this.enqueue(task, payload, options),
+      enqueueAll: (jobs) => this.enqueueAll(jobs),
+      ready: settle,
+      flush: settle,
+      close: settle,
+      [Symbol.asyncDispose]: settle,
+    };
   }
 
   /** Fails unless a job of this task type was enqueued with these options and, if one is given, this payload. */
@@ -134,6 +174,8 @@ export class RecordingClient implements Enqueuer {
     });
   }
 }
+
+const holderOf = ({ taskType, key }: proto.NewJob) => `${taskType} ${key}`;
 
 /** A broker for tests, with a temporary Postgres. */
 export interface TestBroker extends AsyncDisposable {

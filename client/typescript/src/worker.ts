@@ -68,7 +68,7 @@ export class Worker {
     this.#connected = new Promise((resolve) => {
       this.#onConnected = resolve;
     });
-    // Refuses durations that are none now, instead of when they are used.
+    // Refuses invalid durations now, instead of when they are used.
     for (const name of ["stopTimeout", "liveness"] as const) duration(options[name], name);
     this.#slots = new Slots(options.concurrency ?? 16);
     this.#session = new Session(network, {

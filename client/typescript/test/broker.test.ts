@@ -11,12 +11,14 @@ import {
   type Handler,
   HowdahError,
   type Job,
+  type JobOptions,
+  type JobSearch,
   newJob,
   proto,
   RetryError,
   snooze,
 } from "howdah";
-import { startBroker, type TestBroker } from "howdah/testing";
+import { RecordingClient, startBroker, type TestBroker } from "howdah/testing";
 
 let broker: TestBroker;
 let client: Client;
@@ -82,6 +84,103 @@ test("a refused field is named", async () => {
   });
   const fraction = client.enqueue("a", 1, { priority: 1.5 });
   await assert.rejects(fraction, (error: HowdahError) => error.code === Code.InvalidArgument);
+});
+
+test("a recording client refuses the jobs that a broker refuses", async () => {
+  const refused: Record<string, [JobOptions, unknown?, string?]> = {
+    task_type: [{}, undefined, "no spaces"],
+    payload: [{}, new Uint8Array((1 << 20) + 1)],
+    headers: [{ headers: { a: "x".repeat(9_000) } }],
+    key: [{ key: "k".repeat(201) }],
+    limit_key: [{ limitKey: "a\nb" }],
+    "tags[1]": [{ tags: ["a", "ü".repeat(33)] }],
+    priority: [{ priority: 1001 }],
+    max_attempts: [{ maxAttempts: 1001 }],
+    delay: [{ delay: "3651 days" }],
+    timeout: [{ timeout: 0 }],
+    key_policy: [{ keyPolicy: "replace" }],
+    key_version: [{ key: "k", keyPolicy: "replace_if_newer" }],
+    key_hold: [{ keyHold: "1h" }],
+    key_debounce_limit: [{ key: "k", keyDebounceLimit: "1h" }],
+    expire_after: [{ delay: "2h", expireAfter: "1h" }],
+    stage_payload: [{ stagePayload: "result" }],
+    "next_stages[0]": [{ nextStages: ["a b"] }],
+    fallback: [{ fallback: "t" }],
+    "after_local[0]": [{ afterLocal: ["nothing"] }],
+    on_dependency_failure: [{ onDependencyFailure: "run" }],
+    "retry_policy.delays": [{ retryPolicy: { kind: "list" } }],
+    "retry_policy.multiplier": [{ retryPolicy: { kind: "fixed", multiplier: 2 } }],
+  };
+  for (const [field, [options, payload, type = "t"]] of Object.entries(refused))
+    for (const each of [new RecordingClient(), client])
+      await assert.rejects(each.enqueue(type, payload, options), (error: HowdahError) => {
+        const { code, reason } = error;
+        assert.deepEqual([code, reason, error.field], [Code.InvalidArgument, "INVALID_FIELD", `jobs[0].${field}`]);
+        return true;
+      });
+});
+
+test("jobs are got, explained, searched, cancelled, retried and discarded", async () => {
+  const type = newType();
+  const options = { tags: ["t"], headers: { n: "1" } };
+  const [first, second, third] = (await client.enqueueAll([1, 2, 3].map((n) => newJob(type, n, options)))).map(
+    ({ id }) => id,
+  ) as [bigint, bigint, bigint];
+  assert.equal(fromJsonBytes((await client.getJob(second)).payload), 2);
+  assert.equal((await client.explainJob(first)).reasons[0]?.kind, proto.ReasonKind.NO_WORKER);
+  const found = async (search: Omit<JobSearch, "taskType">) => {
+    const ids = new Set<bigint>();
+    for await (const job of client.searchJobs({ taskType: type, ...search })) ids.add(job.id);
+    return ids;
+  };
+  assert.deepEqual(await found({ tag: "t" }), new Set([first, second, third]));
+  const since = new Date(Date.now() - 3_600_000);
+  assert.equal((await found({ header: { name: "n", value: "1" }, state: "ready", since })).size, 3);
+  assert.deepEqual(await client.cancelJobs([first, 1n]), [first]);
+  assert.deepEqual(new Set(await client.cancelJobs({ taskType: type, state: "ready" })), new Set([second, third]));
+  await assert.rejects(client.cancelJobs({ taskType: type, state: "red" as "ready" }), /is none of ready, /);
+
+  const ids = (await client.enqueueAll([newJob(type, 1), newJob(type, 2)])).map(({ id }) => id) as [bigint, bigint];
+  const logger = { ...console, error: () => {} };
+  const own = new Client({ servers: broker.server, logger });
+  const worker = own.worker().handle(type, () => {
+    throw new FatalError("dead");
+  });
+  void worker.run();
+  for (const id of ids) assert.equal((await ended(id)).state, proto.JobState.DEAD);
+  await worker.stop();
+  await own.close();
+  const retried = await client.retryJobs(ids[0], { payload: "again", delay: "1h" });
+  assert.deepEqual(retried, { ids: [ids[0]], keyHeldIds: [], revivedIds: [] });
+  const job = await client.getJob(ids[0]);
+  assert.deepEqual([job.state, fromJsonBytes(job.payload)], [proto.JobState.SCHEDULED, "again"]);
+  assert.deepEqual(await client.discardJobs({ taskType: type, state: "dead" }), [ids[1]]);
+});
+
+test("schedules and task types are applied again and again, and keep their pause", async () => {
+  const name = newType();
+  const template = newJob(name, 1);
+  const plan = { cron: "0 3 * * *", timeZone: "Europe/Berlin", overlap: "skip" } as const;
+  const schedule = await client.applySchedule(name, template, plan);
+  assert.deepEqual([schedule.plan.case, schedule.overlap, schedule.nextTimes.length], ["cron", 2, 10]);
+  assert.ok((await client.pauseSchedule(name)).paused);
+  const again = await client.applySchedule(name, template, { period: "1h30m", jitter: "5m" });
+  assert.deepEqual([again.plan.case, again.paused], ["period", true]);
+  assert.ok(!(await client.resumeSchedule(name)).paused);
+  const run = await client.runSchedule(name);
+  assert.equal((await client.getJob(run.id)).taskType, name);
+  await client.deleteSchedule(name);
+  await assert.rejects(client.pauseSchedule(name), (error: HowdahError) => error.code === Code.NotFound);
+
+  const retryPolicy = { kind: "fixed", initialDelay: "10s" } as const;
+  const rate = { perSecond: 10, burst: 2 };
+  const settings = await client.applyTaskType(name, { maxAttempts: 3, timeout: "5m", retryPolicy, rate });
+  assert.deepEqual([settings.maxAttempts, settings.rate?.burst, settings.paused], [3, 2, false]);
+  const paused = await client.pauseTaskType(name);
+  assert.deepEqual([paused.maxAttempts, paused.rate?.burst, paused.paused], [3, 2, true]);
+  const replaced = await client.applyTaskType(name, { maxAttempts: 5 });
+  assert.deepEqual([replaced.maxAttempts, replaced.paused, replaced.timeout], [5, true, undefined]);
+  assert.ok(!(await client.resumeTaskType(name)).paused);
 });
 
 test("a request key returns the same job again", async () => {

@@ -10,6 +10,7 @@ import {
   CancelledError,
   Client,
   Code,
+  type Enqueuer,
   FatalError,
   fromJsonBytes,
   type Handler,
@@ -165,6 +166,31 @@ test("a recording client asserts that a job was enqueued", async () => {
   assert.throws(() => client.assertEnqueued(email, { to: "bob" }), assert.AssertionError);
   assert.throws(() => client.assertEnqueued(email, { to: "ann" }, { delay: 2000 }), assert.AssertionError);
   assert.throws(() => client.assertEnqueued("other"), assert.AssertionError);
+});
+
+test("a recording client follows key policies, also in a producer", async () => {
+  const client: Enqueuer & RecordingClient = new RecordingClient();
+  const producer = client.producer();
+  const outcomes = [];
+  for (const [payload, options] of [
+    ["a", {}],
+    ["b", { keyPolicy: "replace" }],
+    ["c", { keyPolicy: "keep" }],
+    ["d", { keyPolicy: "replace_if_newer", keyVersion: 2n }],
+    ["e", { keyPolicy: "replace_if_newer", keyVersion: 2n }],
+  ] as const)
+    outcomes.push((await producer.enqueue("t", payload, { key: "k", ...options })).outcome);
+  assert.deepEqual(outcomes, ["new", "replaced", "kept", "replaced", "stale"]);
+  const both = [newJob("t"), newJob("t", null, { key: "k", keyPolicy: "reject" })];
+  await assert.rejects(
+    producer.enqueueAll(both),
+    (error) => error instanceof HowdahError && error.code === Code.AlreadyExists && error.field === "jobs[1].key",
+  );
+  await producer.close();
+  assert.deepEqual(
+    client.enqueued.map(({ payload }) => fromJsonBytes(payload)),
+    ["d"],
+  );
 });
 
 test("a token goes in plain text to this machine only, unless insecureToken is set", () => {
