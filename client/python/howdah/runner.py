@@ -12,7 +12,7 @@ from .connection import SMALL_CALL, log
 from .errors import HowdahError, LeaseLost, Stopped, deadline
 from .handler import AsyncJob, Job, log_failure
 from .ledger import HeldLease, Key, Ledger
-from .slots import Slots
+from .slots import Slot, Slots
 from .telemetry import processing
 from .threads import Threads
 
@@ -115,10 +115,14 @@ class Runner:
         """Stops starting handlers, and releases the jobs that wait for a slot."""
         self.stopping = True
         for slot in self.slots.types.values():
-            while slot.queue:
-                held = slot.queue.popleft()
-                if not held.over:
-                    self.ledger.end(held, v1.Release())
+            self.release_waiting(slot)
+
+    def release_waiting(self, slot: Slot) -> None:
+        """Releases the jobs that wait for a slot."""
+        while slot.queue:
+            held = slot.queue.popleft()
+            if not held.over:
+                self.ledger.end(held, v1.Release())
 
     def cancel(self, reason: str) -> None:
         """Tells every handler to abandon its job. Outcomes that handlers return after that are still sent."""

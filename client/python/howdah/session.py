@@ -152,6 +152,8 @@ class Session:
         slots = self.runner.slots
         slot = slots.types[task_type]
         slot.limit, slot.window = jobs, min(jobs, slots.total)
+        if jobs == 0:
+            self.runner.release_waiting(slot)
         self.runner.fill()
         self._announce_windows()
 

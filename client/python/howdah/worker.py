@@ -174,7 +174,10 @@ class Worker:
             session.stop_now()
 
     def set_concurrency(self, task_type: str, jobs: int) -> None:
-        """Changes the concurrency of a task type, and its window. 0 pauses the type in this worker."""
+        """Changes the concurrency of a task type, and its window.
+
+        0 pauses the type in this worker: its waiting jobs go to other workers.
+        """
         # A worker that was just started may not have a session yet. So the sizes are also stored, and `serve` applies
         # them.
         self._sizes[task_type] = jobs

@@ -366,6 +366,28 @@ def test_the_concurrency_of_a_type_changes_while_it_runs(client: howdah.Client, 
         assert all(job.state == v1.JOB_STATE_SUCCEEDED for job in end(client, *jobs))
 
 
+def test_the_waiting_jobs_of_a_type_that_is_paused_go_to_another_worker(client: howdah.Client, task_type: str) -> None:
+    paused, other = howdah.Worker(client, concurrency=1, window=2), howdah.Worker(client)
+    started, finish = threading.Event(), threading.Event()
+
+    @paused.task(task_type)
+    def handle(payload: Any) -> str:
+        started.set()
+        finish.wait(60)
+        return "paused"
+
+    other.task(task_type)(lambda payload: "other")
+    with paused:
+        first = client.enqueue(task_type)
+        assert started.wait(20)
+        second = client.enqueue(task_type)
+        paused.set_concurrency(task_type, 0)
+        with other:
+            assert [howdah.decode(job.result) for job in end(client, second)] == ["other"]
+        finish.set()
+        assert [howdah.decode(job.result) for job in end(client, first)] == ["paused"]
+
+
 def test_the_concurrency_of_a_type_changes_while_its_stream_is_opened(
     client: howdah.Client, task_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -287,6 +287,8 @@ export class Session {
     const slot = this.config.slots.types.get(taskType);
     if (!slot) return;
     slot.limit = limit;
+    const released = limit === 0 ? slot.queue.splice(0) : [];
+    for (const entry of released) if (entry.state === "queued") this.ledger.end(entry, RELEASE);
     this.#fill();
     this.#announceWindows();
   }

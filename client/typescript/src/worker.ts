@@ -135,7 +135,10 @@ export class Worker {
    */
   abort = (): void => this.#session.abort();
 
-  /** Changes the concurrency of a task type, and its window. 0 pauses the type in this worker. */
+  /**
+   * Changes the concurrency of a task type, and its window. 0 pauses the type in this worker: its waiting jobs go to
+   * other workers.
+   */
   setConcurrency = (taskType: string, jobs: number): void => this.#session.resize(taskType, jobs);
 
   get report(): WorkerReport {
