@@ -41,6 +41,10 @@ func (s *session) next() (message *howdahv1.WorkRequest, leave bool) {
 		s.after(drainTimeout, func() { stream.drained = true })
 		return &howdahv1.WorkRequest{Message: &howdahv1.WorkRequest_Drain{Drain: &howdahv1.DrainRequest{}}}, false
 	}
+	// A smaller window precedes the outcomes that make room in it.
+	if message = s.nextWindow(); message != nil {
+		return message, false
+	}
 	if message = s.nextLeaseRequest(); message != nil {
 		return message, false
 	}
@@ -138,6 +142,7 @@ func (s *session) take(leased *howdahv1.LeasedJob) {
 		return
 	}
 	s.running++
+	a.inWindow, a.taskType.held = true, a.taskType.held+1
 	s.handlers.Go(func() {
 		outcome := OutcomeOf(a.job, nil, errExited)
 		defer func() {
@@ -163,12 +168,22 @@ func (a *attempt) lease() lease { return lease{a.job.Id, a.job.Token} }
 // lose ends the context of a handler whose lease is lost. When the handler returns, its outcome is dropped.
 func (s *session) lose(a *attempt, cause error) {
 	a.leaseLost = true
+	a.leaveWindow()
 	a.cancel(cause)
+}
+
+// leaveWindow records that the job neither runs nor waits for a slot with a valid lease.
+func (a *attempt) leaveWindow() {
+	if a.inWindow {
+		a.inWindow = false
+		a.taskType.held--
+	}
 }
 
 // settle records the outcome of an attempt and queues it.
 func (s *session) settle(a *attempt, outcome *howdahv1.Outcome) {
 	a.outcome = outcome
+	a.leaveWindow()
 	a.cancel(nil)
 	s.queue(a)
 }

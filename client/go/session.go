@@ -22,6 +22,8 @@ const (
 	// Time that handlers have to return after a stop has ended their contexts. Then their jobs are released, and the
 	// broker has releaseTimeout to confirm the releases.
 	handlerTimeout, releaseTimeout = time.Second, 5 * time.Second
+	// Time that a job waits for a slot of the worker's total concurrency. Then it is released.
+	totalTimeout = time.Second
 	// Time that a stop waits for the broker's next confirmation of an outcome, once no handler runs.
 	confirmTimeout = 30 * time.Second
 )
@@ -35,6 +37,7 @@ type attempt struct {
 	taskType  *typeSlots
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
+	inWindow  bool              // The job counts in typeSlots.held.
 	leaseLost bool              // The lease is lost and the handler still runs; its outcome is dropped.
 	outcome   *howdahv1.Outcome // Set when the handler has ended or the job is released.
 	queued    bool              // The outcome is in session.unsent.
@@ -50,6 +53,8 @@ type attempt struct {
 type typeSlots struct {
 	handler Handler
 	slots   chan struct{} // Semaphore of the concurrent handlers.
+	window  int32         // Window that was sent last on the stream.
+	held    int           // Number of jobs that run or wait for a slot and whose lease is not lost.
 }
 
 // streamState is the state of one stream.
@@ -69,7 +74,8 @@ type session struct {
 	cfg          WorkerConfig
 	log          *slog.Logger
 	types        map[string]*typeSlots
-	slots        int             // Total number of slots of all task types.
+	slots        int             // Number of handlers that may run at once.
+	total        chan struct{}   // Semaphore of the concurrent handlers of all task types; nil: no total concurrency.
 	wake         chan struct{}   // Signals that the state has changed, so that next may return a message.
 	baseCtx, ctx context.Context // baseCtx: the caller's, without cancellation. ctx: for streams; ends with the worker.
 	end          context.CancelFunc
@@ -134,8 +140,7 @@ func (s *session) subscribe() *howdahv1.Subscribe {
 	}
 	for name, t := range s.types {
 		if !s.stopping {
-			window := &howdahv1.Window{TaskType: name, Jobs: int32(cap(t.slots)), Bytes: s.cfg.WindowBytes}
-			first.Windows = append(first.Windows, window)
+			first.Windows = append(first.Windows, s.window(name, t))
 		}
 	}
 	// A Subscribe may name a job only once. If the worker has two leases of a job, it names the lease whose handler
@@ -150,6 +155,33 @@ func (s *session) subscribe() *howdahv1.Subscribe {
 		first.Held = append(first.Held, &howdahv1.Lease{Id: id, Token: token})
 	}
 	return first
+}
+
+// window returns the window of a task type to send. A total concurrency limits it to the jobs that the worker holds and
+// those that could start now, so that the broker gives the other jobs to other workers.
+func (s *session) window(name string, t *typeSlots) *howdahv1.Window {
+	t.window = s.windowJobs(t)
+	return &howdahv1.Window{TaskType: name, Jobs: t.window, Bytes: s.cfg.WindowBytes}
+}
+
+func (s *session) windowJobs(t *typeSlots) int32 {
+	if s.total == nil {
+		return int32(cap(t.slots))
+	}
+	return int32(min(cap(t.slots), t.held+max(0, cap(s.total)-s.running)))
+}
+
+// nextWindow returns a window that has changed since it was sent, or nil.
+func (s *session) nextWindow() *howdahv1.WorkRequest {
+	if s.total == nil || s.stopping || s.stream.drained {
+		return nil
+	}
+	for name, t := range s.types {
+		if t.window != s.windowJobs(t) {
+			return &howdahv1.WorkRequest{Message: &howdahv1.WorkRequest_Window{Window: s.window(name, t)}}
+		}
+	}
+	return nil
 }
 
 func (s *session) welcome(b *broker, w *howdahv1.Welcome) {

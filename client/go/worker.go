@@ -25,6 +25,11 @@ type WorkerConfig struct {
 	//
 	// This is also the window, so that no job waits in this worker while another worker is idle.
 	Concurrency int
+	// Number of concurrent handlers of all task types together. Default: no limit but Concurrency.
+	//
+	// The windows shrink while handlers run. The broker may fill the windows of several types at once with more jobs than
+	// may start; a job that has waited for a second is released, so that another worker may run it.
+	TotalConcurrency int
 	// Maximum bytes of payloads and headers of each task type that the worker holds at once. A larger job is never sent.
 	// Default: 64 MiB.
 	WindowBytes int64
@@ -50,10 +55,14 @@ func (c *Client) NewWorker(cfg WorkerConfig) *Worker {
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 16)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, c.cfg.MaxMessageBytes)
 	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 30*time.Second)
-	return &Worker{&session{
+	s := &session{
 		c: c, cfg: cfg, log: c.cfg.Logger, wake: make(chan struct{}, 1), stream: &streamState{},
 		types: map[string]*typeSlots{}, held: map[lease]*attempt{}, unary: unarySettles{maxBytes: maxUnaryBytes},
-	}}
+	}
+	if cfg.TotalConcurrency > 0 {
+		s.total = make(chan struct{}, cfg.TotalConcurrency)
+	}
+	return &Worker{s}
 }
 
 // Handle sets the handler of a task type, and optionally its concurrency. Call it before [Worker.Run].
@@ -62,7 +71,7 @@ func (w *Worker) Handle(taskType string, handler Handler, concurrency ...int) {
 	if len(concurrency) > 0 {
 		slots = concurrency[0]
 	}
-	w.s.types[taskType] = &typeSlots{wrap(w.s.cfg.Middleware, handler), make(chan struct{}, slots)}
+	w.s.types[taskType] = &typeSlots{handler: wrap(w.s.cfg.Middleware, handler), slots: make(chan struct{}, slots)}
 }
 
 // Run runs jobs until the context ends. Then it stops: it takes no more jobs, waits for the handlers (see StopTimeout)
@@ -78,6 +87,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	s.handlerCtx, s.cancelHandlers = context.WithCancelCause(s.baseCtx)
 	for _, t := range s.types {
 		s.slots += cap(t.slots)
+	}
+	if s.total != nil {
+		s.slots = min(s.slots, cap(s.total))
 	}
 	defer s.close()
 	defer context.AfterFunc(ctx, s.stop)()
@@ -147,7 +159,7 @@ func (s *session) serve(l *link) error {
 	})
 }
 
-// call waits for a slot, runs the handler and returns its outcome. A panic counts as a failure.
+// call waits for its slots, runs the handler and returns its outcome. A panic counts as a failure.
 func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	job := a.job
 	defer func() {
@@ -161,6 +173,16 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 		defer func() { <-a.taskType.slots }()
 	case <-a.ctx.Done():
 		return OutcomeOf(job, nil, Release())
+	}
+	if s.total != nil {
+		select {
+		case s.total <- struct{}{}:
+			defer func() { <-s.total }()
+		case <-time.After(totalTimeout): // Another worker may have a free slot.
+			return OutcomeOf(job, nil, Release())
+		case <-a.ctx.Done():
+			return OutcomeOf(job, nil, Release())
+		}
 	}
 	result, err := a.taskType.handler(a.ctx, job)
 	if err != nil && context.Cause(a.ctx) == ErrStopping && errors.Is(err, context.Canceled) {

@@ -207,3 +207,81 @@ func TestProgressAndCheckpointsAreStored(t *testing.T) {
 		t.Errorf("%q, then %q", first, second)
 	}
 }
+
+func TestHandlersOfAllTypesShareTheTotalConcurrency(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	var running, most atomic.Int32
+	together := make(chan bool)
+	worker := client.NewWorker(howdah.WorkerConfig{Concurrency: 4, TotalConcurrency: 2})
+	handler := func(ctx context.Context, job *howdah.Job) ([]byte, error) {
+		if now := running.Add(1); now > most.Load() {
+			most.Store(now)
+		}
+		defer running.Add(-1)
+		if string(job.Payload) == "together" { // Ends only beside another handler.
+			select {
+			case together <- true:
+			case <-together:
+			}
+		}
+		return nil, nil
+	}
+	var ids []int64
+	for i := range 3 {
+		worker.Handle(typeName(t)+fmt.Sprint(i), handler)
+		for range 6 {
+			job, err := client.Enqueue(t.Context(), typeName(t)+fmt.Sprint(i), []byte("together"))
+			must(t, err)
+			ids = append(ids, job.Id)
+		}
+	}
+	run(t, worker)
+	for job, err := range client.Wait(within(t, time.Minute), ids...) {
+		must(t, err)
+		if job.State != howdahv1.JobState_JOB_STATE_SUCCEEDED {
+			t.Error(job)
+		}
+	}
+	if most.Load() != 2 {
+		t.Errorf("%d handlers ran at once", most.Load())
+	}
+}
+
+func TestJobsThatDoNotFitIntoTheTotalConcurrencyGoToAnotherWorker(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	started, end := make(chan int64, 8), make(chan bool)
+	defer close(end)
+	busy := client.NewWorker(howdah.WorkerConfig{TotalConcurrency: 1})
+	idle := client.NewWorker(howdah.WorkerConfig{})
+	ids := map[int64]bool{}
+	enqueue := func() {
+		for i := range 4 {
+			job, err := client.Enqueue(t.Context(), typeName(t)+fmt.Sprint(i), nil)
+			must(t, err)
+			ids[job.Id] = true
+		}
+	}
+	for i := range 4 {
+		busy.Handle(typeName(t)+fmt.Sprint(i), func(_ context.Context, job *howdah.Job) ([]byte, error) {
+			started <- job.Id
+			<-end
+			return nil, nil
+		})
+		idle.Handle(typeName(t)+fmt.Sprint(i), func(context.Context, *howdah.Job) ([]byte, error) { return nil, nil })
+	}
+	enqueue()
+	run(t, busy)
+	delete(ids, <-started)
+	run(t, idle)
+	enqueue()
+	for id := range ids {
+		if job := ended(t, client, id); job.Attempt != 1 {
+			t.Error(job)
+		}
+	}
+	if len(started) > 0 {
+		t.Error("the busy worker runs a second job")
+	}
+}
