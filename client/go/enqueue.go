@@ -15,10 +15,10 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// Option sets options of a job. This package has functions for the common ones. A function literal sets the other fields
-// of [howdahv1.NewJob], whose documentation has their bounds:
+// Option sets options of a job: a function of this package such as [Priority] or [Delay]. A function literal sets the rarer
+// fields of [howdahv1.NewJob], whose documentation has the bounds of all fields:
 //
-//	client.Enqueue(ctx, "email.send", email, howdah.Delay(time.Minute), func(job *howdahv1.NewJob) { job.Priority = -5 })
+//	client.Enqueue(ctx, "email.send", email, howdah.Delay(time.Minute), func(job *howdahv1.NewJob) { job.ParentId = 17 })
 type Option = func(job *howdahv1.NewJob)
 
 // Key sets the job's key: at most one unfinished job of the type has it. The policy decides what an enqueue does when
@@ -36,6 +36,72 @@ func Key(key string, policy ...howdahv1.KeyPolicy) Option {
 // each 1 to 64 bytes; duplicates count once. Handlers find them in the Tags of their [Job].
 func Tags(tags ...string) Option {
 	return func(job *howdahv1.NewJob) { job.Tags = append(job.Tags, tags...) }
+}
+
+// Header adds a header, which the handler finds in the Headers of its [Job]. At most 64, 8 KiB together.
+func Header(name, value string) Option {
+	return func(job *howdahv1.NewJob) {
+		if job.Headers == nil {
+			job.Headers = map[string]string{}
+		}
+		job.Headers[name] = value
+	}
+}
+
+// Priority orders the ready jobs of the type, -1,000 to 1,000: jobs with a lower number run first. Default: 0.
+func Priority(priority int32) Option {
+	return func(job *howdahv1.NewJob) { job.Priority = priority }
+}
+
+// MaxAttempts sets after how many failed attempts the job is dead, 1 to 1,000. Default: the setting of the task type, 10.
+func MaxAttempts(attempts uint32) Option {
+	return func(job *howdahv1.NewJob) { job.MaxAttempts = attempts }
+}
+
+// Backoff makes the delay after a failed attempt double from first to most, instead of the retry policy of the task type.
+func Backoff(first, most time.Duration) Option {
+	return func(job *howdahv1.NewJob) {
+		multiplier := 2.0
+		job.RetryPolicy = &howdahv1.RetryPolicy{
+			Kind:         howdahv1.RetryPolicyKind_RETRY_POLICY_KIND_EXPONENTIAL,
+			InitialDelay: durationpb.New(first), Multiplier: &multiplier, MaxDelay: durationpb.New(most),
+		}
+	}
+}
+
+// RetryDelays sets the delay after each failed attempt, instead of the retry policy of the task type. The last one repeats.
+func RetryDelays(delays ...time.Duration) Option {
+	return func(job *howdahv1.NewJob) {
+		job.RetryPolicy = &howdahv1.RetryPolicy{Kind: howdahv1.RetryPolicyKind_RETRY_POLICY_KIND_LIST}
+		for _, delay := range delays {
+			job.RetryPolicy.Delays = append(job.RetryPolicy.Delays, durationpb.New(delay))
+		}
+	}
+}
+
+// Fallback sets the task type that the job gets when it is out of attempts or has failed for good, instead of being dead.
+func Fallback(taskType string) Option {
+	return func(job *howdahv1.NewJob) { job.Fallback = taskType }
+}
+
+// After makes the job wait until these jobs have succeeded. If one of them does not succeed, the job is cancelled.
+func After(ids ...int64) Option {
+	return func(job *howdahv1.NewJob) { job.After = append(job.After, ids...) }
+}
+
+// NextStages sets the task types as which the job continues, one after the other, each with the result of the one before.
+func NextStages(taskTypes ...string) Option {
+	return func(job *howdahv1.NewJob) { job.NextStages = append(job.NextStages, taskTypes...) }
+}
+
+// LimitKey sets the key that the per-key limits of the task type apply to, such as a tenant or an account.
+func LimitKey(key string) Option {
+	return func(job *howdahv1.NewJob) { job.LimitKey = key }
+}
+
+// FairKey makes jobs with different keys, such as tenants, take turns.
+func FairKey(key string) Option {
+	return func(job *howdahv1.NewJob) { job.FairKey = key }
 }
 
 // Delay makes the job due after this time.

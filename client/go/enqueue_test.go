@@ -63,7 +63,7 @@ func TestOptionsReachTheBroker(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	first, err := client.Enqueue(t.Context(), typeName(t), 1, howdah.Key("k"), howdah.Delay(time.Hour),
-		howdah.Tags("old"), func(job *howdahv1.NewJob) { job.MaxAttempts, job.Priority = 3, -5 })
+		howdah.Tags("old"), howdah.MaxAttempts(3), howdah.Priority(-5))
 	must(t, err)
 	second, err := client.Enqueue(t.Context(), typeName(t), 2, howdah.RunAt(time.Now().Add(time.Hour)),
 		howdah.Key("k", howdahv1.KeyPolicy_KEY_POLICY_REPLACE), howdah.ExpireAfter(2*time.Hour), howdah.Tags("batch-17", "ü"))
@@ -75,6 +75,39 @@ func TestOptionsReachTheBroker(t *testing.T) {
 		t.Error(job)
 	} else if !slices.Equal(job.Tags, []string{"batch-17", "ü"}) {
 		t.Error(job.Tags)
+	}
+	last, err := client.Enqueue(t.Context(), typeName(t), 3, howdah.After(first.Id), howdah.Priority(7), howdah.MaxAttempts(4),
+		howdah.Header("from", "test"), howdah.LimitKey("l"), howdah.FairKey("f"), howdah.NextStages("a", "b"))
+	must(t, err)
+	job := state(t, last.Id)
+	if job.State != howdahv1.JobState_JOB_STATE_WAITING || !slices.Equal(job.After, []int64{first.Id}) || job.Priority != 7 ||
+		job.MaxAttempts != 4 || job.Headers["from"] != "test" || job.LimitKey != "l" || job.FairKey != "f" ||
+		!slices.Equal(job.NextStages, []string{"a", "b"}) {
+		t.Error(job)
+	}
+}
+
+func TestTheRetryOptionsSetTheDelaysAfterFailures(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), func(context.Context, *howdah.Job) ([]byte, error) { return nil, errors.New("broken") })
+	run(t, worker)
+	var ids []int64
+	for _, quick := range []howdah.Option{
+		howdah.RetryDelays(0, time.Millisecond), howdah.Backoff(time.Millisecond, 2*time.Millisecond),
+	} {
+		job, err := client.Enqueue(t.Context(), typeName(t), nil, quick, howdah.MaxAttempts(3), howdah.Fallback(typeName(t)+".dead"))
+		must(t, err)
+		ids = append(ids, job.Id)
+	}
+	rest := client.NewWorker(howdah.WorkerConfig{})
+	rest.Handle(typeName(t)+".dead", func(context.Context, *howdah.Job) ([]byte, error) { return nil, nil })
+	run(t, rest)
+	for _, id := range ids {
+		if job := ended(t, client, id); len(job.Failures) != 3 || job.OriginalTaskType != typeName(t) {
+			t.Error(job)
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	howdah "howdah.dev/go"
 	"howdah.dev/go/howdahv1"
 )
@@ -49,8 +51,8 @@ func ExampleClient_Enqueue() {
 	}
 	defer client.Close()
 	job, err := client.Enqueue(context.Background(), "example.email", map[string]string{"to": "ann@example.com"},
-		howdah.Key("welcome-ann"), howdah.Delay(time.Hour),
-		func(job *howdahv1.NewJob) { job.MaxAttempts, job.Priority = 3, -5 })
+		howdah.Key("welcome-ann"), howdah.Delay(time.Hour), howdah.Priority(-5), howdah.MaxAttempts(3),
+		howdah.RetryDelays(time.Second, time.Minute))
 	fmt.Println(job.GetId() > 0, err)
 	// Output: true <nil>
 }
@@ -109,6 +111,30 @@ func ExampleHandler() {
 	}
 	fmt.Printf("%T\n", howdah.Handler(fetch))
 	// Output: howdah.Handler
+}
+
+// A program applies its schedules and settings at each start.
+func ExampleClient_ApplySchedule() {
+	client, err := howdah.New(howdah.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+	job, err := howdah.NewJob("example.report", map[string]int{"days": 1}, howdah.MaxAttempts(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	schedule, err := client.ApplySchedule(ctx, "example.nightly", job,
+		howdah.Cron("30 2 * * *", "Europe/Berlin"), howdah.Jitter(time.Minute))
+	fmt.Println(len(schedule.GetNextTimes()), err)
+	err = client.ApplyTaskType(ctx, "example.report", &howdahv1.TaskTypeSettings{
+		MaxRunning: 2, Timeout: durationpb.New(time.Hour),
+	})
+	fmt.Println(err)
+	// Output:
+	// 10 <nil>
+	// <nil>
 }
 
 // The generated stubs make every call of the protocol through the client.

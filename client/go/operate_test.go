@@ -1,0 +1,180 @@
+package howdah_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	howdah "howdah.dev/go"
+	"howdah.dev/go/howdahv1"
+)
+
+// idsOf returns the ids of the jobs, sorted.
+func idsOf(t *testing.T, jobs iter.Seq2[*howdahv1.Job, error]) (ids []int64) {
+	t.Helper()
+	for job, err := range jobs {
+		must(t, err)
+		ids = append(ids, job.Id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func enqueue(t *testing.T, client *howdah.Client, payload any, options ...howdah.Option) int64 {
+	t.Helper()
+	job, err := client.Enqueue(t.Context(), typeName(t), payload, options...)
+	must(t, err)
+	return job.Id
+}
+
+func TestJobsAreListedAndFoundByKeyTagHeaderAndPayload(t *testing.T) {
+	t.Parallel()
+	client, since := connect(t), time.Now().Add(-time.Hour)
+	one := enqueue(t, client, []byte(`{"order":17}`), howdah.Key("k"), howdah.Tags("batch"))
+	two := enqueue(t, client, []byte(`{"order":18}`), howdah.Header("customer", "ann"), howdah.Tags("batch"))
+	three := enqueue(t, client, nil, howdah.Delay(time.Hour))
+	ready, scheduled := howdahv1.JobState_JOB_STATE_READY, howdahv1.JobState_JOB_STATE_SCHEDULED
+	if ids := idsOf(t, client.ListJobs(t.Context(), typeName(t), scheduled)); !slices.Equal(ids, []int64{three}) {
+		t.Error(ids)
+	}
+	if ids := idsOf(t, client.ListJobs(t.Context(), typeName(t), 0)); !slices.Equal(ids, []int64{one, two, three}) {
+		t.Error(ids)
+	}
+	for _, c := range []struct {
+		search howdah.Search
+		want   []int64
+	}{
+		{howdah.Search{Key: "k"}, []int64{one}},
+		{howdah.Search{Tag: "batch"}, []int64{one, two}},
+		{howdah.Search{Tag: "batch", State: scheduled}, nil},
+		{howdah.Search{HeaderName: "customer", HeaderValue: "ann", State: ready, Since: since}, []int64{two}},
+		{howdah.Search{PayloadText: "17", State: ready, Since: since}, []int64{one}},
+		{howdah.Search{PayloadPath: "$.order == 18", State: ready, Since: since}, []int64{two}},
+	} {
+		c.search.TaskType = typeName(t)
+		if ids := idsOf(t, client.SearchJobs(t.Context(), c.search)); !slices.Equal(ids, c.want) {
+			t.Errorf("%+v finds %v", c.search, ids)
+		}
+	}
+	for _, err := range client.SearchJobs(t.Context(), howdah.Search{TaskType: typeName(t), Key: "a", Tag: "b"}) {
+		var refused *howdah.Error
+		if !errors.As(err, &refused) || refused.Field != "query" {
+			t.Error(err)
+		}
+	}
+}
+
+func TestJobsAreExplainedCancelledRetriedAndDiscarded(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	later, dead := enqueue(t, client, nil, howdah.Delay(time.Hour)), enqueue(t, client, nil)
+	explained, err := client.ExplainJob(t.Context(), later)
+	must(t, err)
+	if explained.Reasons[0].Kind != howdahv1.ReasonKind_REASON_KIND_DELAYED {
+		t.Error(explained)
+	}
+	stop := run(t, failing(t, client))
+	ended(t, client, dead)
+	must(t, stop())
+	cancelled, err := client.CancelJobs(t.Context(), later, dead+1<<40)
+	must(t, err)
+	retried, err := client.RetryJobs(t.Context(), dead)
+	must(t, err)
+	job, err := client.GetJob(t.Context(), dead)
+	must(t, err)
+	if !slices.Equal(cancelled, []int64{later}) || !slices.Equal(retried, []int64{dead}) || job.State == howdahv1.JobState_JOB_STATE_DEAD {
+		t.Error(cancelled, retried, job)
+	}
+	run(t, failing(t, client))
+	ended(t, client, dead)
+	discarded, err := client.DiscardJobs(t.Context(), dead, later)
+	must(t, err)
+	if !slices.Equal(discarded, []int64{dead}) {
+		t.Error(discarded)
+	}
+	if _, err := client.GetJob(t.Context(), 1<<60); !errors.Is(err, howdah.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// failing returns a worker that fails all jobs of the test for good.
+func failing(t *testing.T, client *howdah.Client) *howdah.Worker {
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), func(context.Context, *howdah.Job) ([]byte, error) {
+		return nil, howdah.Fatal(errors.New("broken"))
+	})
+	return worker
+}
+
+func TestAnAppliedScheduleIsCreatedReplacedPausedRunAndDeleted(t *testing.T) {
+	t.Parallel()
+	client, ctx := connect(t), t.Context()
+	job, err := howdah.NewJob(typeName(t), "x", howdah.Priority(3))
+	must(t, err)
+	first, err := client.ApplySchedule(ctx, typeName(t), job, howdah.Every(time.Hour))
+	must(t, err)
+	same, err := client.ApplySchedule(ctx, typeName(t), job, howdah.Every(time.Hour))
+	must(t, err)
+	if len(first.NextTimes) != 10 || !first.NextTimes[9].AsTime().Equal(same.NextTimes[9].AsTime()) {
+		t.Error(first, same)
+	}
+	must(t, client.PauseSchedule(ctx, typeName(t)))
+	end := time.Now().Add(72 * time.Hour)
+	_, err = client.ApplySchedule(ctx, typeName(t), job, howdah.Cron("30 2 * * *", "Europe/Berlin"),
+		howdah.Overlap(howdahv1.OverlapPolicy_OVERLAP_POLICY_SKIP), howdah.Jitter(time.Minute), howdah.Between(time.Time{}, end))
+	must(t, err)
+	changed, err := client.GetSchedule(ctx, typeName(t))
+	must(t, err)
+	if !changed.Paused || changed.GetCron().GetTimeZone() != "Europe/Berlin" || changed.Overlap != howdahv1.OverlapPolicy_OVERLAP_POLICY_SKIP ||
+		changed.Jitter.AsDuration() != time.Minute || changed.StartTime != nil || changed.EndTime.AsTime().Unix() != end.Unix() {
+		t.Error(changed)
+	}
+	must(t, client.ResumeSchedule(ctx, typeName(t)))
+	fired, err := client.RunSchedule(ctx, typeName(t))
+	must(t, err)
+	if job := state(t, fired.Id); job.Priority != 3 {
+		t.Error(job)
+	}
+	found := false
+	for schedule, err := range client.ListSchedules(ctx) {
+		must(t, err)
+		found = found || schedule.Name == typeName(t) && !schedule.Paused
+	}
+	if !found {
+		t.Error("not listed")
+	}
+	must(t, client.DeleteSchedule(ctx, typeName(t)))
+	if err := client.DeleteSchedule(ctx, typeName(t)); !errors.Is(err, howdah.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+func TestAppliedSettingsOfATaskTypeReplaceTheEarlierOnesAndKeepAPause(t *testing.T) {
+	t.Parallel()
+	client, ctx := connect(t), t.Context()
+	if _, err := client.GetTaskType(ctx, typeName(t)); !errors.Is(err, howdah.ErrNotFound) {
+		t.Error(err)
+	}
+	must(t, client.ApplyTaskType(ctx, typeName(t), &howdahv1.TaskTypeSettings{MaxAttempts: 3, MaxRunning: 7, Paused: true}))
+	found, err := client.GetTaskType(ctx, typeName(t))
+	must(t, err)
+	if found.Settings.Paused || found.Settings.MaxAttempts != 3 || found.Settings.MaxRunning != 7 {
+		t.Error(found)
+	}
+	must(t, client.PauseTaskType(ctx, typeName(t)))
+	must(t, client.ApplyTaskType(ctx, typeName(t), &howdahv1.TaskTypeSettings{MaxAttempts: 4}))
+	found, err = client.GetTaskType(ctx, typeName(t))
+	must(t, err)
+	if !found.Settings.Paused || found.Settings.MaxAttempts != 4 || found.Settings.MaxRunning != 0 {
+		t.Error(found)
+	}
+	must(t, client.ResumeTaskType(ctx, typeName(t)))
+	found, err = client.GetTaskType(ctx, typeName(t))
+	must(t, err)
+	if found.Settings.Paused || found.Settings.MaxAttempts != 4 {
+		t.Error(found)
+	}
+}
