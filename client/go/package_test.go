@@ -22,7 +22,8 @@ func blocks(t *testing.T) (found []string) {
 	return found
 }
 
-// snippetHead completes the README's third code block to a program, because that block is only part of a function.
+// snippetHead completes code blocks of the README that are only part of a function to a program. The verb is for more
+// imports.
 const snippetHead = `package main
 
 import (
@@ -30,6 +31,7 @@ import (
 	"log"
 
 	howdah "howdah.dev/go"
+	%s
 )
 
 func main() {
@@ -78,9 +80,14 @@ func TestTheModuleIsInstalledIntoAnEmptyProjectWhichRunsTheProgramsOfTheReadme(t
 		must(t, os.Mkdir(filepath.Join(project, name), 0o755))
 		must(t, os.WriteFile(filepath.Join(project, name, "main.go"), []byte(blocks(t)[i]), 0o644))
 	}
-	must(t, os.Mkdir(filepath.Join(project, "snippet"), 0o755))
-	must(t, os.WriteFile(filepath.Join(project, "snippet", "main.go"), []byte(snippetHead+blocks(t)[2]+"}\n"), 0o644))
-	run(project, environment, "run", "./snippet")
+	imports := []string{"", `"time"; "google.golang.org/protobuf/types/known/durationpb"; "howdah.dev/go/howdahv1"`}
+	for i, more := range imports {
+		snippet := fmt.Sprintf("snippet%d", i)
+		must(t, os.Mkdir(filepath.Join(project, snippet), 0o755))
+		program := fmt.Sprintf(snippetHead, more) + blocks(t)[2+i] + "}\n"
+		must(t, os.WriteFile(filepath.Join(project, snippet, "main.go"), []byte(program), 0o644))
+		run(project, environment, "run", "./"+snippet)
+	}
 	run(project, environment, "build", "-o", "bin/", "./worker", "./producer")
 
 	worker := exec.Command(filepath.Join(project, "bin", "worker"))

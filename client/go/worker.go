@@ -164,7 +164,6 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	job := a.job
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("howdah: the handler panicked", "job", job.Id, "panic", p, "stack", string(debug.Stack()))
 			outcome = OutcomeOf(job, nil, &panicError{p, string(debug.Stack()), panicPlace()})
 		}
 	}()
@@ -188,10 +187,14 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	if err != nil && context.Cause(a.ctx) == ErrStopping && errors.Is(err, context.Canceled) {
 		err = Release() // The handler failed because the worker stops, so the attempt does not count.
 	}
-	if outcome = OutcomeOf(job, result, err); outcome.GetNack() != nil {
-		s.log.Warn("howdah: the handler failed", "job", job.Id, "type", job.TaskType, "attempt", job.Attempt, "error", err)
-	}
-	return outcome
+	return OutcomeOf(job, result, err)
+}
+
+// logFailure logs a failed attempt. Call it once for each: when the handler has ended, or when the client replaces its
+// outcome.
+func (s *session) logFailure(text string, job *Job, attributes ...any) {
+	of := []any{"job", job.Id, "type", job.TaskType, "attempt", job.Attempt}
+	s.log.Warn("howdah: "+text, append(of, attributes...)...)
 }
 
 // panicPlace returns the function that panicked, when it is called by a deferred function.

@@ -2,10 +2,13 @@ package howdah_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -207,6 +210,61 @@ func TestProgressAndCheckpointsAreStored(t *testing.T) {
 		t.Errorf("%q, then %q", first, second)
 	}
 }
+
+func TestEachFailedAttemptIsLoggedOnceWithJobTypeAndAttempt(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	lines := map[string][]string{}
+	log := writerFunc(func(line []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		var fields struct {
+			Level, Type, Error string
+			Job, Attempt       int64
+		}
+		if err := json.Unmarshal(line, &fields); err != nil {
+			return 0, err
+		}
+		if fields.Job > 0 {
+			key := fmt.Sprint(fields.Job)
+			lines[key] = append(lines[key], fmt.Sprint(fields.Level, " ", fields.Type, " ", fields.Attempt, " ", fields.Error))
+		}
+		return len(line), nil
+	})
+	client := connect(t, func(cfg *howdah.Config) {
+		cfg.Logger = slog.New(slog.NewJSONHandler(log, nil))
+	})
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), howdah.JSON(func(_ context.Context, _ *howdah.Job, how string) (any, error) {
+		switch how {
+		case "panic":
+			panic("oh")
+		case "exit":
+			runtime.Goexit()
+		}
+		return nil, errors.New(how)
+	}))
+	stop := run(t, worker)
+	want := map[string][]string{}
+	for payload, text := range map[string]string{
+		`"broken"`: "broken", `"panic"`: "the handler panicked: oh", `"exit"`: "the handler ended its goroutine",
+		`{`: "the payload is not a string: unexpected end of JSON input",
+	} {
+		job, err := client.Enqueue(t.Context(), typeName(t), []byte(payload), howdah.MaxAttempts(1))
+		must(t, err)
+		ended(t, client, job.Id)
+		want[fmt.Sprint(job.Id)] = []string{"WARN " + typeName(t) + " 1 " + text}
+	}
+	must(t, stop())
+	if fmt.Sprint(lines) != fmt.Sprint(want) {
+		t.Errorf("%v\ninstead of %v", lines, want)
+	}
+}
+
+// writerFunc is a function as an [io.Writer].
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(text []byte) (int, error) { return f(text) }
 
 func TestHandlersOfAllTypesShareTheTotalConcurrency(t *testing.T) {
 	t.Parallel()

@@ -79,7 +79,8 @@ func (c *calls) ExtendJobs(
 	return &howdahv1.ExtendJobsResponse{}, nil
 }
 
-// Recorder is a [howdah.Enqueuer] that keeps enqueued jobs in memory, without a broker. The zero value is ready for use.
+// Recorder is a [howdah.Enqueuer] that keeps enqueued jobs in memory, without a broker. It refuses jobs whose fields a
+// broker with default settings would refuse, with the same code, reason and field. The zero value is ready for use.
 type Recorder struct {
 	mu   sync.Mutex
 	jobs []*howdahv1.NewJob
@@ -94,11 +95,17 @@ func (r *Recorder) Enqueue(
 		return nil, err
 	}
 	all, err := r.EnqueueAll(ctx, job)
-	return all[0], err
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
 }
 
-// EnqueueAll records jobs. It numbers them from 1.
+// EnqueueAll records jobs: all of them or none. It numbers them from 1.
 func (r *Recorder) EnqueueAll(_ context.Context, jobs ...*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
+	if err := check(jobs); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var answers []*howdahv1.EnqueuedJob

@@ -3,6 +3,7 @@ package howdahtest_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,48 @@ func TestARecorderRemembersWhatWasEnqueued(t *testing.T) {
 		if wrong(failing); failing.count != 1 {
 			t.Error("not noticed")
 		}
+	}
+}
+
+func TestARecorderRefusesWhatABrokerRefusesAndRecordsNothing(t *testing.T) {
+	broker := howdahtest.StartBroker(t)
+	client, err := howdah.New(howdah.Config{Servers: []string{broker.Address}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	recorder := &howdahtest.Recorder{}
+	long := strings.Repeat("x", 201)
+	for field, set := range map[string]howdah.Option{
+		"task_type":      func(job *howdahv1.NewJob) { job.TaskType = "no spaces" },
+		"payload":        func(job *howdahv1.NewJob) { job.Payload = make([]byte, 1<<20+1) },
+		"headers":        howdah.Header("name", strings.Repeat("x", 8<<10)),
+		"priority":       howdah.Priority(1001),
+		"max_attempts":   howdah.MaxAttempts(1001),
+		"delay":          howdah.Delay(-time.Second),
+		"timeout":        howdah.Timeout(31 * 24 * time.Hour),
+		"expire_after":   howdah.ExpireAfter(0),
+		"key":            howdah.Key(long),
+		"key_policy":     howdah.Key("", howdahv1.KeyPolicy_KEY_POLICY_REPLACE),
+		"limit_key":      howdah.LimitKey(long),
+		"fair_key":       howdah.FairKey("line\n"),
+		"tags":           howdah.Tags(strings.Split(strings.Repeat("x ", 17), " ")...),
+		"tags[1]":        howdah.Tags("x", ""),
+		"fallback":       howdah.Fallback("order.ship"),
+		"next_stages[1]": howdah.NextStages("order.bill", "no spaces"),
+	} {
+		good, _ := howdah.NewJob("order.ship", nil)
+		bad, _ := howdah.NewJob("order.ship", nil, set)
+		for _, to := range []howdah.Enqueuer{client, recorder} {
+			var refused *howdah.Error
+			_, err := to.EnqueueAll(t.Context(), good, bad)
+			if !errors.As(err, &refused) || refused.Field != "jobs[1]."+field || refused.Reason != "INVALID_FIELD" {
+				t.Errorf("%T, %s: %v", to, field, err)
+			}
+		}
+	}
+	if jobs := recorder.Jobs(""); len(jobs) != 0 {
+		t.Error(jobs)
 	}
 }
 
