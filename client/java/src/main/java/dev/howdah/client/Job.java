@@ -366,9 +366,6 @@ public final class Job {
             cause = thrown;
             boolean isInterrupted = isCancelled() && isInterruption(thrown);
             outcome = isInterrupted ? Outcome.release() : Outcome.of(thrown);
-            if (!isInterrupted && !(thrown instanceof Thrown)) {
-                LOG.log(Level.WARNING, "job " + id() + " of " + taskType() + " failed, attempt " + attempt(), thrown);
-            }
         } finally {
             setInterruptible(null);
         }
@@ -379,9 +376,17 @@ public final class Job {
             cause = error;
             wire = wire(Outcome.fatal("the result cannot be written: " + error)).build();
         }
+        if (wire.hasNack()) {
+            logFailure(wire.getNack().getError(), cause instanceof Thrown ? null : cause);
+        }
         markDecided();
         ended(wire, cause);
         return wire;
+    }
+
+    /** Logs a failed attempt. Call it once for each: when the handler has ended, or when its outcome is replaced. */
+    void logFailure(String error, Throwable thrown) {
+        LOG.log(Level.WARNING, "job " + id() + " of " + taskType() + " failed, attempt " + attempt() + ": " + error, thrown);
     }
 
     private void ended(dev.howdah.v1.Outcome outcome, Throwable thrown) {

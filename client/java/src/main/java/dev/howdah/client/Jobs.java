@@ -16,6 +16,7 @@ import java.lang.System.Logger.Level;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
@@ -37,6 +38,9 @@ import java.util.stream.Collectors;
 final class Jobs {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
 
+    /** Time that a job waits for a slot of the worker's total concurrency. Then it is released. */
+    private static final long TOTAL_TIMEOUT = TimeUnit.SECONDS.toNanos(1);
+
     private enum State { QUEUED, RUNNING, LEASE_LOST, ENDED }
 
     record Key(long id, long token) {}
@@ -53,6 +57,9 @@ final class Jobs {
         /** The Settle message with which the outcome was sent; null if it was not sent on this stream. */
         Stream.Batch sentIn;
         private State state = State.QUEUED;
+        /** The slots of the task type; null if the job was never queued for a slot. */
+        private Slots slots;
+        private final long receivedAt = System.nanoTime();
         private boolean refused;
         /** Whether the outcome is sent by {@code SettleJobs} instead of the stream. */
         boolean isUnary;
@@ -64,12 +71,12 @@ final class Jobs {
 
         private boolean isLive() { return state == State.QUEUED || state == State.RUNNING; }
 
-        void failForGood(String error) {
-            var nack = Nack.newBuilder().setError(error).setNoRetry(true);
+        /** Replaces the outcome, which cannot be sent, by a failure. */
+        void fail(String error, boolean isFinal) {
+            job.logFailure(error, null);
+            var nack = Nack.newBuilder().setError(error).setNoRetry(isFinal);
             outcome = outcome.toBuilder().setNack(nack).build();
         }
-
-        void fail(String error) { outcome = outcome.toBuilder().setNack(Nack.newBuilder().setError(error)).build(); }
     }
 
     /** An unanswered extension or progress report, and the future for which the handler waits. */
@@ -96,6 +103,10 @@ final class Jobs {
         private int limit;
         private int window;
         private int running;
+        /** Number of jobs that run or wait for a slot and whose lease is not lost. */
+        private int held;
+        /** The window that was sent last on the stream. */
+        private int sentWindow;
 
         private Slots(Worker.Type type) {
             this.type = type;
@@ -119,6 +130,8 @@ final class Jobs {
     private final Map<String, Slots> slots = new HashMap<>();
     private final Map<Key, Held> held = new HashMap<>();
     private final Connection.Backoff retryBackoff = new Connection.Backoff();
+    /** Number of running handlers, and of these and the jobs that wait for a slot. */
+    private int running, active;
     private long received, succeeded, failed, snoozed, released, lost, cancelled, taken;
 
     Jobs(Session session, Worker.Builder config, ExecutorService executor) {
@@ -132,8 +145,10 @@ final class Jobs {
 
     boolean isEmpty() { return held.isEmpty(); }
 
-    /** Returns the number of slots of all task types. */
-    long slots() { return slots.values().stream().mapToLong(slot -> slot.limit).sum(); }
+    /** Returns how many handlers may run at once. */
+    long slots() {
+        return Math.min(config.totalConcurrency, slots.values().stream().mapToLong(slot -> slot.limit).sum());
+    }
 
     /** Returns whether no handler runs. */
     boolean isIdle() {
@@ -144,16 +159,30 @@ final class Jobs {
 
     List<Window> windows() { return slots.values().stream().map(this::window).toList(); }
 
-    private Window window(Slots slot) {
-        return Window.newBuilder().setTaskType(slot.type.name()).setBytes(config.windowBytes)
-            .setJobs((int) Math.min(slot.window, config.maxJobs - taken)).build();
+    /** Returns a window that has changed since it was sent, or null. */
+    Window nextWindow() {
+        return slots.values().stream().filter(slot -> slot.sentWindow != windowJobs(slot)).findFirst()
+            .map(this::window).orElse(null);
     }
 
-    Window resize(String type, int jobs) {
+    private Window window(Slots slot) {
+        slot.sentWindow = windowJobs(slot);
+        return Window.newBuilder().setTaskType(slot.type.name()).setBytes(config.windowBytes)
+            .setJobs((int) Math.min(slot.sentWindow, config.maxJobs - taken)).build();
+    }
+
+    /**
+     * Returns the number of jobs of a task type to hold at once. A total concurrency limits it to the jobs that the
+     * worker holds and those that could start now, so that the broker gives the other jobs to other workers.
+     */
+    private int windowJobs(Slots slot) {
+        return (int) Math.min(slot.window, slot.held + Math.max(0L, (long) config.totalConcurrency - active));
+    }
+
+    void resize(String type, int jobs) {
         var slot = slots.get(type);
         slot.limit = slot.window = jobs;
-        fill(slot);
-        return window(slot);
+        fill();
     }
 
     /**
@@ -218,8 +247,14 @@ final class Jobs {
                 release(job);
             } else {
                 taken++;
+                job.slots = slot;
+                slot.held++;
+                active++;
                 slot.queue.add(job);
-                fill(slot);
+                fill();
+                if (job.state == State.QUEUED && running >= config.totalConcurrency) {
+                    timer.schedule(() -> session.locked(() -> releaseWaiting(job)), TOTAL_TIMEOUT, TimeUnit.NANOSECONDS);
+                }
             }
         }
     }
@@ -253,38 +288,70 @@ final class Jobs {
         }
     }
 
-    /** Starts queued jobs while slots are free. */
-    private void fill(Slots slot) {
-        while (slot.running < slot.limit && !slot.queue.isEmpty()) {
-            var next = slot.queue.poll();
+    /** Starts queued jobs while slots are free. The job that has waited longest starts first. */
+    private void fill() {
+        while (running < config.totalConcurrency) {
+            var first = slots.values().stream().filter(slot -> slot.running < slot.limit && !slot.queue.isEmpty())
+                .min(Comparator.comparingLong(slot -> slot.queue.peek().receivedAt));
+            if (first.isEmpty()) {
+                return;
+            }
+            var next = first.get().queue.poll();
             if (next.state == State.QUEUED) {
-                next.state = State.RUNNING;
-                slot.running++;
-                try {
-                    executor.execute(() -> perform(next, slot));
-                } catch (RejectedExecutionException error) {
-                    slot.running--;
-                    release(next);
-                }
+                start(next);
             }
         }
     }
 
-    private void perform(Held job, Slots slot) {
-        var outcome = job.job.perform(slot.type.handler());
+    private void start(Held job) {
+        job.state = State.RUNNING;
+        job.slots.running++;
+        running++;
+        try {
+            executor.execute(() -> perform(job));
+        } catch (RejectedExecutionException error) {
+            leaveSlots(job);
+            release(job);
+        }
+    }
+
+    private void leaveSlots(Held job) {
+        job.slots.running--;
+        running--;
+        active--;
+    }
+
+    /** Releases a job that waits although a slot of its task type may be free. Another worker may run it. */
+    private void releaseWaiting(Held job) {
+        if (job.state == State.QUEUED && running >= config.totalConcurrency) {
+            release(job);
+        }
+    }
+
+    private void perform(Held job) {
+        var outcome = job.job.perform(job.slots.type.handler());
         session.locked(() -> {
             if (job.state == State.RUNNING) {
                 end(job, outcome);
             } else if (job.state == State.LEASE_LOST) {
                 held.remove(job.key, job);
             }
-            slot.running--;
-            fill(slot);
+            leaveSlots(job);
+            fill();
         });
+    }
+
+    /** Records that a queued or running job leaves the window of its task type. */
+    private void leaveWindow(Held job) {
+        if (job.slots != null) {
+            job.slots.held--;
+            active -= job.state == State.QUEUED ? 1 : 0;
+        }
     }
 
     private void end(Held job, Outcome outcome) {
         job.job.markDecided();
+        leaveWindow(job);
         job.state = State.ENDED;
         job.outcome = outcome;
         unsent.add(job);
@@ -299,6 +366,7 @@ final class Jobs {
     private void end(Held job, CancelReason reason) {
         lost += reason == CancelReason.CANCEL_REASON_LEASE_LOST ? 1 : 0;
         cancelled += reason == CancelReason.CANCEL_REASON_LEASE_LOST ? 0 : 1;
+        leaveWindow(job);
         if (job.state == State.QUEUED) {
             held.remove(job.key);
         }
@@ -326,16 +394,15 @@ final class Jobs {
             var same = session.stream();
             timer.schedule(() -> session.locked(same, () -> unsent.add(job)), retryBackoff.next(), TimeUnit.NANOSECONDS);
         } else if (result.getStatus() == SettleStatus.SETTLE_STATUS_INVALID && !job.refused) {
-            LOG.log(Level.WARNING, "the broker refused the outcome of job {0}: {1}", job.key.id, result.getMessage());
             job.refused = true;
-            job.fail("the outcome was refused: " + result.getMessage());
+            job.fail("the broker refused the outcome: " + result.getMessage(), false);
             unsent.add(job);
         } else {
             held.remove(job.key);
             notifySettled(job, failure(job.key, result));
             if (result.getStatus() != SettleStatus.SETTLE_STATUS_OK) {
                 lost++;
-                LOG.log(Level.WARNING, "the lease of job {0} was lost before its outcome arrived", job.key.id);
+                job.job.logFailure("the lease was lost before the outcome arrived", null);
                 return;
             }
             retryBackoff.reset();

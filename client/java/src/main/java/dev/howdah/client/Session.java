@@ -263,12 +263,7 @@ final class Session {
     }
 
     void resize(String type, int count) {
-        locked(() -> {
-            var window = jobs.resize(type, count);
-            if (stream != null && stop == Stop.NO) {
-                stream.control(WorkRequest.newBuilder().setWindow(window));
-            }
-        });
+        locked(() -> jobs.resize(type, count));
     }
 
     private void finish() {

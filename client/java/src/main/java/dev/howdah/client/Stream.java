@@ -164,8 +164,6 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
         }
     }
 
-    void control(WorkRequest.Builder message) { control.add(message); }
-
     /** Sends messages while the transport accepts them. While it does not, outcomes accumulate for a larger message. */
     void send(boolean stopping) {
         if (open && stopping && drainRequestedAt == null && !drained) {
@@ -178,9 +176,14 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
                 continue;
             }
             var next = WorkRequest.newBuilder();
-            var extensions = nextLeaseRequests(Extension.class);
-            var reports = extensions.isEmpty() ? nextLeaseRequests(ProgressReport.class) : List.<ProgressReport>of();
-            if (!extensions.isEmpty()) {
+            // A smaller window precedes the outcomes that make room in it.
+            var window = stopping || drained ? null : jobs.nextWindow();
+            var extensions = window == null ? nextLeaseRequests(Extension.class) : List.<Extension>of();
+            var reports = window == null && extensions.isEmpty() ? nextLeaseRequests(ProgressReport.class)
+                : List.<ProgressReport>of();
+            if (window != null) {
+                next.setWindow(window);
+            } else if (!extensions.isEmpty()) {
                 next.setExtend(Extend.newBuilder().addAllExtensions(extensions));
             } else if (!reports.isEmpty()) {
                 next.setProgress(Progress.newBuilder().addAllReports(reports));
@@ -234,7 +237,7 @@ final class Stream implements ClientResponseObserver<WorkRequest, WorkResponse> 
             if (size > maxBytes) {
                 // The outcome is too large for a message. The broker would end every stream on which it is sent, so a
                 // failure replaces it.
-                job.fail("the result takes " + size + " bytes; the broker accepts at most " + maxBytes);
+                job.fail("the result takes " + size + " bytes; the broker accepts at most " + maxBytes, false);
                 continue;
             }
             // A Settle may name a job only once. A job that was delivered again after a lost lease may have two

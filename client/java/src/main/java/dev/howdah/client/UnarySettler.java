@@ -95,10 +95,8 @@ final class UnarySettler {
     private void failed(List<Jobs.Held> sent, HowdahException error) {
         if (error.isTooLarge() && sent.size() == 1) {
             var job = sent.get(0);
-            LOG.log(Level.ERROR, "the outcome of job {0} is too large for a proxy, so the job fails: {1}", job.key.id(),
-                error.getMessage());
-            job.failForGood("the outcome takes " + job.outcome.getSerializedSize()
-                + " bytes and does not reach the broker: " + error.getMessage());
+            job.fail("the outcome takes " + job.outcome.getSerializedSize()
+                + " bytes and does not reach the broker: " + error.getMessage(), true);
             returnToStream(sent);
         } else if (error.isTooLarge() || error.isTransient()) {
             maxBytes = error.isTooLarge() ? maxBytes / 2 : maxBytes;

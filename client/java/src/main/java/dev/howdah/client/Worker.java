@@ -152,6 +152,7 @@ public final class Worker implements AutoCloseable {
         private final Map<String, Entry> handlers = new TreeMap<>();
         private int concurrency = 16;
         private int window;
+        int totalConcurrency = Integer.MAX_VALUE;
         long windowBytes;
         int maxMessageBytes;
         long maxJobs = Long.MAX_VALUE;
@@ -206,6 +207,16 @@ public final class Worker implements AutoCloseable {
          * @param jobs number of concurrent handlers of each task type, by default 16. This is also the window
          */
         public Builder concurrency(int jobs) { concurrency = jobs; return this; }
+
+        /**
+         * Limits the concurrent handlers of all task types together, in addition to the limit of each type. The windows
+         * shrink while handlers run. The broker may fill the windows of several types at once with more jobs than may
+         * start; a job that has waited for a second is released, so that another worker may run it.
+         *
+         * @param jobs number of concurrent handlers of all task types, at least 1. By default there is no limit
+         * @return this
+         */
+        public Builder totalConcurrency(int jobs) { totalConcurrency = jobs; return this; }
 
         /**
          * {@return this}

@@ -10,12 +10,20 @@ import dev.howdah.v1.CancelReason;
 import dev.howdah.v1.JobState;
 import dev.howdah.v1.RetryPolicy;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -80,6 +88,102 @@ class WorkerTest {
             assertEquals("java.lang.IllegalStateException: not yet", failure.getError());
             assertTrue(failure.getDetails().startsWith("java.lang.IllegalStateException: not yet\n\tat "), failure.getDetails());
         }
+    }
+
+    @Test
+    void each_failed_attempt_is_logged_once_with_id_type_and_attempt() {
+        var records = new CopyOnWriteArrayList<LogRecord>();
+        var handler = new Handler() {
+            @Override
+            public void publish(LogRecord record) { records.add(record); }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        var logger = Logger.getLogger("dev.howdah.client");
+        logger.addHandler(handler);
+        var expected = new ArrayList<String>();
+        var endless = new ArrayList<Object>();
+        endless.add(endless);
+        try (var worker = client.worker().handle(type, String.class, (how, job) -> switch (how) {
+            case "throw" -> throw new IllegalStateException("broken");
+            case "thrown outcome" -> throw Outcome.fatal("never").asException();
+            case "result" -> Outcome.ok(endless);
+            default -> Outcome.retry(how);
+        }).start()) {
+            var texts = Map.of("throw", "java.lang.IllegalStateException: broken", "thrown outcome", "never",
+                "result", "the result cannot be written", "again", "again");
+            texts.forEach((how, text) -> {
+                var job = Brokers.ended(client, NewJob.builder(type).payload(how).maxAttempts(1).build());
+                expected.add("job " + job.getId() + " of " + type + " failed, attempt 1: " + text);
+            });
+            var payload = Brokers.ended(client, NewJob.builder(type).payload(new byte[] {'{'}).build());
+            expected.add("job " + payload.getId() + " of " + type + " failed, attempt 1: the payload is ");
+        } finally {
+            logger.removeHandler(handler);
+        }
+        var lines = records.stream().map(LogRecord::getMessage).filter(line -> line.contains(" of " + type + " ")).toList();
+        assertEquals(expected.size(), lines.size(), lines.toString());
+        for (var text : expected) {
+            assertEquals(1, lines.stream().filter(line -> line.startsWith(text)).count(), text + " in " + lines);
+        }
+    }
+
+    @Test
+    void handlers_of_all_types_share_the_total_concurrency() {
+        var running = new AtomicInteger();
+        var most = new AtomicInteger();
+        var pairs = new CyclicBarrier(2); // A handler ends only beside another one.
+        var builder = client.worker().concurrency(4).totalConcurrency(2);
+        var jobs = new ArrayList<NewJob>();
+        for (int number = 0; number < 3; number++) {
+            builder.handle(type + number, Object.class, (payload, job) -> {
+                most.accumulateAndGet(running.incrementAndGet(), Math::max);
+                pairs.await();
+                running.decrementAndGet();
+                return Outcome.ok();
+            });
+            jobs.addAll(Collections.nCopies(6, NewJob.of(type + number, null)));
+        }
+        try (var worker = builder.start()) {
+            var ids = client.enqueueAll(jobs).stream().map(HowdahClient.Enqueued::id).toList();
+            client.awaitAll(ids, Brokers.TIMEOUT, job -> assertEquals(JobState.JOB_STATE_SUCCEEDED, job.getState()));
+            assertEquals(2, most.get());
+        }
+    }
+
+    @Test
+    void jobs_that_do_not_fit_into_the_total_concurrency_go_to_another_worker() throws Exception {
+        var started = new LinkedBlockingQueue<Long>();
+        var end = new CountDownLatch(1);
+        var types = IntStream.range(0, 4).mapToObj(number -> NewJob.of(type + number, null)).toList();
+        var busyBuilder = client.worker().totalConcurrency(1);
+        var idleBuilder = client.worker();
+        for (var job : types) {
+            busyBuilder.handle(job.taskType(), Object.class, (payload, running) -> {
+                started.add(running.id());
+                end.await();
+                return Outcome.ok();
+            });
+            idleBuilder.handle(job.taskType(), Object.class, (payload, running) -> Outcome.ok());
+        }
+        var ids = new ArrayList<>(client.enqueueAll(types).stream().map(HowdahClient.Enqueued::id).toList());
+        try (var busy = busyBuilder.start()) {
+            ids.remove(started.take());
+            try (var idle = idleBuilder.start()) {
+                client.awaitAll(ids, Brokers.TIMEOUT, job -> assertEquals(1, job.getAttempt()));
+                long received = busy.report().received();
+                ids.clear();
+                client.enqueueAll(types).forEach(job -> ids.add(job.id()));
+                client.awaitAll(ids, Brokers.TIMEOUT, job -> assertEquals(1, job.getAttempt()));
+                assertEquals(received, busy.report().received(), "the windows of the busy worker are open");
+            }
+            end.countDown();
+        }
+        assertTrue(started.isEmpty());
     }
 
     @Test
