@@ -1,11 +1,18 @@
 package dev.howdah.client;
 
 import dev.howdah.v1.CancelJobsRequest;
+import dev.howdah.v1.DiscardJobsRequest;
 import dev.howdah.v1.EnqueueJobsRequest;
 import dev.howdah.v1.EnqueueOutcome;
 import dev.howdah.v1.EnqueuedJob;
+import dev.howdah.v1.ExplainJobRequest;
+import dev.howdah.v1.ExplainJobResponse;
 import dev.howdah.v1.GetJobRequest;
+import dev.howdah.v1.JobFilter;
 import dev.howdah.v1.JobServiceGrpc;
+import dev.howdah.v1.JobState;
+import dev.howdah.v1.ListJobsRequest;
+import dev.howdah.v1.RetryJobsRequest;
 import io.grpc.Channel;
 import io.grpc.Status;
 import io.grpc.stub.AbstractBlockingStub;
@@ -15,6 +22,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -24,6 +32,7 @@ import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
 /**
  * A client of one or more brokers of one database. It is thread-safe; create one and reuse it.
@@ -266,9 +275,14 @@ public final class HowdahClient implements AutoCloseable {
      * @param id id of the job
      */
     public Optional<dev.howdah.v1.Job> job(long id) {
+        var request = GetJobRequest.newBuilder().setId(id).build();
+        return found(() -> call(JobServiceGrpc::newBlockingStub, jobs -> jobs.getJob(request)).getJob());
+    }
+
+    /** Returns the answer of a call; empty if the broker answers NOT_FOUND. */
+    static <R> Optional<R> found(Supplier<R> call) {
         try {
-            var request = GetJobRequest.newBuilder().setId(id).build();
-            return Optional.of(call(JobServiceGrpc::newBlockingStub, jobs -> jobs.getJob(request)).getJob());
+            return Optional.of(call.get());
         } catch (HowdahException error) {
             if (error.code() == Status.Code.NOT_FOUND) {
                 return Optional.empty();
@@ -286,6 +300,84 @@ public final class HowdahClient implements AutoCloseable {
     public List<Long> cancel(Collection<Long> ids) {
         var request = CancelJobsRequest.newBuilder().addAllIds(ids).build();
         return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.cancelJobs(request)).getCancelledIdsList();
+    }
+
+    /**
+     * Makes dead and scheduled jobs run now.
+     *
+     * @param ids at most 10,000 job ids
+     * @return the ids of the jobs that run again. A dead job whose key another job holds stays dead
+     */
+    public List<Long> retry(Collection<Long> ids) {
+        var request = RetryJobsRequest.newBuilder().setFilter(JobFilter.newBuilder().addAllIds(ids)).build();
+        return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.retryJobs(request)).getRetriedIdsList();
+    }
+
+    /**
+     * Moves dead jobs to the history.
+     *
+     * @param ids at most 10,000 job ids
+     * @return the ids of the jobs that were dead
+     */
+    public List<Long> discard(Collection<Long> ids) {
+        var request = DiscardJobsRequest.newBuilder().setFilter(JobFilter.newBuilder().addAllIds(ids)).build();
+        return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.discardJobs(request)).getDiscardedIdsList();
+    }
+
+    /**
+     * {@return why a job does not run and what must change first, or how it ended}
+     *
+     * @param id id of the job
+     */
+    public ExplainJobResponse explain(long id) {
+        var request = ExplainJobRequest.newBuilder().setId(id).build();
+        return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.explainJob(request));
+    }
+
+    /**
+     * {@return the jobs of a task type, without payloads and results. The stream calls the broker page by page}
+     *
+     * @param taskType task type of the jobs
+     * @param state state of the jobs; {@code JOB_STATE_UNSPECIFIED} for all
+     */
+    public Stream<dev.howdah.v1.Job> list(String taskType, JobState state) {
+        var request = ListJobsRequest.newBuilder().setTaskType(taskType).setState(state);
+        return pages(token -> {
+            var page = call(JobServiceGrpc::newBlockingStub, jobs -> jobs.listJobs(request.setPageToken(token).build()));
+            return new Page<>(page.getJobsList(), page.getNextPageToken());
+        });
+    }
+
+    /**
+     * {@return the jobs that a search finds, without payloads and results. The stream calls the broker page by page}
+     *
+     * @param search the search
+     */
+    public Stream<dev.howdah.v1.Job> search(Search search) {
+        var request = search.request().toBuilder();
+        return pages(token -> {
+            var page = call(JobServiceGrpc::newBlockingStub,
+                jobs -> jobs.searchJobs(request.setPageToken(token).build()));
+            return new Page<>(page.getJobsList(), page.getNextPageToken());
+        });
+    }
+
+    record Page<T>(List<T> items, String next) {}
+
+    /** Returns the items of all pages. {@code get} gets the page with a token; the first and the last token are empty. */
+    static <T> Stream<T> pages(Function<String, Page<T>> get) {
+        return Stream.iterate(get.apply(""), Objects::nonNull, page -> page.next.isEmpty() ? null : get.apply(page.next))
+            .flatMap(page -> page.items.stream());
+    }
+
+    /** {@return the calls for schedules} */
+    public Schedules schedules() {
+        return new Schedules(this);
+    }
+
+    /** {@return the calls for task types and their settings} */
+    public TaskTypes taskTypes() {
+        return new TaskTypes(this);
     }
 
     /**

@@ -67,7 +67,10 @@ public final class HowdahTesting {
         }
     }
 
-    /** Records the jobs that a program enqueues, without a broker. */
+    /**
+     * Records the jobs that a program enqueues, without a broker. Refuses jobs whose fields a broker with default
+     * settings would refuse, with the same code, reason and field.
+     */
     public static final class Recorder implements Middleware {
         private final List<NewJob> jobs = new CopyOnWriteArrayList<>();
 
@@ -82,6 +85,12 @@ public final class HowdahTesting {
         @Override
         public CompletableFuture<List<HowdahClient.Enqueued>> enqueue(List<NewJob> enqueued, String requestKey,
                 Enqueue next) {
+            var json = HowdahClient.builder().json;
+            try {
+                JobRules.check(enqueued.stream().map(job -> job.encoded(json)).toList());
+            } catch (HowdahException refused) {
+                return CompletableFuture.failedFuture(refused);
+            }
             var answers = new ArrayList<HowdahClient.Enqueued>();
             synchronized (jobs) {
                 for (var job : enqueued) {

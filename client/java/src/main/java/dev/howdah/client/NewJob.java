@@ -153,7 +153,7 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         /**
          * {@return this}
          *
-         * @param policy policy for the delays between attempts
+         * @param policy policy for the delays between attempts, see {@link RetryPolicies}
          */
         public Builder retryPolicy(RetryPolicy policy) { return with(job.setRetryPolicy(policy)); }
 

@@ -6,12 +6,16 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.howdah.client.Job.Outcome;
+import dev.howdah.v1.KeyPolicy;
 import dev.howdah.v1.LeasedJob;
 import io.grpc.Status;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
 import java.time.Duration;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.Test;
@@ -59,6 +63,38 @@ class UnitTest {
         recorder.assertEnqueued("b", null);
         assertThrows(AssertionError.class, () -> recorder.assertEnqueued("a", Map.of("n", 2)));
         assertEquals(2, recorder.jobs().size());
+    }
+
+    @Test
+    void a_recorder_refuses_what_a_broker_refuses_and_records_nothing() {
+        var longText = "x".repeat(201);
+        var bad = new LinkedHashMap<String, NewJob.Builder>();
+        bad.put("task_type", NewJob.builder("no spaces"));
+        bad.put("payload", NewJob.builder("a").payload(new byte[(1 << 20) + 1]));
+        bad.put("headers", NewJob.builder("a").header("name", "x".repeat(8 << 10)));
+        bad.put("priority", NewJob.builder("a").priority(1001));
+        bad.put("max_attempts", NewJob.builder("a").maxAttempts(1001));
+        bad.put("delay", NewJob.builder("a").delay(Duration.ofSeconds(-1)));
+        bad.put("timeout", NewJob.builder("a").timeout(Duration.ofDays(31)));
+        bad.put("expire_after", NewJob.builder("a").expireAfter(Duration.ZERO));
+        bad.put("key", NewJob.builder("a").key(longText));
+        bad.put("key_policy", NewJob.builder("a").keyPolicy(KeyPolicy.KEY_POLICY_REPLACE));
+        bad.put("limit_key", NewJob.builder("a").limitKey(longText));
+        bad.put("fair_key", NewJob.builder("a").fairKey("line\n"));
+        bad.put("tags", NewJob.builder("a").tags(Collections.nCopies(17, "x")));
+        bad.put("tags[1]", NewJob.builder("a").tags(List.of("x", "")));
+        bad.put("fallback", NewJob.builder("a").fallback("a"));
+        bad.put("next_stages[1]", NewJob.builder("a").nextStages(List.of("b", "no spaces")));
+        var recorder = new HowdahTesting.Recorder();
+        try (var recording = recorder.client(); var client = Brokers.client()) {
+            bad.forEach((field, job) -> List.of(recording, client).forEach(to -> {
+                var jobs = List.of(NewJob.of("a", null), job.build());
+                var error = assertThrows(HowdahException.class, () -> to.enqueueAll(jobs), field);
+                assertEquals("INVALID_FIELD jobs[1]." + field, error.reason() + " " + error.field());
+                assertEquals(Status.Code.INVALID_ARGUMENT, error.code());
+            }));
+        }
+        assertEquals(List.of(), recorder.jobs());
     }
 
     @Test
