@@ -48,7 +48,7 @@ func (s *session) next() (message *howdahv1.WorkRequest, leave bool) {
 	if message = s.nextLeaseRequest(); message != nil {
 		return message, false
 	}
-	if maySettle(stream.openSettles, len(s.unsent), s.slots) {
+	if maySettle(stream.openSettles, len(s.unsent), cap(s.slots)) {
 		settle := &howdahv1.Settle{Outcomes: s.gather()}
 		return &howdahv1.WorkRequest{Message: &howdahv1.WorkRequest_Settle{Settle: settle}}, false
 	}

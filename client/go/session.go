@@ -22,8 +22,10 @@ const (
 	// Time that handlers have to return after a stop has ended their contexts. Then their jobs are released, and the
 	// broker has releaseTimeout to confirm the releases.
 	handlerTimeout, releaseTimeout = time.Second, 5 * time.Second
-	// Time that a job waits for a slot of the worker's total concurrency. Then it is released.
-	totalTimeout = time.Second
+	// Time that a job waits for a slot while its task type has a free one. Then it is released.
+	slotTimeout = time.Second
+	// Time without such a release after which the windows are no longer exact.
+	exactTime = 30 * time.Second
 	// Time that a stop waits for the broker's next confirmation of an outcome, once no handler runs.
 	confirmTimeout = 30 * time.Second
 )
@@ -74,8 +76,7 @@ type session struct {
 	cfg          WorkerConfig
 	log          *slog.Logger
 	types        map[string]*typeSlots
-	slots        int             // Number of handlers that may run at once.
-	total        chan struct{}   // Semaphore of the concurrent handlers of all task types; nil: no total concurrency.
+	slots        chan struct{}   // Semaphore of the concurrent handlers of all task types.
 	wake         chan struct{}   // Signals that the state has changed, so that next may return a message.
 	baseCtx, ctx context.Context // baseCtx: the caller's, without cancellation. ctx: for streams; ends with the worker.
 	end          context.CancelFunc
@@ -90,15 +91,19 @@ type session struct {
 	oneByOne       bool // Extensions and reports are sent one by one, because a stream broke with many unanswered bytes.
 	unary          unarySettles
 	running        int
-	id             string
-	grace          time.Duration
-	stream         *streamState
-	welcomes       int
-	broker         *broker // Broker of the last stream.
-	isOpen         bool    // A stream is open.
-	stopping       bool
-	retryBackoff   backoff
-	confirmTimer   *time.Timer // Ends the worker when a stop has waited too long for a confirmation.
+	// Whether the windows have only the jobs that the worker holds and the free slots. Otherwise a type may fill all slots,
+	// and the jobs that do not fit wait, which saves messages while handlers are short.
+	exact        bool
+	exactTimer   *time.Timer // Ends exact.
+	id           string
+	grace        time.Duration
+	stream       *streamState
+	welcomes     int
+	broker       *broker // Broker of the last stream.
+	isOpen       bool    // A stream is open.
+	stopping     bool
+	retryBackoff backoff
+	confirmTimer *time.Timer // Ends the worker when a stop has waited too long for a confirmation.
 	// OnSettled functions of middleware, which runSettledCallbacks calls without the lock.
 	settledCallbacks []func()
 }
@@ -157,23 +162,33 @@ func (s *session) subscribe() *howdahv1.Subscribe {
 	return first
 }
 
-// window returns the window of a task type to send. A total concurrency limits it to the jobs that the worker holds and
-// those that could start now, so that the broker gives the other jobs to other workers.
+// useExactWindows makes the windows exact, because a job has waited for a slot for too long.
+func (s *session) useExactWindows() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exact = true
+	if s.exactTimer != nil {
+		s.exactTimer.Stop()
+	}
+	s.exactTimer = s.after(exactTime, func() { s.exact = false })
+}
+
+// window returns the window of a task type to send.
 func (s *session) window(name string, t *typeSlots) *howdahv1.Window {
 	t.window = s.windowJobs(t)
 	return &howdahv1.Window{TaskType: name, Jobs: t.window, Bytes: s.cfg.WindowBytes}
 }
 
 func (s *session) windowJobs(t *typeSlots) int32 {
-	if s.total == nil {
+	if !s.exact {
 		return int32(cap(t.slots))
 	}
-	return int32(min(cap(t.slots), t.held+max(0, cap(s.total)-s.running)))
+	return int32(min(cap(t.slots), t.held+max(0, cap(s.slots)-s.running)))
 }
 
 // nextWindow returns a window that has changed since it was sent, or nil.
 func (s *session) nextWindow() *howdahv1.WorkRequest {
-	if s.total == nil || s.stopping || s.stream.drained {
+	if s.stopping || s.stream.drained {
 		return nil
 	}
 	for name, t := range s.types {

@@ -21,15 +21,11 @@ import (
 
 // WorkerConfig has the settings of a [Worker].
 type WorkerConfig struct {
-	// Number of concurrent handlers of each task type, unless [Worker.Handle] sets another one. Default: 16.
+	// Number of concurrent handlers, over all task types. [Worker.Handle] can set a lower number for one type. Default: 16.
 	//
-	// This is also the window, so that no job waits in this worker while another worker is idle.
+	// It is also the window of each type, so that jobs of several types may arrive for one slot. A job that has waited for
+	// a second is released, so that another worker may run it, and the windows shrink to the free slots for a while.
 	Concurrency int
-	// Number of concurrent handlers of all task types together. Default: no limit but Concurrency.
-	//
-	// The windows shrink while handlers run. The broker may fill the windows of several types at once with more jobs than
-	// may start; a job that has waited for a second is released, so that another worker may run it.
-	TotalConcurrency int
 	// Maximum bytes of payloads and headers of each task type that the worker holds at once. A larger job is never sent.
 	// Default: 64 MiB.
 	WindowBytes int64
@@ -55,21 +51,19 @@ func (c *Client) NewWorker(cfg WorkerConfig) *Worker {
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 16)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, c.cfg.MaxMessageBytes)
 	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 30*time.Second)
-	s := &session{
+	return &Worker{&session{
 		c: c, cfg: cfg, log: c.cfg.Logger, wake: make(chan struct{}, 1), stream: &streamState{},
-		types: map[string]*typeSlots{}, held: map[lease]*attempt{}, unary: unarySettles{maxBytes: maxUnaryBytes},
-	}
-	if cfg.TotalConcurrency > 0 {
-		s.total = make(chan struct{}, cfg.TotalConcurrency)
-	}
-	return &Worker{s}
+		slots: make(chan struct{}, cfg.Concurrency), types: map[string]*typeSlots{}, held: map[lease]*attempt{},
+		unary: unarySettles{maxBytes: maxUnaryBytes},
+	}}
 }
 
-// Handle sets the handler of a task type, and optionally its concurrency. Call it before [Worker.Run].
+// Handle sets the handler of a task type, and optionally the number of its concurrent handlers, which is at most the
+// worker's. Call it before [Worker.Run].
 func (w *Worker) Handle(taskType string, handler Handler, concurrency ...int) {
 	slots := w.s.cfg.Concurrency
 	if len(concurrency) > 0 {
-		slots = concurrency[0]
+		slots = min(slots, concurrency[0])
 	}
 	w.s.types[taskType] = &typeSlots{handler: wrap(w.s.cfg.Middleware, handler), slots: make(chan struct{}, slots)}
 }
@@ -85,12 +79,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	s.baseCtx = context.WithoutCancel(ctx)
 	s.ctx, s.end = context.WithCancel(s.baseCtx)
 	s.handlerCtx, s.cancelHandlers = context.WithCancelCause(s.baseCtx)
-	for _, t := range s.types {
-		s.slots += cap(t.slots)
-	}
-	if s.total != nil {
-		s.slots = min(s.slots, cap(s.total))
-	}
 	defer s.close()
 	defer context.AfterFunc(ctx, s.stop)()
 	var retryBackoff backoff
@@ -173,15 +161,14 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	case <-a.ctx.Done():
 		return OutcomeOf(job, nil, Release())
 	}
-	if s.total != nil {
-		select {
-		case s.total <- struct{}{}:
-			defer func() { <-s.total }()
-		case <-time.After(totalTimeout): // Another worker may have a free slot.
-			return OutcomeOf(job, nil, Release())
-		case <-a.ctx.Done():
-			return OutcomeOf(job, nil, Release())
-		}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-time.After(slotTimeout): // Another worker may have a free slot.
+		s.useExactWindows()
+		return OutcomeOf(job, nil, Release())
+	case <-a.ctx.Done():
+		return OutcomeOf(job, nil, Release())
 	}
 	result, err := a.taskType.handler(a.ctx, job)
 	if err != nil && context.Cause(a.ctx) == ErrStopping && errors.Is(err, context.Canceled) {

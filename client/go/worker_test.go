@@ -266,12 +266,12 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(text []byte) (int, error) { return f(text) }
 
-func TestHandlersOfAllTypesShareTheTotalConcurrency(t *testing.T) {
+func TestHandlersOfAllTypesShareTheConcurrencyOfTheWorker(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	var running, most atomic.Int32
 	together := make(chan bool)
-	worker := client.NewWorker(howdah.WorkerConfig{Concurrency: 4, TotalConcurrency: 2})
+	worker := client.NewWorker(howdah.WorkerConfig{Concurrency: 2})
 	handler := func(ctx context.Context, job *howdah.Job) ([]byte, error) {
 		if now := running.Add(1); now > most.Load() {
 			most.Store(now)
@@ -306,12 +306,12 @@ func TestHandlersOfAllTypesShareTheTotalConcurrency(t *testing.T) {
 	}
 }
 
-func TestJobsThatDoNotFitIntoTheTotalConcurrencyGoToAnotherWorker(t *testing.T) {
+func TestJobsThatDoNotFitIntoTheConcurrencyGoToAnotherWorker(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	started, end := make(chan int64, 8), make(chan bool)
 	defer close(end)
-	busy := client.NewWorker(howdah.WorkerConfig{TotalConcurrency: 1})
+	busy := client.NewWorker(howdah.WorkerConfig{Concurrency: 1})
 	idle := client.NewWorker(howdah.WorkerConfig{})
 	ids := map[int64]bool{}
 	enqueue := func() {

@@ -176,8 +176,12 @@ func work(client connected, c command) (object, error) {
 	if client.around {
 		middleware = append(middleware, around)
 	}
+	total := 0
+	for _, taskType := range get[[]command](c, "types") {
+		total += get[int](taskType, "concurrency")
+	}
 	worker := client.NewWorker(howdah.WorkerConfig{
-		WindowBytes: get[int64](c, "window_bytes"), MaxMessageBytes: get[int](c, "max_message_bytes"), Middleware: middleware,
+		Concurrency: total, WindowBytes: get[int64](c, "window_bytes"), MaxMessageBytes: get[int](c, "max_message_bytes"), Middleware: middleware,
 		StopTimeout: c.duration("stop_timeout_ms"), Liveness: c.duration("liveness_ms"), Labels: get[map[string]string](c, "labels"),
 	})
 	for _, taskType := range get[[]command](c, "types") {
