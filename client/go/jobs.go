@@ -25,6 +25,9 @@ func (c *Client) ExplainJob(ctx context.Context, id int64) (*howdahv1.ExplainJob
 // CancelJobs cancels unfinished jobs, at most 10,000. It ends the contexts of their handlers with [ErrCancelled]. It
 // returns the ids of the jobs that this call has cancelled; the others were finished or never existed.
 func (c *Client) CancelJobs(ctx context.Context, ids ...int64) ([]int64, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
 	answer, err := howdahv1.NewJobServiceClient(c).CancelJobs(ctx, &howdahv1.CancelJobsRequest{Ids: ids})
 	return answer.GetCancelledIds(), err
 }
@@ -32,6 +35,9 @@ func (c *Client) CancelJobs(ctx context.Context, ids ...int64) ([]int64, error) 
 // RetryJobs makes dead and scheduled jobs run now, at most 10,000. It returns the ids of the jobs that run again. A dead
 // job whose key another job holds stays dead.
 func (c *Client) RetryJobs(ctx context.Context, ids ...int64) ([]int64, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
 	request := &howdahv1.RetryJobsRequest{Filter: &howdahv1.JobFilter{Ids: ids}}
 	answer, err := howdahv1.NewJobServiceClient(c).RetryJobs(ctx, request)
 	return answer.GetRetriedIds(), err
@@ -39,6 +45,9 @@ func (c *Client) RetryJobs(ctx context.Context, ids ...int64) ([]int64, error) {
 
 // DiscardJobs moves dead jobs to the history, at most 10,000. It returns the ids of the jobs that were dead.
 func (c *Client) DiscardJobs(ctx context.Context, ids ...int64) ([]int64, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
 	request := &howdahv1.DiscardJobsRequest{Filter: &howdahv1.JobFilter{Ids: ids}}
 	answer, err := howdahv1.NewJobServiceClient(c).DiscardJobs(ctx, request)
 	return answer.GetDiscardedIds(), err

@@ -79,6 +79,9 @@ func TestJobsAreExplainedCancelledRetriedAndDiscarded(t *testing.T) {
 	stop := run(t, failing(t, client))
 	ended(t, client, dead)
 	must(t, stop())
+	if none, err := client.CancelJobs(t.Context()); len(none) > 0 || err != nil {
+		t.Error(none, err)
+	}
 	cancelled, err := client.CancelJobs(t.Context(), later, dead+1<<40)
 	must(t, err)
 	retried, err := client.RetryJobs(t.Context(), dead)

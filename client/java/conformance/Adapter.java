@@ -236,6 +236,11 @@ class Adapter {
         ifPresent(command, "stop_timeout_ms", time -> builder.stopTimeout(Duration.ofMillis(time.asLong())));
         ifPresent(command, "labels", all -> all.properties().forEach(each -> builder.label(each.getKey(),
             each.getValue().asString())));
+        int total = 0;
+        for (var type : command.get("types")) {
+            total += type.get("concurrency").asInt();
+        }
+        builder.concurrency(total);
         for (var type : command.get("types")) {
             int concurrency = type.get("concurrency").asInt();
             if (type.path("payload").asString("bytes").equals("json")) {

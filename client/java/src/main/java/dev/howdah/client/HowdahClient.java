@@ -299,7 +299,8 @@ public final class HowdahClient implements AutoCloseable {
      */
     public List<Long> cancel(Collection<Long> ids) {
         var request = CancelJobsRequest.newBuilder().addAllIds(ids).build();
-        return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.cancelJobs(request)).getCancelledIdsList();
+        return ids.isEmpty() ? List.of()
+            : call(JobServiceGrpc::newBlockingStub, jobs -> jobs.cancelJobs(request)).getCancelledIdsList();
     }
 
     /**
@@ -310,7 +311,8 @@ public final class HowdahClient implements AutoCloseable {
      */
     public List<Long> retry(Collection<Long> ids) {
         var request = RetryJobsRequest.newBuilder().setFilter(JobFilter.newBuilder().addAllIds(ids)).build();
-        return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.retryJobs(request)).getRetriedIdsList();
+        return ids.isEmpty() ? List.of()
+            : call(JobServiceGrpc::newBlockingStub, jobs -> jobs.retryJobs(request)).getRetriedIdsList();
     }
 
     /**
@@ -321,7 +323,8 @@ public final class HowdahClient implements AutoCloseable {
      */
     public List<Long> discard(Collection<Long> ids) {
         var request = DiscardJobsRequest.newBuilder().setFilter(JobFilter.newBuilder().addAllIds(ids)).build();
-        return call(JobServiceGrpc::newBlockingStub, jobs -> jobs.discardJobs(request)).getDiscardedIdsList();
+        return ids.isEmpty() ? List.of()
+            : call(JobServiceGrpc::newBlockingStub, jobs -> jobs.discardJobs(request)).getDiscardedIdsList();
     }
 
     /**

@@ -38,8 +38,10 @@ import java.util.stream.Collectors;
 final class Jobs {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
 
-    /** Time that a job waits for a slot of the worker's total concurrency. Then it is released. */
-    private static final long TOTAL_TIMEOUT = TimeUnit.SECONDS.toNanos(1);
+    /** Time that a job waits for a slot while its task type has a free one. Then it is released. */
+    private static final long SLOT_TIMEOUT = TimeUnit.SECONDS.toNanos(1);
+    /** Time without such a release after which the windows are no longer exact. */
+    private static final long EXACT_TIME = TimeUnit.SECONDS.toNanos(30);
 
     private enum State { QUEUED, RUNNING, LEASE_LOST, ENDED }
 
@@ -132,6 +134,12 @@ final class Jobs {
     private final Connection.Backoff retryBackoff = new Connection.Backoff();
     /** Number of running handlers, and of these and the jobs that wait for a slot. */
     private int running, active;
+    /**
+     * Whether the windows have only the jobs that the worker holds and the free slots. Otherwise a type may fill all slots,
+     * and the jobs that do not fit wait, which saves messages while handlers are short.
+     */
+    private boolean exact;
+    private long exactUntil;
     private long received, succeeded, failed, snoozed, released, lost, cancelled, taken;
 
     Jobs(Session session, Worker.Builder config, ExecutorService executor) {
@@ -147,7 +155,7 @@ final class Jobs {
 
     /** Returns how many handlers may run at once. */
     long slots() {
-        return Math.min(config.totalConcurrency, slots.values().stream().mapToLong(slot -> slot.limit).sum());
+        return Math.min(config.concurrency, slots.values().stream().mapToLong(slot -> slot.limit).sum());
     }
 
     /** Returns whether no handler runs. */
@@ -171,17 +179,13 @@ final class Jobs {
             .setJobs((int) Math.min(slot.sentWindow, config.maxJobs - taken)).build();
     }
 
-    /**
-     * Returns the number of jobs of a task type to hold at once. A total concurrency limits it to the jobs that the
-     * worker holds and those that could start now, so that the broker gives the other jobs to other workers.
-     */
     private int windowJobs(Slots slot) {
-        return (int) Math.min(slot.window, slot.held + Math.max(0L, (long) config.totalConcurrency - active));
+        return exact ? Math.min(slot.window, slot.held + Math.max(0, config.concurrency - active)) : slot.window;
     }
 
     void resize(String type, int jobs) {
         var slot = slots.get(type);
-        slot.limit = slot.window = jobs;
+        slot.limit = slot.window = Math.min(jobs, config.concurrency);
         fill();
     }
 
@@ -252,9 +256,6 @@ final class Jobs {
                 active++;
                 slot.queue.add(job);
                 fill();
-                if (job.state == State.QUEUED && running >= config.totalConcurrency) {
-                    timer.schedule(() -> session.locked(() -> releaseWaiting(job)), TOTAL_TIMEOUT, TimeUnit.NANOSECONDS);
-                }
             }
         }
     }
@@ -290,7 +291,7 @@ final class Jobs {
 
     /** Starts queued jobs while slots are free. The job that has waited longest starts first. */
     private void fill() {
-        while (running < config.totalConcurrency) {
+        while (running < config.concurrency) {
             var first = slots.values().stream().filter(slot -> slot.running < slot.limit && !slot.queue.isEmpty())
                 .min(Comparator.comparingLong(slot -> slot.queue.peek().receivedAt));
             if (first.isEmpty()) {
@@ -321,10 +322,19 @@ final class Jobs {
         active--;
     }
 
-    /** Releases a job that waits although a slot of its task type may be free. Another worker may run it. */
-    private void releaseWaiting(Held job) {
-        if (job.state == State.QUEUED && running >= config.totalConcurrency) {
-            release(job);
+    /** Releases jobs that have waited too long though their task type has a free slot. Another worker may run them. */
+    void tick() {
+        exact &= !Session.due(exactUntil);
+        for (var slot : slots.values()) {
+            while (slot.running < slot.limit && !slot.queue.isEmpty()
+                    && Session.due(slot.queue.peek().receivedAt + SLOT_TIMEOUT)) {
+                var job = slot.queue.poll();
+                if (job.state == State.QUEUED) {
+                    release(job);
+                    exact = true;
+                    exactUntil = System.nanoTime() + EXACT_TIME;
+                }
+            }
         }
     }
 

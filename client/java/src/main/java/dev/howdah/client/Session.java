@@ -221,6 +221,7 @@ final class Session {
         if (stream != null) {
             stream.check();
         }
+        jobs.tick();
         if (due(lostAt)) {
             lostAt = null;
             // The handlers are told to end, but their outcomes are still sent, because the broker may have kept the

@@ -96,7 +96,7 @@ public final class Worker implements AutoCloseable {
      * Changes the concurrency and the window of a task type.
      *
      * @param taskType task type with a handler
-     * @param jobs number of concurrent handlers; 0 pauses the task type in this worker
+     * @param jobs number of concurrent handlers, at most the worker's; 0 pauses the task type in this worker
      */
     public void concurrency(String taskType, int jobs) { session.resize(taskType, jobs); }
 
@@ -150,9 +150,8 @@ public final class Worker implements AutoCloseable {
         final Map<String, String> labels = new LinkedHashMap<>(Map.of("client",
             "howdah-client-java/" + HowdahClient.VERSION));
         private final Map<String, Entry> handlers = new TreeMap<>();
-        private int concurrency = 16;
+        int concurrency = 16;
         private int window;
-        int totalConcurrency = Integer.MAX_VALUE;
         long windowBytes;
         int maxMessageBytes;
         long maxJobs = Long.MAX_VALUE;
@@ -178,11 +177,11 @@ public final class Worker implements AutoCloseable {
         }
 
         /**
-         * Sets the handler of a task type, with a separate concurrency.
+         * Sets the handler of a task type, with a lower concurrency.
          *
          * @param <T> type of the payload
          * @param taskType task type to handle
-         * @param concurrency number of concurrent handlers; null: the value of {@link #concurrency(int)}
+         * @param concurrency number of concurrent handlers of the type, at most the worker's; null: the worker's
          * @param payload type of the payload, as for {@link Job#payload}
          * @param handler handler of the task type
          * @return this
@@ -202,21 +201,14 @@ public final class Worker implements AutoCloseable {
         }
 
         /**
-         * {@return this}
+         * Sets the number of concurrent handlers, over all task types. It is also the window of each type, so that jobs of
+         * several types may arrive for one slot. A job that has waited for a second is released, so that another worker
+         * may run it, and the windows shrink to the free slots for a while.
          *
-         * @param jobs number of concurrent handlers of each task type, by default 16. This is also the window
-         */
-        public Builder concurrency(int jobs) { concurrency = jobs; return this; }
-
-        /**
-         * Limits the concurrent handlers of all task types together, in addition to the limit of each type. The windows
-         * shrink while handlers run. The broker may fill the windows of several types at once with more jobs than may
-         * start; a job that has waited for a second is released, so that another worker may run it.
-         *
-         * @param jobs number of concurrent handlers of all task types, at least 1. By default there is no limit
+         * @param jobs number of concurrent handlers, by default 16
          * @return this
          */
-        public Builder totalConcurrency(int jobs) { totalConcurrency = jobs; return this; }
+        public Builder concurrency(int jobs) { concurrency = jobs; return this; }
 
         /**
          * {@return this}
@@ -288,7 +280,7 @@ public final class Worker implements AutoCloseable {
         Map<String, Type> types() {
             var types = new LinkedHashMap<String, Type>();
             handlers.forEach((name, entry) -> {
-                int jobs = entry.concurrency == null ? concurrency : entry.concurrency;
+                int jobs = entry.concurrency == null ? concurrency : Math.min(concurrency, entry.concurrency);
                 types.put(name, new Type(name, wrap(entry.handler), jobs, window == 0 ? jobs : window));
             });
             return types;

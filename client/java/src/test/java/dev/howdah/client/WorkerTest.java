@@ -133,11 +133,11 @@ class WorkerTest {
     }
 
     @Test
-    void handlers_of_all_types_share_the_total_concurrency() {
+    void handlers_of_all_types_share_the_concurrency_of_the_worker() {
         var running = new AtomicInteger();
         var most = new AtomicInteger();
         var pairs = new CyclicBarrier(2); // A handler ends only beside another one.
-        var builder = client.worker().concurrency(4).totalConcurrency(2);
+        var builder = client.worker().concurrency(2);
         var jobs = new ArrayList<NewJob>();
         for (int number = 0; number < 3; number++) {
             builder.handle(type + number, Object.class, (payload, job) -> {
@@ -156,11 +156,11 @@ class WorkerTest {
     }
 
     @Test
-    void jobs_that_do_not_fit_into_the_total_concurrency_go_to_another_worker() throws Exception {
+    void jobs_that_do_not_fit_into_the_concurrency_go_to_another_worker() throws Exception {
         var started = new LinkedBlockingQueue<Long>();
         var end = new CountDownLatch(1);
         var types = IntStream.range(0, 4).mapToObj(number -> NewJob.of(type + number, null)).toList();
-        var busyBuilder = client.worker().totalConcurrency(1);
+        var busyBuilder = client.worker().concurrency(1);
         var idleBuilder = client.worker();
         for (var job : types) {
             busyBuilder.handle(job.taskType(), Object.class, (payload, running) -> {
