@@ -75,13 +75,18 @@ pub(crate) fn add(
     worker: &str,
     of: &Value,
 ) -> WorkerBuilder {
-    let (name, concurrency) = (text(of, "name"), faults::concurrency(of["concurrency"].as_u64().unwrap_or(1) as usize));
+    let name = text(of, "name");
     let (client, worker) = (client.clone(), worker.to_owned());
     let run = move |job, value| handle(adapter.clone(), client.clone(), worker.clone(), job, value);
     if of["payload"] == "json" {
-        return builder.concurrency(concurrency).handle_json(name, move |value: Value, job| run(job, Some(value)));
+        return builder.handle_json(name, move |value: Value, job| run(job, Some(value)));
     }
-    builder.handle_with(name, concurrency, move |job| run(job, None))
+    builder.handle_with(name, concurrency(of), move |job| run(job, None))
+}
+
+/// Number of concurrent handlers of a task type.
+pub(crate) fn concurrency(of: &Value) -> usize {
+    faults::concurrency(of["concurrency"].as_u64().unwrap_or(1) as usize)
 }
 
 async fn handle(

@@ -120,7 +120,8 @@ impl Adapter {
     }
 
     fn work(self: &Arc<Self>, client: &Client, command: &Value) -> Result<Value> {
-        let (mut builder, name) = (client.worker(), text(command, "worker"));
+        let total = list(command, "types").map(handlers::concurrency).sum();
+        let (mut builder, name) = (client.worker().concurrency(total), text(command, "worker"));
         for of in list(command, "types") {
             builder = handlers::add(self.clone(), client, builder, &name, of);
         }

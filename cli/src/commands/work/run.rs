@@ -83,8 +83,9 @@ impl Work {
                 run_job(&kind, &job).await
             }
         };
-        let worker = self.client.worker().handle(self.task_types.as_slice(), handler);
-        let worker = worker.concurrency(self.jobs).max_jobs(max_jobs).stop_timeout(NO_LIMIT);
+        let worker = self.client.worker().handle_with(self.task_types.as_slice(), self.jobs, handler);
+        let all = self.jobs.saturating_mul(self.task_types.len());
+        let worker = worker.concurrency(all).max_jobs(max_jobs).stop_timeout(NO_LIMIT);
         let worker = match self.liveness {
             Some(liveness) => worker.liveness(liveness),
             None => worker,

@@ -27,7 +27,6 @@ pub struct WorkerBuilder {
     /// Handlers by task type, each with its own concurrency if one is set. A handler replaces an earlier one of the same
     /// type.
     handlers: BTreeMap<String, (Handler, Option<usize>)>,
-    concurrency: usize,
     window: Option<usize>,
     config: Config,
 }
@@ -38,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) types: Vec<TypeConfig>,
     /// Index in `types` by name of the task type.
     pub(crate) index: HashMap<String, usize>,
+    /// Number of concurrent handlers over all task types.
+    pub(crate) concurrency: usize,
     pub(crate) window_bytes: i64,
     pub(crate) max_message_bytes: usize,
     pub(crate) labels: HashMap<String, String>,
@@ -62,6 +63,7 @@ impl WorkerBuilder {
             config: Config {
                 types: Vec::new(),
                 index: HashMap::new(),
+                concurrency: 16,
                 window_bytes: 0,
                 max_message_bytes: client.settings().max_message_bytes,
                 labels: HashMap::from([("client".to_owned(), client_label.to_owned())]),
@@ -72,7 +74,6 @@ impl WorkerBuilder {
             },
             client,
             handlers: BTreeMap::new(),
-            concurrency: 16,
             window: None,
         }
     }
@@ -90,7 +91,7 @@ impl WorkerBuilder {
         self.add(types, None, &handler::plain(handler))
     }
 
-    /// Like [`handle`](Self::handle), with a concurrency for each of these types instead of
+    /// Like [`handle`](Self::handle), with a concurrency for each of these types, at most the worker's
     /// [`concurrency`](Self::concurrency).
     pub fn handle_with<F, Fut>(self, types: impl TaskTypes, concurrency: usize, handler: F) -> Self
     where
@@ -141,11 +142,12 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the number of concurrent handlers of each task type, at least 1. Default: 16.
+    /// Sets the number of concurrent handlers, over all task types, at least 1. Default: 16.
     ///
-    /// This is also the window, so that no job waits in this worker while another worker is idle.
+    /// It is also the window of each type, so that jobs of several types may arrive for one slot. A job that has waited for a
+    /// second is released, so that another worker may run it, and the windows shrink to the free slots for a while.
     pub fn concurrency(mut self, handlers: usize) -> Self {
-        self.concurrency = handlers;
+        self.config.concurrency = handlers.max(1);
         self
     }
 
@@ -213,7 +215,7 @@ impl WorkerBuilder {
         let mut config = self.config;
         for (index, (name, (handler, concurrency))) in self.handlers.into_iter().enumerate() {
             config.index.insert(name.clone(), index);
-            let concurrency = concurrency.unwrap_or(self.concurrency).max(1);
+            let concurrency = concurrency.unwrap_or(usize::MAX).clamp(1, config.concurrency);
             let handler = self.client.settings().middleware.around(handler);
             config.types.push(TypeConfig { name, handler, concurrency, window: self.window.unwrap_or(concurrency) });
         }

@@ -25,7 +25,7 @@ const MESSAGE_SLACK: usize = 1024;
 /// The state of one stream.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// Messages that are sent before outcomes, such as window changes.
+    /// Messages that are sent before all others: the drain request.
     pub(crate) control: VecDeque<WorkRequest>,
     pub(crate) batches: Batches,
     /// Maximum number of outcomes in a Settle.

@@ -145,7 +145,7 @@ impl WorkerHandle {
         self.status.report.lock().clone()
     }
 
-    /// Changes the number of concurrent handlers of a type, and its window. 0 pauses the type: running handlers continue, and no
+    /// Changes the number of concurrent handlers of a type, at most the worker's, and its window. 0 pauses the type: running handlers continue, and no
     /// more jobs come. A type without a handler is ignored.
     pub fn set_concurrency(&self, task_type: impl Into<String>, jobs: usize) {
         let task_type = task_type.into();

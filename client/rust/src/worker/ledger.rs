@@ -45,6 +45,8 @@ const MAX_HELD: usize = 100_000;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: HashMap<Key, Entry>,
+    /// Number of queued and running jobs with a valid lease, by task type.
+    live: HashMap<usize, usize>,
     /// Outcomes to send, in the order in which handlers ended.
     pub(super) unsent: VecDeque<Key>,
     /// Outcomes that the broker could not store. They are resent when the backoff ends.
@@ -105,8 +107,23 @@ impl Ledger {
         if !known {
             let state = State::Queued(lease);
             self.entries.insert(key, Entry { task_type, state });
+            *self.live.entry(task_type).or_default() += 1;
         }
         !known
+    }
+
+    /// Number of queued and running jobs of a task type whose lease is valid.
+    pub(crate) fn live(&self, task_type: usize) -> usize {
+        self.live.get(&task_type).copied().unwrap_or_default()
+    }
+
+    /// Counts a job as no longer queued or running with a valid lease.
+    fn left(&mut self, entry: Option<&Entry>) {
+        if let Some(Entry { task_type, state: State::Queued(_) | State::Running(..) }) = entry
+            && let Some(live) = self.live.get_mut(task_type)
+        {
+            *live = live.saturating_sub(1);
+        }
     }
 
     /// Queues a release for a job that will not run. The attempt then does not count.
@@ -143,7 +160,8 @@ impl Ledger {
 
     fn end(&mut self, key: Key, task_type: usize, outcome: End, settling: Settling) {
         let state = State::Ended { outcome, settling, batch: None, refused: false, is_unary: false };
-        self.entries.insert(key, Entry { task_type, state });
+        let before = self.entries.insert(key, Entry { task_type, state });
+        self.left(before.as_ref());
         self.unsent.push_back(key);
     }
 
@@ -248,7 +266,9 @@ impl Ledger {
     /// Handles the broker's message that a lease has ended. Returns whether the job was queued or running. Has no effect on
     /// an outcome in flight, because the broker answers it too.
     pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
-        let Some(Entry { task_type, state }) = self.entries.remove(&key) else {
+        let entry = self.entries.remove(&key);
+        self.left(entry.as_ref());
+        let Some(Entry { task_type, state }) = entry else {
             return false;
         };
         let (was_held, left) = match state {
@@ -279,6 +299,7 @@ impl Ledger {
 
     /// Aborts all handlers. Releases jobs that are still held, so that their attempts do not count.
     pub(crate) fn abort_all(&mut self) {
+        self.live.clear();
         for (key, entry) in mem::take(&mut self.entries) {
             match entry.state {
                 State::Ended { .. } => drop(self.entries.insert(key, entry)),

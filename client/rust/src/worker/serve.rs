@@ -22,14 +22,17 @@ impl Session {
         loop {
             self.pulse.record();
             self.take_mail();
-            self.announce(flow);
+            if self.is_stopping() {
+                flow.request_drain();
+            }
             self.track_wait();
             if let Some(end) = self.end(flow) {
                 return end;
             }
             let outcomes = flow.batches.takes(self.ledger.unsent(), self.slots.limit());
             let requests = self.extensions.has_unsent() || self.reports.has_unsent();
-            let outgoing = outcomes || !flow.control.is_empty() || requests;
+            let window = !self.is_stopping() && self.changed_window().is_some();
+            let outgoing = outcomes || !flow.control.is_empty() || requests || window;
             // With the maximum number of unanswered Settle messages, no outcome can be sent. Then the mailbox is read only if
             // jobs wait for a slot, because an outcome frees one.
             let read_mail = !flow.batches.is_full() || self.slots.has_queue();
@@ -63,16 +66,6 @@ impl Session {
         }
     }
 
-    /// Queues window changes and drain requests for the broker.
-    fn announce(&mut self, flow: &mut Flow) {
-        for window in self.resized.drain(..) {
-            flow.control.push_back(WorkRequest { message: Some(Out::Window(window)) });
-        }
-        if self.is_stopping() {
-            flow.request_drain();
-        }
-    }
-
     /// Returns why to leave the stream now; `None` to stay on it.
     fn end(&self, flow: &Flow) -> Option<End> {
         if self.stop == Stop::Now {
@@ -99,10 +92,14 @@ impl Session {
         }
     }
 
-    /// Builds the next message: control messages first, then extensions and progress reports, then outcomes.
+    /// Builds the next message: control messages first, then windows, extensions and progress reports, then outcomes. So a
+    /// smaller window precedes the outcomes that make room in it.
     fn next_message(&mut self, flow: &mut Flow) -> Option<Out> {
         if let Some(request) = flow.control.pop_front() {
             return request.message;
+        }
+        if let Some(index) = self.changed_window().filter(|_| !self.is_stopping()) {
+            return Some(Out::Window(self.window(index)));
         }
         if self.extensions.has_unsent() {
             let extensions = self.extensions.next_batch(flow.max_outcomes, flow.max_bytes);

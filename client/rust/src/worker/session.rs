@@ -1,6 +1,6 @@
 //! The lifecycle of a worker: connect, serve, reconnect, stop.
 
-use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use howdah_proto::v1::{CancelReason, Extension, ProgressReport, Subscribe, Welcome, Window};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -42,8 +42,8 @@ pub(crate) struct Session {
     pub(crate) status: Arc<Status>,
     /// Window of each task type.
     pub(crate) windows: Vec<usize>,
-    /// Window changes to announce to the broker on the stream.
-    pub(crate) resized: VecDeque<Window>,
+    /// Number of jobs in the window of each task type that was sent last on the stream.
+    pub(crate) sent_windows: Vec<usize>,
     pub(crate) stop: Stop,
     /// Number of jobs accepted so far; the worker stops at `max_jobs`.
     pub(crate) taken: u64,
@@ -118,14 +118,14 @@ impl Session {
             config: worker.config.clone(),
             mailbox: Arc::new(Mailbox::new()),
             ledger: Ledger::default(),
-            slots: Slots::new(types.iter().map(|of| of.concurrency)),
+            slots: Slots::new(types.iter().map(|of| of.concurrency), worker.config.concurrency),
             extensions: PendingRequests::default(),
             reports: PendingRequests::default(),
             unary: UnarySettler::default(),
             commands,
             status,
             windows: types.iter().map(|of| of.window).collect(),
-            resized: VecDeque::new(),
+            sent_windows: vec![0; types.len()],
             stop: Stop::No,
             taken: 0,
             resend_at: None,
@@ -191,9 +191,7 @@ impl Session {
 
     /// Returns the Subscribe, the first message of a stream.
     fn subscribe(&mut self) -> Subscribe {
-        // The Subscribe contains the current windows, so earlier window changes need not be announced.
-        self.resized.clear();
-        let windows = (0..self.windows.len()).filter(|_| self.stop == Stop::No);
+        let windows = if self.is_stopping() { 0..0 } else { 0..self.windows.len() };
         Subscribe {
             windows: windows.map(|index| self.window(index)).collect(),
             session_id: self.id.clone(),
@@ -205,9 +203,23 @@ impl Session {
         }
     }
 
-    pub(crate) fn window(&self, index: usize) -> Window {
+    /// Number of jobs of a task type to hold at once. Exact windows have only the jobs that the worker holds and the free slots,
+    /// so that the broker gives the other jobs to other workers.
+    fn window_jobs(&self, index: usize) -> usize {
+        let exact = self.ledger.live(index) + self.slots.free();
+        if self.slots.is_exact() { self.windows[index].min(exact) } else { self.windows[index] }
+    }
+
+    /// Index of a task type whose window has changed since it was sent.
+    pub(crate) fn changed_window(&self) -> Option<usize> {
+        (0..self.windows.len()).find(|&index| self.sent_windows[index] != self.window_jobs(index))
+    }
+
+    /// Returns the window of a task type to send.
+    pub(crate) fn window(&mut self, index: usize) -> Window {
+        self.sent_windows[index] = self.window_jobs(index);
         let left = self.config.max_jobs.map_or(u64::MAX, |max| max - self.taken.min(max));
-        let jobs = (self.windows[index] as u64).min(left);
+        let jobs = (self.sent_windows[index] as u64).min(left);
         Window {
             task_type: self.config.types[index].name.clone(),
             jobs: i32::try_from(jobs).unwrap_or(i32::MAX),

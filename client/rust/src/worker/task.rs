@@ -21,6 +21,7 @@ pub(crate) fn spawn(
     broker: Address,
 ) -> JoinHandle<()> {
     let lease = job.lease().clone();
+    let (id, task_type, attempt_number) = (job.id, job.task_type.clone(), job.attempt);
     let span = info_span!(
         "howdah.job",
         id = job.id,
@@ -46,9 +47,11 @@ pub(crate) fn spawn(
         };
         let outcome = ended.unwrap_or_else(|panic| {
             let text = panic_text(panic.as_ref());
-            tracing::error!("the handler panicked: {text}");
             Outcome::retry(format!("the handler panicked: {text}"))
         });
+        if let Outcome::Retry { error, .. } | Outcome::Fail { error, .. } = &outcome {
+            tracing::warn!(job = id, r#type = task_type, attempt = attempt_number, error, "the handler failed");
+        }
         let settling = attempt.ended(&outcome);
         lease.done(outcome, settling);
     };

@@ -25,13 +25,8 @@ impl Session {
         match command {
             Command::Stop => {
                 self.begin_stop(Some(Instant::now() + self.config.stop_timeout));
-                for job in self.slots.take_queues() {
-                    let key = job.lease().key();
-                    // A job whose lease ended while it was queued needs no release.
-                    if self.ledger.is_queued(key) {
-                        self.ledger.release(key);
-                    }
-                }
+                let jobs = self.slots.take_queues();
+                self.release_queued(&jobs);
             }
             Command::Abort => {
                 self.ledger.abort_all();
@@ -39,13 +34,21 @@ impl Session {
             }
             Command::Resize { task_type, jobs } => {
                 if let Some(&index) = self.config.index.get(&task_type) {
+                    let jobs = jobs.min(self.config.concurrency);
                     self.windows[index] = jobs;
                     self.slots.resize(index, jobs);
-                    self.fill_slots(index);
-                    if !self.is_stopping() {
-                        self.resized.push_back(self.window(index));
-                    }
+                    self.fill_slots();
                 }
+            }
+        }
+    }
+
+    /// Releases jobs that were taken from the queues.
+    fn release_queued(&mut self, jobs: &[Job]) {
+        for key in jobs.iter().map(|job| job.lease().key()) {
+            // A job whose lease ended while it was queued needs no release.
+            if self.ledger.is_queued(key) {
+                self.ledger.release(key);
             }
         }
     }
@@ -67,7 +70,7 @@ impl Session {
         for (key, outcome, settling) in mail.done.drain(..) {
             if let Some(task_type) = self.ledger.finish(key, outcome, settling) {
                 self.slots.leave(task_type);
-                self.fill_slots(task_type);
+                self.fill_slots();
             }
         }
         for request in mail.extensions.drain(..) {
@@ -84,8 +87,8 @@ impl Session {
     }
 
     /// Starts queued jobs while slots are free.
-    fn fill_slots(&mut self, task_type: usize) {
-        while let Some(job) = self.slots.next(task_type) {
+    fn fill_slots(&mut self) {
+        while let Some((task_type, job)) = self.slots.next() {
             if self.ledger.is_queued(job.lease().key()) {
                 self.run_job(task_type, job);
             } else {
@@ -133,7 +136,7 @@ impl Session {
             Stop::Cancelling(until) | Stop::Closing(until) => Some(until),
             Stop::Now => Some(Instant::now()),
         };
-        let due = [stop, self.lost_at, self.resend_at, self.wait_ends()];
+        let due = [stop, self.lost_at, self.resend_at, self.wait_ends(), self.slots.next_timeout()];
         let far = Instant::now() + FAR;
         due.into_iter().flatten().min().unwrap_or(far)
     }
@@ -156,6 +159,8 @@ impl Session {
             tracing::warn!("could not reconnect to a broker within the session's grace time: the leases may be lost");
             self.ledger.cancel_all(CancelReason::LeaseLost);
         }
+        let timed_out = self.slots.take_timed_out(now);
+        self.release_queued(&timed_out);
         if self.wait_ends().is_some_and(due) {
             self.stop = Stop::Now;
         }

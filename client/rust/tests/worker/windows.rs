@@ -9,6 +9,7 @@ use crate::{
     Held, ids,
     support::{FakeBroker, job, within},
 };
+use tokio::sync::{mpsc, oneshot};
 
 #[tokio::test]
 async fn the_window_of_each_type_is_its_concurrency() {
@@ -137,4 +138,66 @@ async fn never_more_handlers_run_than_the_concurrency() {
     }
     assert_eq!(ids(&released), [12]);
     worker.handle.abort();
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_the_concurrency_of_the_worker_is_released_and_the_windows_shrink() {
+    let mut broker = FakeBroker::start().await;
+    let (sender, mut begun) = mpsc::unbounded_channel();
+    let handler = move |job: Job| {
+        let sender = sender.clone();
+        async move {
+            let (end, ended) = oneshot::channel::<()>();
+            sender.send((job.id, end)).unwrap();
+            ended.await.unwrap();
+        }
+    };
+    let client = broker.client().await;
+    let worker = client.worker().handle(["a", "b"], handler).concurrency(2).build().start();
+    let mut stream = broker.welcomed().await;
+    let sizes: Vec<_> = stream.subscribe.windows.iter().map(|window| window.jobs).collect();
+    assert_eq!(sizes, [2, 2]);
+    let job_of = |id: i64, task_type: &str| proto::LeasedJob { task_type: task_type.into(), ..job(id) };
+    let window = |message| match message {
+        FromWorker::Window(window) => (window.task_type, window.jobs),
+        other => panic!("not a Window but {other:?}"),
+    };
+    stream.push(vec![job_of(1, "a"), job_of(2, "b"), job_of(3, "a")]).await;
+    let mut running = vec![within(begun.recv()).await.unwrap(), within(begun.recv()).await.unwrap()];
+    running.sort_by_key(|(id, _)| *id);
+    assert_eq!(window(stream.next().await), ("a".into(), 1));
+    assert_eq!(window(stream.next().await), ("b".into(), 1));
+    let released = stream.settle().await;
+    assert_eq!((ids(&released), &released[0].outcome), (vec![3], &Some(Wire::Release(proto::Release {}))));
+    assert!(begun.try_recv().is_err(), "the job never started");
+    running.remove(0).1.send(()).unwrap();
+    assert_eq!(window(stream.next().await), ("b".into(), 2));
+    assert_eq!(ids(&stream.settle().await), [1]);
+    worker.abort();
+}
+
+#[tokio::test]
+async fn the_job_that_has_waited_longest_gets_the_next_slot() {
+    let mut broker = FakeBroker::start().await;
+    let (sender, mut begun) = mpsc::unbounded_channel();
+    let handler = move |job: Job| {
+        let sender = sender.clone();
+        async move {
+            let (end, ended) = oneshot::channel::<()>();
+            sender.send((job.id, end)).unwrap();
+            ended.await.unwrap();
+        }
+    };
+    let client = broker.client().await;
+    let worker = client.worker().handle(["a", "b"], handler).concurrency(1).build().start();
+    let stream = broker.welcomed().await;
+    let types = ["b", "b", "a"];
+    let jobs = (1..).zip(types).map(|(id, task_type)| proto::LeasedJob { task_type: task_type.into(), ..job(id) });
+    stream.push(jobs.collect()).await;
+    for expected in 1..=2 {
+        let (id, end) = within(begun.recv()).await.unwrap();
+        assert_eq!(id, expected);
+        end.send(()).unwrap();
+    }
+    worker.abort();
 }
