@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
 
-use crate::{Client, Result, call::Tries, time};
+use crate::{
+    Client, Result,
+    call::{Tries, all_pages, rpc},
+    time,
+};
 
 impl Client {
     /// Creates a token for a principal, with scopes such as `enqueue:mail.*`. Without a lifetime it is valid until it is revoked.
@@ -31,21 +35,12 @@ impl Client {
 
     /// Lists all valid tokens; with `ended`, also revoked and expired ones.
     pub async fn list_tokens(&self, ended: bool) -> Result<Vec<proto::Token>> {
-        let mut tokens = Vec::new();
-        let mut page_token = String::new();
-        loop {
+        all_pages(|page_token| async move {
             let request = proto::ListTokensRequest { show_ended: ended, page_size: 1_000, page_token };
-            let page = self
-                .call("list tokens", Tries::EachEndpoint, request, |client, request| async move {
-                    client.access().list_tokens(request).await
-                })
-                .await?;
-            tokens.extend(page.tokens);
-            page_token = page.next_page_token;
-            if page_token.is_empty() {
-                return Ok(tokens);
-            }
-        }
+            let page = rpc!(self.access().list_tokens(request))?;
+            Ok((page.tokens, page.next_page_token))
+        })
+        .await
     }
 
     /// Revokes a token by its id. Returns the ids of the revoked tokens.
@@ -69,11 +64,7 @@ impl Client {
         request.page_token = String::new();
         loop {
             request.page_size = i32::try_from(at_most - entries.len()).unwrap_or(i32::MAX);
-            let page = self
-                .call("list the audit", Tries::EachEndpoint, request.clone(), |client, request| async move {
-                    client.access().list_audit(request).await
-                })
-                .await?;
+            let page = rpc!(self.access().list_audit(request.clone()))?;
             entries.extend(page.entries);
             request.page_token = page.next_page_token;
             if request.page_token.is_empty() || entries.len() >= at_most {
@@ -83,12 +74,6 @@ impl Client {
     }
 
     async fn revoke(&self, selection: Selection) -> Result<Vec<String>> {
-        let request = proto::RevokeTokensRequest { selection: Some(selection) };
-        let answer = self
-            .call("revoke tokens", Tries::EachEndpoint, request, |client, request| async move {
-                client.access().revoke_tokens(request).await
-            })
-            .await?;
-        Ok(answer.ids)
+        Ok(rpc!(self.access().revoke_tokens(proto::RevokeTokensRequest { selection: Some(selection) }))?.ids)
     }
 }

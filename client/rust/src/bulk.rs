@@ -2,16 +2,12 @@
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Result, call::Tries, enqueue::new_request_key};
+use crate::{Client, Result, call::rpc, enqueue::new_request_key};
 
 impl Client {
     /// Counts the jobs that a bulk operation would change, and returns three of them as examples.
     pub async fn preview_bulk(&self, spec: proto::BulkSpec) -> Result<proto::PreviewBulkResponse> {
-        let request = proto::PreviewBulkRequest { spec: Some(spec) };
-        self.call("preview a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
-            client.bulks().preview_bulk(request).await
-        })
-        .await
+        rpc!(self.bulks().preview_bulk(proto::PreviewBulkRequest { spec: Some(spec) }))
     }
 
     /// Starts a bulk operation, and returns it. If the connection breaks, the call is repeated without starting a second
@@ -27,57 +23,29 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn start_bulk(&self, spec: proto::BulkSpec) -> Result<proto::Bulk> {
-        let request = proto::StartBulkRequest { spec: Some(spec), request_key: new_request_key() };
-        let answer = self
-            .call("start a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
-                client.bulks().start_bulk(request).await
-            })
-            .await?;
-        Ok(answer.bulk.unwrap_or_default())
+        Ok(rpc!(self.bulks().start_bulk(proto::StartBulkRequest { spec: Some(spec), request_key: new_request_key() }))?
+            .bulk
+            .unwrap_or_default())
     }
 
     /// Pauses a bulk operation, and returns it.
     pub async fn pause_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        let request = proto::PauseBulkRequest { id };
-        let answer = self
-            .call("pause a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
-                client.bulks().pause_bulk(request).await
-            })
-            .await?;
-        Ok(answer.bulk.unwrap_or_default())
+        Ok(rpc!(self.bulks().pause_bulk(proto::PauseBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Resumes a paused bulk operation, and returns it.
     pub async fn resume_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        let request = proto::ResumeBulkRequest { id };
-        let answer = self
-            .call("resume a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
-                client.bulks().resume_bulk(request).await
-            })
-            .await?;
-        Ok(answer.bulk.unwrap_or_default())
+        Ok(rpc!(self.bulks().resume_bulk(proto::ResumeBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Cancels a bulk operation, and returns it. Jobs that it has changed stay changed.
     pub async fn cancel_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        let request = proto::CancelBulkRequest { id };
-        let answer = self
-            .call("cancel a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
-                client.bulks().cancel_bulk(request).await
-            })
-            .await?;
-        Ok(answer.bulk.unwrap_or_default())
+        Ok(rpc!(self.bulks().cancel_bulk(proto::CancelBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Returns a bulk operation with its progress.
     pub async fn get_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        let request = proto::GetBulkRequest { id };
-        let answer = self
-            .call("get a bulk operation", Tries::EachEndpoint, request, |client, request| async move {
-                client.bulks().get_bulk(request).await
-            })
-            .await?;
-        Ok(answer.bulk.unwrap_or_default())
+        Ok(rpc!(self.bulks().get_bulk(proto::GetBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Lists bulk operations, newest first. Ignores `page_size` and `page_token` of the request: fetches up to `at_most`
@@ -87,11 +55,7 @@ impl Client {
         request.page_token = String::new();
         loop {
             request.page_size = i32::try_from((at_most - bulks.len()).min(1_000)).unwrap_or(1_000);
-            let page = self
-                .call("list bulk operations", Tries::EachEndpoint, request.clone(), |client, request| async move {
-                    client.bulks().list_bulks(request).await
-                })
-                .await?;
+            let page = rpc!(self.bulks().list_bulks(request.clone()))?;
             bulks.extend(page.bulks);
             // Stops if a broker repeats a page token, to avoid an endless loop.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token || bulks.len() >= at_most {

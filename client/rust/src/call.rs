@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::{Client, Error, Result, backoff::Backoff};
 
@@ -122,6 +122,45 @@ impl Client {
             tracing::debug!(%error, ?wait, "{operation} failed; trying again");
             sleep(wait).await;
         }
+    }
+}
+
+/// Calls a method of a generated client: `rpc!(self.jobs().get_job(request))`. For reads and idempotent changes, because the
+/// call is repeated after temporary errors.
+macro_rules! rpc {
+    ($client:ident.$service:ident().$method:ident($request:expr)) => {
+        $client
+            .call(stringify!($method), $crate::call::Tries::EachEndpoint, $request, |client, request| async move {
+                client.$service().$method(request).await
+            })
+            .await
+    };
+}
+pub(crate) use rpc;
+
+/// Gets the items of all pages. `get` returns the items of the page with a token, and the token of the next page; the first
+/// and the last token are empty.
+pub(crate) async fn all_pages<T, Fut>(mut get: impl FnMut(String) -> Fut) -> Result<Vec<T>>
+where
+    Fut: Future<Output = Result<(Vec<T>, String)>>,
+{
+    let (mut all, mut token) = (Vec::new(), String::new());
+    loop {
+        let (items, next) = get(token.clone()).await?;
+        all.extend(items);
+        // Stops if a broker repeats a page token, to avoid an endless loop.
+        if next.is_empty() || next == token {
+            return Ok(all);
+        }
+        token = next;
+    }
+}
+
+/// Returns `None` if the broker answered that the object does not exist.
+pub(crate) fn found<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(error) if error.code() == Code::NotFound => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

@@ -67,6 +67,14 @@ struct Broker {
     is_checked: AtomicBool,
 }
 
+/// Makes a generated client with the client's limit on message sizes.
+macro_rules! generated {
+    ($client:ident, $type:ident, $channel:expr) => {{
+        let limit = $client.inner.settings.max_message_bytes;
+        $type::new($channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }};
+}
+
 impl Client {
     /// Connects to a broker: `host:port`, `http://host:port`, or `https://host:port` (checked against the system's root
     /// certificates). Several may be given, separated by commas.
@@ -116,38 +124,32 @@ impl Client {
 
     /// The generated client for task types, with this client's limit on message sizes.
     pub fn task_types(&self) -> TaskTypeServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        TaskTypeServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, TaskTypeServiceClient, self.channel())
     }
 
     /// The generated client for schedules, with this client's limit on message sizes.
     pub fn schedules(&self) -> ScheduleServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        ScheduleServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, ScheduleServiceClient, self.channel())
     }
 
     /// The generated client for the cluster settings, with this client's limit on message sizes.
     pub fn cluster_settings(&self) -> SettingsServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        SettingsServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, SettingsServiceClient, self.channel())
     }
 
     /// The generated client for tokens and the audit log, with this client's limit on message sizes.
     pub fn access(&self) -> AccessServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        AccessServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, AccessServiceClient, self.channel())
     }
 
     /// The generated client for bulk operations, with this client's limit on message sizes.
     pub fn bulks(&self) -> BulkServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        BulkServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, BulkServiceClient, self.channel())
     }
 
     /// The generated client for the stores of the broker, with this client's limit on message sizes.
     pub fn stores(&self) -> StoreServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        StoreServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, StoreServiceClient, self.channel())
     }
 
     /// A connection to the broker in use, for other generated clients, such as gRPC's health service.
@@ -200,13 +202,11 @@ impl Client {
     }
 
     pub(crate) fn jobs_on(&self, channel: Connection) -> JobServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        JobServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, JobServiceClient, channel)
     }
 
     pub(crate) fn workers_on(&self, channel: Connection) -> WorkerServiceClient<Connection> {
-        let limit = self.inner.settings.max_message_bytes;
-        WorkerServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        generated!(self, WorkerServiceClient, channel)
     }
 
     /// Opens a new connection to one of the brokers, for a stream. An existing connection is not reused, because it may be

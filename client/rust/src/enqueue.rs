@@ -135,7 +135,7 @@ impl Client {
         }
         #[cfg(feature = "testing")]
         if let Some(recorder) = &self.settings().recorder {
-            return Ok(recorder.record(jobs));
+            return recorder.record(jobs);
         }
         let count = jobs.len();
         let request = proto::EnqueueJobsRequest { jobs, request_key };

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Result, call::Tries};
+use crate::{Client, Result, call::rpc};
 
 impl Client {
     /// Retries dead and scheduled jobs now or at a given time. Dead jobs get all their attempts again, scheduled ones keep
@@ -29,27 +29,33 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn retry_jobs(&self, request: proto::RetryJobsRequest) -> Result<proto::RetryJobsResponse> {
-        self.call("retry jobs", Tries::EachEndpoint, request, |client, request| async move {
-            client.jobs().retry_jobs(request).await
-        })
-        .await
+        rpc!(self.jobs().retry_jobs(request))
+    }
+
+    /// Makes up to 10,000 dead and scheduled jobs run now, and returns the ids of the jobs that run again. A dead job whose key
+    /// another job holds stays dead. Repeated like [`retry_jobs`](Self::retry_jobs).
+    pub async fn retry_jobs_by_id(&self, ids: impl IntoIterator<Item = i64>) -> Result<Vec<i64>> {
+        let filter = proto::JobFilter { ids: ids.into_iter().collect(), ..Default::default() };
+        let request = proto::RetryJobsRequest { filter: Some(filter), ..Default::default() };
+        Ok(self.retry_jobs(request).await?.retried_ids)
+    }
+
+    /// Moves up to 10,000 dead jobs to history, as discarded, and returns the ids of the jobs that were dead.
+    pub async fn discard_jobs_by_id(&self, ids: impl IntoIterator<Item = i64>) -> Result<Vec<i64>> {
+        let filter = proto::JobFilter { ids: ids.into_iter().collect(), ..Default::default() };
+        let request = proto::DiscardJobsRequest { filter: Some(filter), ..Default::default() };
+        Ok(self.discard_jobs(request).await?.discarded_ids)
     }
 
     /// Moves dead jobs to history, as discarded. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs) does.
     pub async fn discard_jobs(&self, request: proto::DiscardJobsRequest) -> Result<proto::DiscardJobsResponse> {
-        self.call("discard jobs", Tries::EachEndpoint, request, |client, request| async move {
-            client.jobs().discard_jobs(request).await
-        })
-        .await
+        rpc!(self.jobs().discard_jobs(request))
     }
 
     /// Cancels jobs by id, or by type, state and error group. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs)
     /// does. For ids alone, use [`cancel_jobs`](Self::cancel_jobs).
     pub async fn cancel_jobs_by(&self, request: proto::CancelJobsRequest) -> Result<proto::CancelJobsResponse> {
-        self.call("cancel jobs", Tries::EachEndpoint, request, |client, request| async move {
-            client.jobs().cancel_jobs(request).await
-        })
-        .await
+        rpc!(self.jobs().cancel_jobs(request))
     }
 
     /// Groups failed jobs by their last error, the largest groups first; for one type, or for all.
@@ -66,9 +72,6 @@ impl Client {
         &self,
         request: proto::ListErrorGroupsRequest,
     ) -> Result<proto::ListErrorGroupsResponse> {
-        self.call("list error groups", Tries::EachEndpoint, request, |client, request| async move {
-            client.jobs().list_error_groups(request).await
-        })
-        .await
+        rpc!(self.jobs().list_error_groups(request))
     }
 }

@@ -4,26 +4,23 @@ use std::time::Duration;
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Result, call::Tries, time};
+use crate::{
+    Client, Result,
+    call::{all_pages, rpc},
+    time,
+};
 
 impl Client {
     /// Lists the limit keys of a task type that have waiting jobs or are paused.
     pub async fn list_limit_keys(&self, task_type: impl Into<String>) -> Result<Vec<proto::LimitKey>> {
-        let mut all = Vec::new();
-        let mut request = proto::ListLimitKeysRequest { task_type: task_type.into(), ..Default::default() };
-        loop {
-            let page = self
-                .call("list limit keys", Tries::EachEndpoint, request.clone(), |client, request| async move {
-                    client.task_types().list_limit_keys(request).await
-                })
-                .await?;
-            all.extend(page.limit_keys);
-            // Stops if a broker repeats a page token, to avoid an endless loop.
-            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
-                return Ok(all);
-            }
-            request.page_token = page.next_page_token;
-        }
+        let task_type = &task_type.into();
+        all_pages(|page_token| async move {
+            let request =
+                proto::ListLimitKeysRequest { task_type: task_type.clone(), page_token, ..Default::default() };
+            let page = rpc!(self.task_types().list_limit_keys(request))?;
+            Ok((page.limit_keys, page.next_page_token))
+        })
+        .await
     }
 
     /// Pauses a limit key of a task type. Without a duration it is paused until it is resumed.
@@ -38,20 +35,15 @@ impl Client {
             limit_key: key.into(),
             duration: duration.map(time::to_proto),
         };
-        self.call("pause limit key", Tries::EachEndpoint, request, |client, request| async move {
-            client.task_types().pause_limit_key(request).await
-        })
-        .await
-        .map(drop)
+        rpc!(self.task_types().pause_limit_key(request)).map(drop)
     }
 
     /// Resumes a limit key of a task type.
     pub async fn resume_limit_key(&self, task_type: impl Into<String>, key: impl Into<String>) -> Result<()> {
-        let request = proto::ResumeLimitKeyRequest { task_type: task_type.into(), limit_key: key.into() };
-        self.call("resume limit key", Tries::EachEndpoint, request, |client, request| async move {
-            client.task_types().resume_limit_key(request).await
-        })
-        .await
+        rpc!(
+            self.task_types()
+                .resume_limit_key(proto::ResumeLimitKeyRequest { task_type: task_type.into(), limit_key: key.into() })
+        )
         .map(drop)
     }
 }

@@ -1,39 +1,22 @@
 //! Reads jobs, task types and the storage; cancels and reprioritizes jobs.
 
 use howdah_proto::v1 as proto;
-use tonic::Code;
 
-use crate::{Client, Result, call::Tries};
+use crate::{
+    Client, Result,
+    call::{all_pages, found, rpc},
+};
 
 impl Client {
     /// Gets a job by id, with payload, result and failures. `None` if the job never existed, or is no longer kept.
     pub async fn get_job(&self, id: i64) -> Result<Option<proto::Job>> {
-        let request = proto::GetJobRequest { id };
-        let answer = self
-            .call("get job", Tries::EachEndpoint, request, |client, request| async move {
-                client.jobs().get_job(request).await
-            })
-            .await;
-        match answer {
-            Ok(response) => Ok(response.job),
-            Err(error) if error.code() == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let answer = found(rpc!(self.jobs().get_job(proto::GetJobRequest { id })))?;
+        Ok(answer.and_then(|answer| answer.job))
     }
 
     /// Explains why a job does not run, or how it ended; `None` if it does not exist.
     pub async fn explain_job(&self, id: i64) -> Result<Option<proto::ExplainJobResponse>> {
-        let request = proto::ExplainJobRequest { id };
-        let answer = self
-            .call("explain job", Tries::EachEndpoint, request, |client, request| async move {
-                client.jobs().explain_job(request).await
-            })
-            .await;
-        match answer {
-            Ok(response) => Ok(Some(response)),
-            Err(error) if error.code() == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        found(rpc!(self.jobs().explain_job(proto::ExplainJobRequest { id })))
     }
 
     /// Lists one page of the jobs of a type.
@@ -49,10 +32,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn list_jobs(&self, request: proto::ListJobsRequest) -> Result<proto::ListJobsResponse> {
-        self.call("list jobs", Tries::EachEndpoint, request, |client, request| async move {
-            client.jobs().list_jobs(request).await
-        })
-        .await
+        rpc!(self.jobs().list_jobs(request))
     }
 
     /// Returns one page of a search. If the response has a `next_page_token`, repeat the call with it; otherwise the search
@@ -69,10 +49,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn search_jobs(&self, request: proto::SearchJobsRequest) -> Result<proto::SearchJobsResponse> {
-        self.call("search jobs", Tries::EachEndpoint, request, |client, request| async move {
-            client.jobs().search_jobs(request).await
-        })
-        .await
+        rpc!(self.jobs().search_jobs(request))
     }
 
     /// Cancels up to 10,000 jobs, and returns the ids of those that this call cancelled. The others were finished or never existed.
@@ -83,13 +60,8 @@ impl Client {
         if ids.is_empty() {
             return Ok(ids);
         }
-        let request = proto::CancelJobsRequest { ids, ..proto::CancelJobsRequest::default() };
-        let response = self
-            .call("cancel jobs", Tries::EachEndpoint, request, |client, request| async move {
-                client.jobs().cancel_jobs(request).await
-            })
-            .await?;
-        Ok(response.cancelled_ids)
+        let request = proto::CancelJobsRequest { ids, ..Default::default() };
+        Ok(rpc!(self.jobs().cancel_jobs(request))?.cancelled_ids)
     }
 
     /// Ends the leases of up to 10,000 running jobs, and returns the ids of those that a worker held. With an error, the attempts
@@ -100,13 +72,7 @@ impl Client {
         if ids.is_empty() {
             return Ok(ids);
         }
-        let request = proto::EndLeasesRequest { ids, error };
-        let response = self
-            .call("end leases", Tries::EachEndpoint, request, |client, request| async move {
-                client.jobs().end_leases(request).await
-            })
-            .await?;
-        Ok(response.ended_ids)
+        Ok(rpc!(self.jobs().end_leases(proto::EndLeasesRequest { ids, error }))?.ended_ids)
     }
 
     /// Changes the priority of up to 10,000 unfinished jobs, and returns the ids of the jobs that now have it. Jobs that are
@@ -140,25 +106,17 @@ impl Client {
         &self,
         request: proto::ReprioritizeJobsRequest,
     ) -> Result<proto::ReprioritizeJobsResponse> {
-        self.call("reprioritize jobs", Tries::EachEndpoint, request, |client, request| async move {
-            client.jobs().reprioritize_jobs(request).await
-        })
-        .await
+        rpc!(self.jobs().reprioritize_jobs(request))
     }
 
     /// Lists all task types by name, with their numbers of jobs.
     pub async fn list_task_types(&self) -> Result<Vec<proto::TaskType>> {
-        let mut all = Vec::new();
-        let mut request = proto::ListTaskTypesRequest::default();
-        loop {
-            let page = self.task_type_page(request.clone()).await?;
-            all.extend(page.task_types);
-            // Stops if a broker repeats a page token, to avoid an endless loop.
-            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
-                return Ok(all);
-            }
-            request.page_token = page.next_page_token;
-        }
+        all_pages(|page_token| async move {
+            let request = proto::ListTaskTypesRequest { page_token, ..Default::default() };
+            let page = self.task_type_page(request).await?;
+            Ok((page.task_types, page.next_page_token))
+        })
+        .await
     }
 
     /// Gets one task type with its numbers of jobs; `None` if it does not exist.
@@ -201,10 +159,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn get_stats(&self, request: proto::GetStatsRequest) -> Result<proto::GetStatsResponse> {
-        self.call("get stats", Tries::EachEndpoint, request, |client, request| async move {
-            client.task_types().get_stats(request).await
-        })
-        .await
+        rpc!(self.task_types().get_stats(request))
     }
 
     /// Replaces the settings of a task type, and creates it if it does not exist.
@@ -214,20 +169,51 @@ impl Client {
         settings: proto::TaskTypeSettings,
     ) -> Result<proto::TaskTypeSettings> {
         let request = proto::UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
-        let response = self
-            .call("update task type", Tries::EachEndpoint, request, |client, request| async move {
-                client.task_types().update_task_type(request).await
-            })
-            .await?;
-        Ok(response.settings.unwrap_or_default())
+        Ok(rpc!(self.task_types().update_task_type(request))?.settings.unwrap_or_default())
+    }
+
+    /// Replaces the settings of a task type, and creates it if it does not exist. Programs call this at each start: it is
+    /// idempotent, and ignores `paused`, so that a restart does not resume what an operator has paused.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, RetryPolicy, proto::TaskTypeSettings};
+    /// # use std::time::Duration;
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let retries = RetryPolicy::list([Duration::from_secs(5), Duration::from_mins(5)]);
+    /// let settings = TaskTypeSettings { max_running: 2, retry_policy: Some(retries.into_proto()), ..Default::default() };
+    /// client.apply_task_type("report.make", settings).await
+    /// # }
+    /// ```
+    pub async fn apply_task_type(&self, task_type: impl Into<String>, settings: proto::TaskTypeSettings) -> Result<()> {
+        let keep_pause =
+            |before: proto::TaskTypeSettings| proto::TaskTypeSettings { paused: before.paused, ..settings };
+        self.change_task_type(task_type.into(), keep_pause).await
+    }
+
+    /// Stops the delivery of the jobs of a type at all brokers until [`resume_task_type`](Self::resume_task_type). Running jobs
+    /// continue, and jobs can be enqueued.
+    pub async fn pause_task_type(&self, task_type: impl Into<String>) -> Result<()> {
+        self.change_task_type(task_type.into(), |before| proto::TaskTypeSettings { paused: true, ..before }).await
+    }
+
+    /// Ends a pause.
+    pub async fn resume_task_type(&self, task_type: impl Into<String>) -> Result<()> {
+        self.change_task_type(task_type.into(), |before| proto::TaskTypeSettings { paused: false, ..before }).await
+    }
+
+    /// Reads the settings, changes them and stores them. The last of several concurrent changes wins.
+    async fn change_task_type(
+        &self,
+        task_type: String,
+        change: impl FnOnce(proto::TaskTypeSettings) -> proto::TaskTypeSettings,
+    ) -> Result<()> {
+        let before = self.get_task_type(&task_type).await?.and_then(|found| found.settings).unwrap_or_default();
+        self.update_task_type(task_type, change(before)).await.map(drop)
     }
 
     /// Lists one page of the task types by name. With `last_count` the broker returns the counts that it determined last,
     /// which makes frequent calls cheap.
     pub async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
-        self.call("list task types", Tries::EachEndpoint, request, |client, request| async move {
-            client.task_types().list_task_types(request).await
-        })
-        .await
+        rpc!(self.task_types().list_task_types(request))
     }
 }

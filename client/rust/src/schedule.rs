@@ -3,11 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use howdah_proto::v1 as proto;
-use tonic::Code;
 
 use crate::{
     Client, Enqueued, NewJob, Result,
-    call::Tries,
+    call::{Tries, all_pages, found, rpc},
     enqueue::{enqueued, new_request_key, wrong_count},
     time,
 };
@@ -127,94 +126,55 @@ impl Client {
     /// another definition the error is `ALREADY_EXISTS`.
     pub async fn create_schedule(&self, schedule: NewSchedule) -> Result<proto::Schedule> {
         let request = proto::CreateScheduleRequest { schedule: Some(schedule.into_proto()) };
-        let response = self
-            .call("create schedule", Tries::EachEndpoint, request, |client, request| async move {
-                client.schedules().create_schedule(request).await
-            })
-            .await?;
-        Ok(response.schedule.unwrap_or_default())
+        Ok(rpc!(self.schedules().create_schedule(request))?.schedule.unwrap_or_default())
+    }
+
+    /// Creates a schedule, or replaces its definition. Programs call this at each start: it is idempotent, an unchanged plan keeps
+    /// its planned times, and a paused schedule stays paused.
+    pub async fn apply_schedule(&self, schedule: NewSchedule) -> Result<proto::Schedule> {
+        self.update_schedule(schedule, true).await
     }
 
     /// Replaces the definition of a schedule; with `allow_missing`, creates it if it does not exist.
     pub async fn update_schedule(&self, schedule: NewSchedule, allow_missing: bool) -> Result<proto::Schedule> {
         let request = proto::UpdateScheduleRequest { schedule: Some(schedule.into_proto()), allow_missing };
-        let response = self
-            .call("update schedule", Tries::EachEndpoint, request, |client, request| async move {
-                client.schedules().update_schedule(request).await
-            })
-            .await?;
-        Ok(response.schedule.unwrap_or_default())
+        Ok(rpc!(self.schedules().update_schedule(request))?.schedule.unwrap_or_default())
     }
 
     /// Gets a schedule with its next ten times; `None` if it does not exist.
     pub async fn get_schedule(&self, name: impl Into<String>) -> Result<Option<proto::Schedule>> {
         let request = proto::GetScheduleRequest { name: name.into() };
-        let answer = self
-            .call("get schedule", Tries::EachEndpoint, request, |client, request| async move {
-                client.schedules().get_schedule(request).await
-            })
-            .await;
-        match answer {
-            Ok(response) => Ok(response.schedule),
-            Err(error) if error.code() == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(found(rpc!(self.schedules().get_schedule(request)))?.and_then(|answer| answer.schedule))
     }
 
     /// Lists all schedules by name, without payloads, each with its next time.
     pub async fn list_schedules(&self) -> Result<Vec<proto::Schedule>> {
-        let mut all = Vec::new();
-        let mut request = proto::ListSchedulesRequest { page_size: 1000, ..proto::ListSchedulesRequest::default() };
-        loop {
-            let page = self
-                .call("list schedules", Tries::EachEndpoint, request.clone(), |client, request| async move {
-                    client.schedules().list_schedules(request).await
-                })
-                .await?;
-            all.extend(page.schedules);
-            // Stops if a broker repeats a page token, to avoid an endless loop.
-            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
-                return Ok(all);
-            }
-            request.page_token = page.next_page_token;
-        }
+        all_pages(|page_token| async move {
+            let request = proto::ListSchedulesRequest { page_size: 1000, page_token };
+            let page = rpc!(self.schedules().list_schedules(request))?;
+            Ok((page.schedules, page.next_page_token))
+        })
+        .await
     }
 
     /// Deletes a schedule; its jobs stay. Returns whether it existed.
     pub async fn delete_schedule(&self, name: impl Into<String>) -> Result<bool> {
         let request = proto::DeleteScheduleRequest { name: name.into() };
-        let answer = self
-            .call("delete schedule", Tries::EachEndpoint, request, |client, request| async move {
-                client.schedules().delete_schedule(request).await
-            })
-            .await;
-        match answer {
-            Ok(_) => Ok(true),
-            Err(error) if error.code() == Code::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(found(rpc!(self.schedules().delete_schedule(request)))?.is_some())
     }
 
     /// Pauses a schedule until [`resume_schedule`](Client::resume_schedule).
     pub async fn pause_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
-        let request = proto::PauseScheduleRequest { name: name.into() };
-        let response = self
-            .call("pause schedule", Tries::EachEndpoint, request, |client, request| async move {
-                client.schedules().pause_schedule(request).await
-            })
-            .await?;
-        Ok(response.schedule.unwrap_or_default())
+        Ok(rpc!(self.schedules().pause_schedule(proto::PauseScheduleRequest { name: name.into() }))?
+            .schedule
+            .unwrap_or_default())
     }
 
     /// Resumes a schedule, from its next planned time on.
     pub async fn resume_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
-        let request = proto::ResumeScheduleRequest { name: name.into() };
-        let response = self
-            .call("resume schedule", Tries::EachEndpoint, request, |client, request| async move {
-                client.schedules().resume_schedule(request).await
-            })
-            .await?;
-        Ok(response.schedule.unwrap_or_default())
+        Ok(rpc!(self.schedules().resume_schedule(proto::ResumeScheduleRequest { name: name.into() }))?
+            .schedule
+            .unwrap_or_default())
     }
 
     /// Enqueues a job of the schedule now, in addition to its plan. Retries like [`enqueue`](Client::enqueue), with one request

@@ -2,15 +2,12 @@
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Result, call::Tries};
+use crate::{Client, Result, call::rpc};
 
 impl Client {
     /// Gets the cluster settings, with their defaults and bounds.
     pub async fn get_settings(&self) -> Result<proto::GetSettingsResponse> {
-        self.call("get settings", Tries::EachEndpoint, proto::GetSettingsRequest {}, |client, request| async move {
-            client.cluster_settings().get_settings(request).await
-        })
-        .await
+        rpc!(self.cluster_settings().get_settings(proto::GetSettingsRequest {}))
     }
 
     /// Changes the cluster settings that are set in `settings`. Returns all settings.
@@ -35,11 +32,6 @@ impl Client {
     }
 
     async fn update_masked(&self, request: proto::UpdateSettingsRequest) -> Result<proto::ClusterSettings> {
-        let response = self
-            .call("update settings", Tries::EachEndpoint, request, |client, request| async move {
-                client.cluster_settings().update_settings(request).await
-            })
-            .await?;
-        Ok(response.settings.unwrap_or_default())
+        Ok(rpc!(self.cluster_settings().update_settings(request))?.settings.unwrap_or_default())
     }
 }

@@ -2,29 +2,19 @@
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Result, call::Tries};
+use crate::{Client, Result, call::rpc};
 
 impl Client {
     /// Lists the store with this name; with an empty name, all stores of the broker.
     pub async fn list_stores(&self, name: &str) -> Result<Vec<proto::Store>> {
-        let request = proto::ListStoresRequest { store: name.to_owned() };
-        let answer = self
-            .call("list stores", Tries::EachEndpoint, request, |client, request| async move {
-                client.stores().list_stores(request).await
-            })
-            .await?;
-        Ok(answer.stores)
+        Ok(rpc!(self.stores().list_stores(proto::ListStoresRequest { store: name.to_owned() }))?.stores)
     }
 
     /// Closes a store to new jobs, and returns it. Its existing jobs continue.
     pub async fn drain_store(&self, name: &str) -> Result<proto::Store> {
-        let request = proto::DrainStoreRequest { store: name.to_owned() };
-        let answer = self
-            .call("close a store", Tries::EachEndpoint, request, |client, request| async move {
-                client.stores().drain_store(request).await
-            })
-            .await?;
-        Ok(answer.store.unwrap_or_default())
+        Ok(rpc!(self.stores().drain_store(proto::DrainStoreRequest { store: name.to_owned() }))?
+            .store
+            .unwrap_or_default())
     }
 
     /// Makes the broker read its configuration again, and add and remove stores accordingly.
@@ -38,12 +28,8 @@ impl Client {
 
     /// Reopens a store to new jobs, and returns it.
     pub async fn open_store(&self, name: &str) -> Result<proto::Store> {
-        let request = proto::OpenStoreRequest { store: name.to_owned() };
-        let answer = self
-            .call("open a store", Tries::EachEndpoint, request, |client, request| async move {
-                client.stores().open_store(request).await
-            })
-            .await?;
-        Ok(answer.store.unwrap_or_default())
+        Ok(rpc!(self.stores().open_store(proto::OpenStoreRequest { store: name.to_owned() }))?
+            .store
+            .unwrap_or_default())
     }
 }

@@ -166,7 +166,7 @@ impl Producer {
         let mut jobs = client.prepared(jobs)?;
         #[cfg(feature = "testing")]
         if let Some(recorder) = &client.settings().recorder {
-            reply.send(Ok(recorder.record(jobs)));
+            reply.send(recorder.record(jobs));
             return Ok(());
         }
         let mut sending = client.settings().telemetry.send(&mut jobs, false);

@@ -30,6 +30,7 @@
 mod broker;
 mod perform;
 mod recorder;
+mod rules;
 
 pub use self::{
     broker::Broker,

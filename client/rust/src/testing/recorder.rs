@@ -5,14 +5,16 @@ use std::sync::Arc;
 use howdah_proto::v1 as proto;
 use parking_lot::Mutex;
 
-use crate::{Client, ClientBuilder, EnqueueOutcome, Enqueued};
+use crate::{Client, ClientBuilder, EnqueueOutcome, Enqueued, Result};
+
+use super::rules;
 
 /// Records the jobs enqueued by a [`recording_client`]. Clones share the recorded jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Arc<Mutex<Vec<proto::NewJob>>>);
 
 /// Creates a client for tests without a broker, and a recorder of all jobs enqueued by it or by its producers. All other calls
-/// fail.
+/// fail. A job whose fields a broker with default settings would refuse fails with the same code, reason and field.
 ///
 /// # Panics
 ///
@@ -81,14 +83,15 @@ impl Recorder {
         self.0.lock().iter().map(|job| job.task_type.clone()).collect()
     }
 
-    /// Returns the response of a broker that stores all jobs.
-    pub(crate) fn record(&self, jobs: Vec<proto::NewJob>) -> Vec<Enqueued> {
+    /// Returns the response of a broker that stores all jobs, or refuses them.
+    pub(crate) fn record(&self, jobs: Vec<proto::NewJob>) -> Result<Vec<Enqueued>> {
+        rules::check(&jobs)?;
         let mut all = self.0.lock();
         let one = |job| {
             all.push(job);
             Enqueued { id: all.len() as i64, is_new: true, outcome: EnqueueOutcome::New }
         };
-        jobs.into_iter().map(one).collect()
+        Ok(jobs.into_iter().map(one).collect())
     }
 }
 
@@ -96,7 +99,7 @@ impl Recorder {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::{Error, Middleware, NewJob, Result};
+    use crate::{Error, Middleware, NewJob};
 
     #[tokio::test]
     async fn jobs_enqueued_by_calls_and_by_pipelines_are_recorded() {
