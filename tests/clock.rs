@@ -44,6 +44,7 @@ async fn a_clock_that_is_ahead_for_a_while_deletes_nothing_and_leaves_nothing_pl
         client.create_schedule(NewSchedule::new(name, NewJob::new("planned"), plan)).await.expect("create");
     }
     assert_eq!(before.count(KEPT).await, 8);
+    before.until("the first job of the period", "SELECT fired = 1 FROM howdah.schedule WHERE name = 'period'").await;
     before.stop().await;
 
     database.set_clock("40 days").await;
@@ -51,7 +52,8 @@ async fn a_clock_that_is_ahead_for_a_while_deletes_nothing_and_leaves_nothing_pl
     until_relied_on(&broker, false).await;
     // With the clock 40 days ahead, the broker fires schedules that are due by this clock, and creates day partitions for its
     // dates.
-    broker.until("three schedules that fired", "SELECT count(*) = 3 FROM howdah.schedule WHERE fired > 0").await;
+    let all = "SELECT bool_and(fired > CASE name WHEN 'period' THEN 1 ELSE 0 END) FROM howdah.schedule";
+    broker.until("three schedules that fired", all).await;
     let made = "SELECT count(*) > 0 FROM pg_class WHERE relname = to_char((now() AT TIME ZONE 'UTC')::date, '\"history_\"YYYYMMDD')";
     broker.until("a partition of the wrong day", made).await;
     // Statistics and key holds that the broker writes with the wrong clock must not make it delete data that is still

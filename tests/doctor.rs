@@ -159,7 +159,8 @@ async fn the_recommended_changes_resolve_findings_about_autovacuum_and_missing_s
 async fn a_missing_partition_and_a_failing_schedule_are_found() {
     let broker = TestBroker::on(&complete().await).await;
     let client = broker.client().await;
-    client.create_schedule(NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR))).await.expect("create");
+    let nightly = NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR)).start(far());
+    client.create_schedule(nightly).await.expect("create");
     let database = broker.database.clone();
     broker.stop().await;
     let before = examine(&database).await;

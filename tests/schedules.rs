@@ -1,10 +1,11 @@
 //! Tests that a schedule enqueues one job per planned time, exactly once, whichever brokers run.
 
+mod begin; // the first time of a period
 mod definitions; // create, update, list, delete; bad input; the command line
 mod policies; // overlap, drift, what was missed, pauses, runs by hand
 mod zones; // rules that change, zones that a broker lacks
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use howdah_client::{Client, NewJob, NewSchedule, Plan};
 use howdah_proto::v1::OverlapPolicy;
@@ -17,7 +18,12 @@ async fn client(broker: &Service) -> Client {
 
 /// Returns a schedule that fires every hour, first in one hour.
 fn hourly(name: &str) -> NewSchedule {
-    NewSchedule::new(name, NewJob::new(name).payload("p"), Plan::every(HOUR))
+    hourly_job(name, NewJob::new(name).payload("p"))
+}
+
+/// Returns a schedule that enqueues this job every hour, first in one hour.
+fn hourly_job(name: &str, job: NewJob) -> NewSchedule {
+    NewSchedule::new(name, job, Plan::every(HOUR)).start(SystemTime::now() + HOUR)
 }
 
 /// Simulates the passing of time for a schedule: moves its planned times back by `time`.
@@ -150,7 +156,7 @@ async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
     broker.sql(refuse).await;
     for n in 0..5 {
         let job = NewJob::new("t").priority(if n == 2 { 7 } else { n });
-        client(&broker).await.create_schedule(NewSchedule::new(format!("s{n}"), job, Plan::every(HOUR))).await.unwrap();
+        client(&broker).await.create_schedule(hourly_job(&format!("s{n}"), job)).await.unwrap();
     }
     let due = "UPDATE howdah.schedule SET next_planned = now(), next_at = now()";
     broker.sql(due).await;
@@ -165,7 +171,7 @@ async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
     // With `OneWaiting`, a planned time waits until the previous job has ended. If enqueueing then fails, the planned
     // time is skipped.
     let job = NewJob::new("w").delay(HOUR);
-    let waits = NewSchedule::new("w", job, Plan::every(HOUR)).overlap(OverlapPolicy::OneWaiting);
+    let waits = hourly_job("w", job).overlap(OverlapPolicy::OneWaiting);
     client(&broker).await.create_schedule(waits).await.unwrap();
     pass(&broker.database, "w", "1 hour").await;
     until_schedule(&broker.database, "w", "fired = 1").await;

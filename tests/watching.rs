@@ -63,7 +63,7 @@ async fn a_schedule_whose_planned_time_passed_is_late_and_one_that_could_not_fir
     let broker = TestBroker::start().await;
     let client = broker.client().await;
     for name in ["late", "failing", "in-time", "paused"] {
-        let schedule = NewSchedule::new(name, NewJob::new("t"), Plan::every(HOUR));
+        let schedule = NewSchedule::new(name, NewJob::new("t"), Plan::every(HOUR)).start(far());
         client.create_schedule(schedule).await.expect("create");
     }
     let database = broker.database.clone();

@@ -90,7 +90,7 @@ async fn a_lease_is_not_ended_if_its_job_moves_to_a_foreign_type_meanwhile() {
 async fn a_schedule_that_became_a_foreign_one_is_neither_changed_nor_run() {
     let guarded = Guarded::start().await;
     for (name, task_type) in [("s", "mine"), ("mine", "mine"), ("theirs", "theirs")] {
-        let schedule = NewSchedule::new(name, NewJob::new(task_type), Plan::every(HOUR)).into_proto();
+        let schedule = NewSchedule::new(name, NewJob::new(task_type), Plan::every(HOUR)).start(far()).into_proto();
         let request = v1::CreateScheduleRequest { schedule: Some(schedule) };
         guarded.admin.schedules().create_schedule(request).await.expect("create");
     }

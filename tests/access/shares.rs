@@ -108,7 +108,10 @@ async fn a_principal_creates_a_quarter_of_all_schedules_and_others_create_the_re
     let guarded = Guarded::start().await;
     let flood = guarded.caller("flood", &["enqueue:*"]).await;
     let ann = guarded.caller("ann", &["enqueue:*"]).await;
-    let hourly = |name: &str| Some(NewSchedule::new(name, NewJob::new("t"), Plan::every(HOUR)).into_proto());
+    let hourly = |name: &str| {
+        let schedule = NewSchedule::new(name, NewJob::new("t"), Plan::every(HOUR));
+        Some(schedule.start(far()).into_proto())
+    };
     let create = async |caller: &Service, name| {
         caller.schedules().create_schedule(v1::CreateScheduleRequest { schedule: hourly(name) }).await.map(drop)
     };

@@ -74,6 +74,7 @@ fn schedule(task_type: &str) -> Option<v1::Schedule> {
         name: format!("s.{task_type}"),
         template: Some(new_job(task_type, "p")),
         plan,
+        start_time: Some(far().into()),
         ..Default::default()
     })
 }

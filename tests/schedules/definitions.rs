@@ -11,7 +11,7 @@ use serde_json::Value;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use super::{client, hourly, number, pass, until_schedule};
+use super::{client, hourly, hourly_job, number, pass, until_schedule};
 use crate::support::*;
 
 #[tokio::test]
@@ -19,18 +19,18 @@ async fn a_definition_is_made_once_replaced_and_deleted() {
     let broker = TestBroker::start().await;
     let client = client(&broker).await;
     let job = || NewJob::new("d").payload("p").header("a", "1").header("b", "2").header("c", "3");
-    let schedule = || NewSchedule::new("d", job(), Plan::every(HOUR));
+    let schedule = || NewSchedule::new("d", job(), Plan::every(HOUR)).start(far());
     let made = client.create_schedule(schedule()).await.expect("create");
     let again = client.create_schedule(schedule()).await.expect("the same again");
     assert_eq!(again.next_times, made.next_times);
     let error = client.create_schedule(schedule().overlap(OverlapPolicy::Skip)).await.expect_err("another");
     assert_eq!(error.code(), Code::AlreadyExists);
-    let updated = client.update_schedule(hourly("d").overlap(OverlapPolicy::Skip), false).await.expect("update");
+    let updated = client.update_schedule(schedule().overlap(OverlapPolicy::Skip), false).await.expect("update");
     assert_eq!((&updated.next_times, updated.overlap()), (&made.next_times, OverlapPolicy::Skip));
     assert_eq!(&updated.template.unwrap().payload[..], b"p");
-    let slower = NewSchedule::new("d", NewJob::new("d"), Plan::every(HOUR * 2));
+    let slower = NewSchedule::new("d", NewJob::new("d"), Plan::every(HOUR * 2)).start(far() + HOUR);
     let updated = client.update_schedule(slower, false).await.expect("update");
-    assert!(updated.next_times[0].seconds >= made.next_times[0].seconds + 3600, "a new plan begins now");
+    assert_eq!(updated.next_times[0].seconds, made.next_times[0].seconds + 3600, "by the new plan");
     assert_eq!(client.update_schedule(hourly("n"), false).await.expect_err("none").code(), Code::NotFound);
     client.update_schedule(hourly("n"), true).await.expect("made");
     let names: Vec<String> = client.list_schedules().await.expect("list").into_iter().map(|s| s.name).collect();
@@ -63,7 +63,7 @@ async fn a_list_comes_in_pages_without_payloads() {
     let client = client(&broker).await;
     for n in 0..5 {
         let job = NewJob::new("l").payload(vec![b'x'; 1 << 20]).header("h", "x".repeat(6000));
-        client.create_schedule(NewSchedule::new(format!("l{n}"), job, Plan::every(HOUR))).await.expect("create");
+        client.create_schedule(hourly_job(&format!("l{n}"), job)).await.expect("create");
     }
     let mut schedules = broker.schedules();
     let (mut names, mut page_token) = (Vec::new(), String::new());
@@ -163,7 +163,7 @@ async fn every_option_of_a_job_is_in_the_jobs_of_a_schedule() {
         .max_attempts(4)
         .key("key")
         .timeout(Duration::from_secs(9));
-    client(&broker).await.create_schedule(NewSchedule::new("o", job, Plan::every(HOUR))).await.expect("create");
+    client(&broker).await.create_schedule(hourly_job("o", job)).await.expect("create");
     pass(&broker.database, "o", "1 hour").await;
     until_schedule(&broker.database, "o", "fired = 1").await;
     let wanted = "SELECT count(*) FROM howdah.scheduled s JOIN howdah.payload p USING (id)

@@ -1,12 +1,12 @@
 //! Tests overlap and catch-up policies of schedules.
 
-use howdah_client::{NewJob, NewSchedule, Plan};
+use howdah_client::NewJob;
 use howdah_proto::v1::{
     Drift, MissedPolicy, OverlapPolicy, RunScheduleRequest, SettleStatus, TaskTypeSettings, UpdateTaskTypeRequest,
 };
 use tonic::Code;
 
-use super::{client, hourly, number, pass, until_schedule};
+use super::{client, hourly, hourly_job, number, pass, until_schedule};
 use crate::support::*;
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn while_another_job_holds_the_templates_key_a_planned_time_is_left_out() 
     let broker = TestBroker::start().await;
     let client = client(&broker).await;
     let holder = client.enqueue(NewJob::new("k").key("one")).await.expect("enqueue").id;
-    let schedule = NewSchedule::new("k", NewJob::new("k").key("one"), Plan::every(HOUR));
+    let schedule = hourly_job("k", NewJob::new("k").key("one"));
     client.create_schedule(schedule).await.expect("create");
     pass(&broker.database, "k", "1 hour").await;
     until_schedule(&broker.database, "k", "skipped = 1 AND fired = 0").await;

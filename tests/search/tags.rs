@@ -80,7 +80,7 @@ async fn jobs_tagged_by_grpc_http_sql_command_line_or_schedule_are_found_by_tag(
     }
     let client = broker.client().await;
     let scheduled = ClientJob::new("t").payload("x").tags(["b", "a", "a"]);
-    client.create_schedule(NewSchedule::new("s", scheduled, Plan::every(HOUR))).await.expect("create");
+    client.create_schedule(NewSchedule::new("s", scheduled, Plan::every(HOUR)).start(far())).await.expect("create");
     expected.push(client.run_schedule("s").await.expect("run").id);
 
     expected.sort_unstable_by_key(|id| -id);

@@ -27,7 +27,9 @@ async fn sql_runs_now_later_and_at_a_time() {
 #[tokio::test]
 async fn sql_is_repeated_from_the_end_of_the_last_run() {
     let broker = SqlBroker::start().await;
-    let schedule = NewSchedule::new("tidy", sql("SELECT 1"), Plan::every(MINUTE)).drift(Drift::End);
+    let schedule = NewSchedule::new("tidy", sql("SELECT 1"), Plan::every(MINUTE))
+        .drift(Drift::End)
+        .start(SystemTime::now() + MINUTE);
     broker.client.create_schedule(schedule).await.unwrap();
     let sql = broker.database.connect().await;
     // Moves the schedule's planned times back by a minute, twice, instead of waiting.

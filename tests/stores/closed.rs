@@ -144,7 +144,8 @@ async fn jobs_of_a_closed_store_go_on_to_their_end() {
 
 fn every(seconds: u64) -> Option<Schedule> {
     let plan = Some(Plan::Period(wire(secs(seconds))));
-    Some(Schedule { name: "s".into(), template: Some(new_job("t", "p")), plan, ..Schedule::default() })
+    let start_time = Some(far().into());
+    Some(Schedule { name: "s".into(), template: Some(new_job("t", "p")), plan, start_time, ..Schedule::default() })
 }
 
 #[tokio::test]

@@ -89,6 +89,7 @@ async fn prepare() -> (TestDatabase, TestDatabase) {
         name: "s".into(),
         template: Some(new_job("t", "p")),
         plan: Some(Plan::Period(wire(HOUR))),
+        start_time: Some(far().into()),
         ..Schedule::default()
     });
     program.schedules().create_schedule(CreateScheduleRequest { schedule }).await.expect("a schedule");

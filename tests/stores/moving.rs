@@ -135,6 +135,7 @@ async fn schedules_move_and_fire_in_the_other_store() {
         name: "s".into(),
         template: Some(new_job("t", "p")),
         plan: Some(Plan::Period(wire(HOUR))),
+        start_time: Some(far().into()),
         ..Schedule::default()
     });
     broker.schedules().create_schedule(CreateScheduleRequest { schedule }).await.unwrap();

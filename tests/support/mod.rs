@@ -47,5 +47,5 @@ pub use refusal::Refusal;
 pub use replica::{Replicated, signal_postgres, socket_dir};
 pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};
 pub use sized::{is_full_run, sized};
-pub use time::{HOUR, MINUTE, at, millis, secs, wire};
+pub use time::{HOUR, MINUTE, at, far, millis, secs, wire};
 pub use worker::{Worker, lease};

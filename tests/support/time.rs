@@ -1,6 +1,6 @@
 //! Creates durations and timestamps of the protocol.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
@@ -16,6 +16,11 @@ pub fn millis(millis: u64) -> Duration {
 /// Converts a duration to its protobuf message.
 pub fn wire(duration: Duration) -> prost_types::Duration {
     duration.try_into().expect("a duration that the protocol can say")
+}
+
+/// Start time of schedules that must not fire by themselves: the year 2096.
+pub fn far() -> SystemTime {
+    UNIX_EPOCH + secs(4_000_000_000)
 }
 
 /// Returns the protobuf timestamp for these seconds since 1970.

@@ -41,6 +41,7 @@ async fn everything(broker: &TestBroker) -> i64 {
         name: "hourly".into(),
         template: Some(new_job("t", "")),
         plan: Some(Plan::Period(wire(HOUR))),
+        start_time: Some(far().into()),
         ..Default::default()
     });
     soon("made", broker.schedules().create_schedule(v1::CreateScheduleRequest { schedule })).await.expect("a schedule");

@@ -39,6 +39,7 @@ async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker)
         name: "hourly".into(),
         template: Some(new_job("t", SCRIPT)),
         plan: Some(Plan::Period(wire(HOUR))),
+        start_time: Some(far().into()),
         ..Default::default()
     });
     soon("made", admin.schedules().create_schedule(v1::CreateScheduleRequest { schedule })).await.expect("a schedule");

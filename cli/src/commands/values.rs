@@ -45,6 +45,17 @@ pub(super) fn time_or_ago(given: &str) -> Result<Timestamp, String> {
     })
 }
 
+/// Parses a time, or a duration from now.
+pub(super) fn time_or_in(given: &str) -> Result<Timestamp, String> {
+    if let Ok(after) = humantime::parse_duration(given) {
+        return possible(Timestamp::now().checked_add(after));
+    }
+    time(given).map_err(|problem| match problem == YEARS {
+        true => problem,
+        false => "write a time, such as 2027-01-01T03:00:00Z, or a duration from now, such as 90m or 7d".into(),
+    })
+}
+
 fn possible(time: Result<Timestamp, jiff::Error>) -> Result<Timestamp, String> {
     time.ok().filter(|time| (0..=LAST_SECOND).contains(&time.as_second())).ok_or_else(|| YEARS.into())
 }
@@ -100,6 +111,15 @@ mod tests {
         for far in ["10000y", "1969-12-31T23:59:59Z", "90000000000d"] {
             assert_eq!(time_or_ago(far).unwrap_err(), YEARS, "{far}");
         }
+    }
+
+    #[test]
+    fn a_time_may_be_a_duration_from_now() {
+        let hours = (time_or_in("2h").unwrap() - Timestamp::now()).total(jiff::Unit::Minute).unwrap();
+        assert!((119.0..=120.0).contains(&hours), "{hours}");
+        assert_eq!(time_or_in("2027-01-01 03:00").unwrap(), time("2027-01-01T03:00:00Z").unwrap());
+        assert!(time_or_in("soon").unwrap_err().contains("90m or 7d"));
+        assert_eq!(time_or_in("10000y").unwrap_err(), YEARS);
     }
 
     #[test]

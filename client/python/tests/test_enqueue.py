@@ -134,7 +134,8 @@ def test_every_call_of_the_protocol_is_at_hand(client: howdah.Client, task_type:
     job = client.enqueue(task_type)
     assert list(client.jobs.CancelJobs(v1.CancelJobsRequest(ids=[job.id])).cancelled_ids) == [job.id]
     template = howdah.new_job(task_type)
-    schedule = howdah.fill(v1.Schedule(name=task_type, template=template), {"period": timedelta(hours=1)})
+    plan = {"period": timedelta(hours=1), "start_time": datetime(2096, 1, 1, tzinfo=timezone.utc)}
+    schedule = howdah.fill(v1.Schedule(name=task_type, template=template), plan)
     assert client.schedules.CreateSchedule(v1.CreateScheduleRequest(schedule=schedule)).schedule.next_times
     assert client.schedules.RunSchedule(v1.RunScheduleRequest(name=task_type)).job.is_new
     assert client.settings.GetSettings(v1.GetSettingsRequest()).settings.batch == 10_000

@@ -16,7 +16,7 @@ use crate::{
 pub struct Plan(proto::schedule::Plan);
 
 impl Plan {
-    /// Plans one time per period: 1 s to 3,650 days.
+    /// Plans one time per period: 1 s to 3,650 days. The first one is now, or [`NewSchedule::start`].
     pub fn every(period: Duration) -> Self {
         Self(proto::schedule::Plan::Period(time::to_proto(period)))
     }
@@ -85,7 +85,7 @@ impl NewSchedule {
         self
     }
 
-    /// Plans no time before `at`.
+    /// Plans no time before `at`. A period begins then.
     pub fn start(mut self, at: SystemTime) -> Self {
         self.0.start_time = Some(at.into());
         self

@@ -15,11 +15,13 @@ use crate::commands::{
 /// Create a schedule
 ///
 /// At each planned time exactly one job is enqueued, however many brokers run. The job has the headers howdah-planned-time and
-/// howdah-schedule (the name). Creating an identical schedule again is not an error.
+/// howdah-schedule (the name). Creating an identical schedule again is not an error. With --every the first job is enqueued at
+/// once, unless --start-time says otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  howdah schedule create tidy cache.tidy --every 5m --overlap skip
+  howdah schedule create tidy cache.tidy --every 5m --overlap skip   # the first job now
+  howdah schedule create sync mail.sync --every 1h --start-time 1h   # the first job in an hour
   howdah schedule create nightly report.make daily --cron '30 2 * * *' --time-zone Europe/Berlin
   howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last job ended
   howdah schedule create sums bill.sum --cron '@monthly' --missed all --missed-limit 12")]
@@ -50,8 +52,8 @@ pub(in crate::commands) struct CreateArgs {
 
 /// Change a schedule
 ///
-/// Only the given flags change. If TYPE is given, the payload and options given here replace the whole job. If the plan changes,
-/// times are planned from now on.
+/// Only the given flags change. If TYPE is given, the payload and options given here replace the whole job. A changed --every
+/// counts from the last planned time, and is due at once if that is more than one period ago.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -105,10 +107,11 @@ struct When {
     /// With --missed all: catch up on at most this many, the newest, 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     missed_limit: Option<u32>,
-    /// Plan no times before this one, such as 2027-01-01T03:00:00Z; none: from now on
+    /// First time of --every, and the earliest one of --cron, such as 2027-01-01T03:00:00Z, or 1h from now; none: now
+    /// [default: none]
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     start_time: Option<TimeOrNone>,
-    /// Plan no times from this one on; none: no end
+    /// Plan no times from this one on, or 7d from now on; none: no end [default: none]
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     end_time: Option<TimeOrNone>,
     /// Delay each job by a random time up to this, such as 30s
@@ -116,7 +119,7 @@ struct When {
     jitter: Option<Duration>,
 }
 
-/// Value of `--start-time` and `--end-time`: a time, or the word `none`.
+/// Value of `--start-time` and `--end-time`: a time, a duration from now, or the word `none`.
 #[derive(Clone, Copy, Debug)]
 struct TimeOrNone(Option<Timestamp>);
 
@@ -124,7 +127,7 @@ fn time_or_none(given: &str) -> Result<TimeOrNone, String> {
     if given == "none" {
         return Ok(TimeOrNone(None));
     }
-    values::time(given).map(|time| TimeOrNone(Some(time)))
+    values::time_or_in(given).map(|time| TimeOrNone(Some(time)))
 }
 
 pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {

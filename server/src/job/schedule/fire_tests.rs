@@ -130,17 +130,93 @@ fn a_paused_schedule_fires_nothing_and_makes_up_for_nothing() {
     assert_eq!(schedule.next_times(3), [HOUR + 10 * SECOND, HOUR + 20 * SECOND, HOUR + 30 * SECOND]);
 }
 
+/// Returns a schedule without a start time that was created at 0.
+fn unplanned(spec: ScheduleSpec) -> Schedule {
+    let clock = std::time::SystemTime::UNIX_EPOCH;
+    let spec = ScheduleSpec { start: None, ..spec };
+    let state = spec.planned_from(&spec.plan.parse().unwrap(), 0).unwrap();
+    Schedule { spec, state, created: clock, updated: clock }
+}
+
+#[test]
+fn a_period_begins_at_the_creation_unless_it_has_a_start_time() {
+    let begins = |spec: &ScheduleSpec, now| spec.planned_from(&spec.plan.parse().unwrap(), now).unwrap().next;
+    let spec = ScheduleSpec { start: None, ..every(10) };
+    assert_eq!(begins(&spec, 7), Some(7));
+    assert_eq!(begins(&ScheduleSpec { drift: Drift::End, ..spec.clone() }, 7), Some(7));
+    assert_eq!(begins(&ScheduleSpec { start: Some(20 * SECOND), ..spec.clone() }, 7), Some(20 * SECOND));
+    assert_eq!(begins(&ScheduleSpec { start: Some(0), ..spec.clone() }, 7), Some(10 * SECOND));
+    let over = ScheduleSpec { end: Some(7), ..spec };
+    assert_eq!(over.planned_from(&over.plan.parse().unwrap(), 7).unwrap_err().0, "end_time");
+}
+
+#[test]
+fn a_changed_period_counts_from_the_last_planned_time() {
+    for (period, now, next) in [(60, 25, 80), (22, 25, 42), (4, 25, 25), (60, 90, 90)] {
+        let mut schedule = unplanned(every(10));
+        schedule.state.last_planned = Some(20 * SECOND);
+        schedule.state.next = Some(30 * SECOND);
+        schedule.redefine(ScheduleSpec { start: None, ..every(period) }, now * SECOND).unwrap();
+        assert_eq!(schedule.state.next, Some(next * SECOND), "{period} {now}");
+    }
+    // Nothing has fired yet, so the changed period begins at once.
+    let mut schedule = unplanned(every(10));
+    schedule.redefine(ScheduleSpec { start: None, ..every(60) }, 5 * SECOND).unwrap();
+    assert_eq!(schedule.state.next, Some(5 * SECOND));
+}
+
+#[test]
+fn a_changed_period_from_the_end_counts_from_the_end_of_the_last_job() {
+    let slower = ScheduleSpec { start: None, drift: Drift::End, ..every(60) };
+    let mut schedule = unplanned(ScheduleSpec { drift: Drift::End, ..every(10) });
+    // The job of the planned time 0 ended at 20 s.
+    schedule.state.last_planned = Some(0);
+    schedule.state.next = Some(30 * SECOND);
+    schedule.redefine(slower.clone(), 25 * SECOND).unwrap();
+    assert_eq!(schedule.state.next, Some(80 * SECOND));
+    // A job is unfinished, so the new period counts from its end.
+    (schedule.state.next, schedule.state.watching) = (None, true);
+    schedule.redefine(ScheduleSpec { plan: PlanText::Period(5_000), ..slower }, 100 * SECOND).unwrap();
+    assert_eq!((schedule.state.next, schedule.state.watching), (None, true));
+    let plan = schedule.spec.plan.parse().unwrap();
+    let ended = schedule.spec.fire(&plan, &schedule.state, 120 * SECOND, false, Some(118 * SECOND), 10);
+    assert_eq!(ended.state.next, Some(123 * SECOND));
+}
+
+#[test]
+fn a_schedule_that_is_created_paused_begins_when_it_is_resumed() {
+    let mut schedule = unplanned(every(10));
+    schedule.pause();
+    schedule.resume(25 * SECOND).unwrap();
+    assert_eq!(schedule.state.next, Some(25 * SECOND));
+    // Once it has fired, it keeps its times.
+    schedule.state.last_planned = Some(25 * SECOND);
+    schedule.pause();
+    schedule.resume(41 * SECOND).unwrap();
+    assert_eq!(schedule.state.next, Some(45 * SECOND));
+    let mut over = unplanned(ScheduleSpec { end: Some(SECOND), ..every(10) });
+    over.pause();
+    over.resume(2 * SECOND).unwrap();
+    assert_eq!(over.state.next, None);
+}
+
 #[test]
 fn a_new_definition_keeps_its_times_unless_the_plan_changes() {
     let clock = std::time::SystemTime::UNIX_EPOCH;
     let spec = ScheduleSpec { start: None, ..every(10) };
-    let state = ScheduleState { anchor: 3, next: Some(3 + 10 * SECOND), fired: 5, ..ScheduleState::default() };
+    let state = ScheduleState {
+        anchor: 3,
+        next: Some(3 + 10 * SECOND),
+        last_planned: Some(3),
+        fired: 5,
+        ..ScheduleState::default()
+    };
     let mut schedule = Schedule { spec: spec.clone(), state, created: clock, updated: clock };
     schedule.redefine(ScheduleSpec { overlap: Overlap::Skip, ..spec.clone() }, 5 * SECOND).unwrap();
     assert_eq!((schedule.state.next, schedule.state.fired), (Some(3 + 10 * SECOND), 5));
     let slower = ScheduleSpec { plan: PlanText::Period(60_000), ..spec };
     schedule.redefine(slower.clone(), 5 * SECOND).unwrap();
-    assert_eq!((schedule.state.next, schedule.state.fired), (Some(65 * SECOND), 5));
+    assert_eq!((schedule.state.next, schedule.state.fired), (Some(3 + 60 * SECOND), 5));
     let over = ScheduleSpec { end: Some(6 * SECOND), ..slower };
     assert_eq!(schedule.redefine(over, 7 * SECOND).unwrap_err().0, "end_time");
 }

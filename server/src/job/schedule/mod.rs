@@ -243,16 +243,30 @@ impl ScheduleSpec {
         plan.next_after(anchor, after).filter(|next| self.end.is_none_or(|end| *next < end))
     }
 
-    /// Returns the state of a new schedule, or of one with a changed plan. The error names the field and the problem.
+    /// Returns the state of a new schedule. The error names the field and the problem.
     pub fn planned_from(&self, plan: &Plan, now: i64) -> Result<ScheduleState, (&'static str, String)> {
-        let anchor = match (self.start, plan) {
-            (Some(start), _) => start,
-            (None, Plan::Period(period)) => now.saturating_add(*period),
-            (None, Plan::Cron(_)) => now,
+        self.planned_since(plan, None, now)
+    }
+
+    /// Returns the planned times of a schedule whose current period began at `began`; `None`: it has not fired yet. A period
+    /// without a start time is due at once, or one period after `began`. The error names the field and the problem.
+    fn planned_since(
+        &self,
+        plan: &Plan,
+        began: Option<i64>,
+        now: i64,
+    ) -> Result<ScheduleState, (&'static str, String)> {
+        let (anchor, next) = match (self.start, plan) {
+            (None, Plan::Period(period)) => {
+                let first = began.map_or(now, |began| began.saturating_add(*period).max(now));
+                (first, self.next_after(plan, first, first - 1))
+            }
+            (start, _) => {
+                let anchor = start.unwrap_or(now);
+                (anchor, self.next_after(plan, anchor, now))
+            }
         };
-        let Some(next) = self.next_after(plan, anchor, now) else {
-            return Err(self.never());
-        };
+        let next = next.ok_or_else(|| self.never())?;
         Ok(ScheduleState { anchor, next: Some(next), ..ScheduleState::default() })
     }
 
@@ -332,15 +346,17 @@ impl Schedule {
         std::iter::successors(Some(first), next).take(at_most).collect()
     }
 
-    /// Replaces the definition. An unchanged plan keeps its planned times. An error names the field.
+    /// Replaces the definition. An unchanged plan keeps its planned times. A changed period counts from the start of the current
+    /// one. An error names the field.
     pub fn redefine(&mut self, spec: ScheduleSpec, now: i64) -> Result<(), (&'static str, String)> {
         let plan = spec.plan.parse()?;
+        let began = self.period_began();
         let state = &mut self.state;
         let same = spec.plan == self.spec.plan && spec.drift == self.spec.drift && spec.start == self.spec.start;
         // The next time is unknown, because the period starts at the end of an unfinished job.
-        let waits = same && state.watching && spec.drift == Drift::End;
-        if !same {
-            let fresh = spec.planned_from(&plan, now)?;
+        let waits = state.watching && [self.spec.drift, spec.drift] == [Drift::End; 2] && spec.start == self.spec.start;
+        if !same && !waits {
+            let fresh = spec.planned_since(&plan, began, now)?;
             (state.anchor, state.next) = (fresh.anchor, fresh.next);
         } else if !waits {
             let kept = state.next.filter(|next| spec.end.is_none_or(|end| *next < end));
@@ -356,6 +372,16 @@ impl Schedule {
         Ok(())
     }
 
+    /// Start of the current period: the last planned time, or with `Drift::End` the end of the last job. `None` if the schedule
+    /// has not fired yet.
+    fn period_began(&self) -> Option<i64> {
+        let planned = self.state.last_planned?;
+        match (self.spec.drift, &self.spec.plan, self.state.next) {
+            (Drift::End, PlanText::Period(ms), Some(next)) => Some(next.saturating_sub(ms.saturating_mul(1000))),
+            _ => Some(planned),
+        }
+    }
+
     /// Pauses the schedule.
     pub fn pause(&mut self) {
         self.state.paused = true;
@@ -365,7 +391,7 @@ impl Schedule {
         }
     }
 
-    /// Resumes the schedule; planned times during the pause are skipped.
+    /// Resumes the schedule; planned times during the pause are skipped. A schedule that has not fired yet begins now.
     pub fn resume(&mut self, now: i64) -> Result<(), (&'static str, String)> {
         if !std::mem::take(&mut self.state.paused) {
             return Ok(());
@@ -374,10 +400,17 @@ impl Schedule {
         if self.state.next.is_some_and(|next| next > now) {
             return Ok(());
         }
-        if let (Drift::End, Plan::Period(period)) = (self.spec.drift, &plan) {
-            self.state.anchor = now.saturating_add(*period);
+        let state = &mut self.state;
+        if state.last_planned.is_none() {
+            // A schedule whose end has passed has no next time.
+            let fresh = self.spec.planned_from(&plan, now).unwrap_or_default();
+            (state.anchor, state.next) = (fresh.anchor, fresh.next);
+            return Ok(());
         }
-        self.state.next = self.spec.next_after(&plan, self.state.anchor, now);
+        if let (Drift::End, Plan::Period(period)) = (self.spec.drift, &plan) {
+            state.anchor = now.saturating_add(*period);
+        }
+        state.next = self.spec.next_after(&plan, state.anchor, now);
         Ok(())
     }
 }
