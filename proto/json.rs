@@ -41,6 +41,15 @@ pub fn fields(message: &str) -> Vec<String> {
     fields.unwrap_or_default()
 }
 
+/// Returns the names of the values of an enum field, ordered by number. Empty for another field.
+pub fn enum_values(message: &str, field: &str) -> Vec<String> {
+    let field = descriptor(message).ok().and_then(|message| message.get_field_by_name(field));
+    match field.map(|field| field.kind()) {
+        Some(prost_reflect::Kind::Enum(choices)) => choices.values().map(|value| value.name().to_owned()).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Parses JSON as the message type `message`, such as `EnqueueJobsRequest`. An unknown field is an error.
 pub fn read<M: Message + Default>(message: &str, json: &[u8]) -> Result<M, JsonError> {
     let mut text = serde_json::Deserializer::from_slice(json);

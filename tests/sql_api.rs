@@ -7,10 +7,12 @@ mod encoding; // databases with other encodings than UTF-8
 mod fairness; // fair keys over many connections
 mod grants; // permissions of roles on task types
 mod exactly_once; // an ack in the transaction of the job's writes
+mod limits; // limits of task types
 mod node; // node-postgres
 mod options; // every option, and invalid ones
 mod refusals; // errors that name the argument
 mod rights; // roles, injection
+mod schedules; // schedules
 mod two_phase; // PREPARE TRANSACTION
 
 use howdah_proto::v1;

@@ -14,12 +14,18 @@ $$;
 
 -- Returns the task type of this name, for a job to enqueue. Creates the type if it is new.
 CREATE OR REPLACE FUNCTION howdah.type_named(of_name text, field text) RETURNS howdah.task_type LANGUAGE plpgsql AS $$
-DECLARE
-    t howdah.task_type;
 BEGIN
     IF howdah.has_grants() THEN
         PERFORM howdah.check_grant('enqueue', of_name);
     END IF;
+    RETURN howdah.type_of_name(of_name, field);
+END $$;
+
+-- Returns the task type of this name, without a check of grants. Creates the type if it is new.
+CREATE OR REPLACE FUNCTION howdah.type_of_name(of_name text, field text) RETURNS howdah.task_type LANGUAGE plpgsql AS $$
+DECLARE
+    t howdah.task_type;
+BEGIN
     SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
     IF t.unused_since IS NOT NULL AND NOT howdah.use_task_type(t.id) THEN
         t := NULL;

@@ -2,10 +2,10 @@
 
 -- Records in the audit a change that an SQL function made. The caller may give a reason in a setting: SET LOCAL
 -- "howdah\x2ereason" = '...' (\x2e is a dot, escaped because the prefix of the schema is replaced in this file).
-CREATE OR REPLACE FUNCTION howdah.record_by_name(method text, types text[], ids text[]) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO howdah.audit (principal, peer, method, types, count, ids, reason)
+CREATE OR REPLACE FUNCTION howdah.record_by_name(method text, types text[], ids text[], changes text[] DEFAULT '{}') RETURNS void LANGUAGE sql AS $$
+    INSERT INTO howdah.audit (principal, peer, method, types, count, ids, reason, changes)
     SELECT 'sql:' || session_user, coalesce(host(inet_client_addr()) || ':' || inet_client_port(), ''), method, types,
-           cardinality(ids), ids, left(coalesce(current_setting(E'howdah\x2ereason', true), ''), 500)
+           cardinality(ids), ids, left(coalesce(current_setting(E'howdah\x2ereason', true), ''), 500), changes
 $$;
 
 -- Records in the audit a change that an SQL function made to one job.

@@ -143,6 +143,24 @@ BEGIN
     WHERE l.type_id = c.type_id;
 END $$;
 
+-- Replaces the limits of a type, and starts to apply them. Returns false if nothing differs.
+CREATE OR REPLACE FUNCTION howdah.replace_limits(of_name text, limits jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    of_type integer;
+BEGIN
+    UPDATE howdah.task_type t SET
+        max_running = (limits ->> 'max_running')::integer, rate_per_s = (limits ->> 'rate_per_s')::double precision,
+        rate_burst = (limits ->> 'rate_burst')::integer, key_max_running = (limits ->> 'key_max_running')::integer,
+        key_strict = (limits ->> 'key_strict')::boolean, key_min_gap_ms = (limits ->> 'key_min_gap_ms')::bigint,
+        key_rate_per_s = (limits ->> 'key_rate_per_s')::double precision, key_rate_burst = (limits ->> 'key_rate_burst')::integer
+    WHERE t.name = of_name AND howdah.limits_of(t) <> limits RETURNING t.id INTO of_type;
+    IF of_type IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM howdah.begin_limit_change(of_type);
+    RETURN true;
+END $$;
+
 -- Pauses a limit key until a time ('infinity': until it is resumed), or with null resumes it.
 CREATE OR REPLACE FUNCTION howdah.pause_limit_key(of_type integer, of_key text, until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -97,7 +97,7 @@ BEGIN
     FROM (SELECT t.id FROM howdah.task_type t
           WHERE t.unused_since < now() - after
             AND t.id NOT IN (SELECT m.type_id FROM howdah.type_move m UNION ALL SELECT a.type_id FROM howdah.type_arrival a)
-            AND NOT EXISTS (SELECT FROM howdah.schedule s WHERE position(convert_to(t.name, 'UTF8') IN s.template) > 0)
+            AND NOT EXISTS (SELECT FROM howdah.schedule s WHERE position(t.name IN s.template) > 0)
           ORDER BY t.unused_since LIMIT at_most FOR UPDATE SKIP LOCKED) c;
     IF candidates IS NULL THEN
         RETURN;

@@ -3,7 +3,7 @@
 CREATE TABLE howdah.schedule (
     name          text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9._:/-]{1,200}$'),
     -- Definition.
-    template      bytea NOT NULL,            -- howdah.v1.NewJob, without its payload
+    template      text COLLATE "C" NOT NULL,  -- howdah.v1.NewJob as JSON, without its payload
     payload       bytea NOT NULL,            -- payload of the template
     task_type     text COLLATE "C" NOT NULL,  -- task type of the template, for lists
     period_ms     bigint CHECK (period_ms > 0),
@@ -22,7 +22,9 @@ CREATE TABLE howdah.schedule (
     paused        boolean NOT NULL,
     anchor        timestamptz NOT NULL,      -- periods count from here
     next_planned  timestamptz,               -- null: no time is planned now
-    next_at       timestamptz,               -- when brokers look at the schedule next: next_planned plus jitter; null: never
+    -- When brokers look at the schedule next: next_planned plus jitter; null: never. If next_planned is null, an SQL function has
+    -- defined the schedule, and a broker plans it. anchor is then the start of the current period, if there is a last_planned.
+    next_at       timestamptz,
     held          timestamptz,               -- a planned time that fires when a job of the schedule has ended
     watching      boolean NOT NULL,          -- true: brokers look at the schedule when one of its jobs ends
     job_ids       bigint[] NOT NULL,         -- jobs of the schedule that may be unfinished

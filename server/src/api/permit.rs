@@ -3,9 +3,6 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use howdah_proto::v1;
-use prost::Message as _;
-
 use crate::{
     access::{Caller, Operation, Rule},
     broker::Broker,
@@ -139,7 +136,7 @@ pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -
 
 /// Checks the permission to manage a schedule with this template. Returns the task types that the template names.
 pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskTypeName>, Error> {
-    let job = v1::NewJob::decode(&template.message[..]).map_err(|error| Error::Internal(error.to_string()))?;
+    let job = template.job().map_err(|error| Error::Internal(error.to_string()))?;
     let fallback = Some(&job.fallback).filter(|name| !name.is_empty());
     let names = std::iter::once(&template.task_type).chain(&job.next_stages).chain(fallback);
     let names = names.map(|name| TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem)));
@@ -161,8 +158,7 @@ pub(super) fn seen_schedule(caller: &Caller, mut schedule: Schedule) -> Schedule
         template.payload.clear();
     }
     if !may(caller, Operation::Read, &template.task_type) {
-        let job = v1::NewJob { task_type: template.task_type.clone(), ..v1::NewJob::default() };
-        template.message = job.encode_to_vec().into();
+        template.message = serde_json::json!({ "task_type": template.task_type }).to_string();
     }
     schedule
 }

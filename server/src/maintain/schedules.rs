@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -33,20 +33,22 @@ const MAX_FIRING: Duration = Duration::from_secs(1);
 /// Time for which this broker skips a schedule that it cannot plan.
 const SKIPPED_FOR: Duration = Duration::from_secs(60);
 
-/// Names of schedules that this broker cannot plan, for example because their time zone is unknown. Each is skipped
-/// until the given time.
+/// Schedules that this broker cannot plan, for example because their time zone is unknown. Each is skipped until the given
+/// time, or until it is updated.
 #[derive(Default)]
-pub(crate) struct SkippedSchedules(Mutex<HashMap<String, Instant>>);
+pub(crate) struct SkippedSchedules(Mutex<HashMap<String, (SystemTime, Instant)>>);
 
 impl SkippedSchedules {
-    fn skip(&self, name: &str) {
-        self.0.lock().insert(name.to_owned(), Instant::now() + SKIPPED_FOR);
+    fn skip(&self, schedule: &Schedule) {
+        let until = Instant::now() + SKIPPED_FOR;
+        self.0.lock().insert(schedule.spec.name.clone(), (schedule.updated, until));
     }
 
-    fn names(&self) -> Vec<String> {
+    /// Names of the schedules, with the times of their last updates.
+    fn all(&self) -> (Vec<String>, Vec<SystemTime>) {
         let mut skipped = self.0.lock();
-        skipped.retain(|_, until| *until > Instant::now());
-        skipped.keys().cloned().collect()
+        skipped.retain(|_, (_, until)| *until > Instant::now());
+        skipped.iter().map(|(name, (updated, _))| (name.clone(), *updated)).unzip()
     }
 }
 
@@ -65,10 +67,10 @@ impl Selection<'_> {
         transaction: &mut ScheduleTransaction<'_>,
         skipped: &SkippedSchedules,
     ) -> Result<Vec<(Schedule, i64)>, StoreError> {
-        let skipped = skipped.names();
+        let (skipped, updated) = skipped.all();
         match self {
-            Self::Due(at_most) => transaction.lock_due(at_most, &skipped).await,
-            Self::Watching(names) => transaction.lock_watching(names, &skipped, SCHEDULES).await,
+            Self::Due(at_most) => transaction.lock_due(at_most, (&skipped, &updated)).await,
+            Self::Watching(names) => transaction.lock_watching(names, SCHEDULES, (&skipped, &updated)).await,
         }
     }
 }
@@ -312,7 +314,8 @@ impl Batch<'_> {
             Err((field, problem)) => return self.skip(schedule, &format!("{field} {problem}"), now),
         };
         schedule.follow_zone(&plan, now);
-        match self.decide(&schedule, &plan, now, room) {
+        let planned = schedule.plan_defined(&plan, now).map_err(|(field, problem)| format!("{field} {problem}"));
+        match planned.and_then(|()| self.decide(&schedule, &plan, now, room)) {
             Ok((jobs, planned, state)) => {
                 self.bytes += jobs.len() * size;
                 self.jobs.extend(jobs);
@@ -342,7 +345,7 @@ impl Batch<'_> {
             );
         }
         self.skipped += 1;
-        self.context.skipped_schedules.skip(&schedule.spec.name);
+        self.context.skipped_schedules.skip(&schedule);
         schedule.state.last_error = Some(named(self.context, problem));
         self.advanced.push(Advanced { schedule, planned: Vec::new(), failed: true, now });
     }

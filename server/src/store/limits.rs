@@ -84,11 +84,7 @@ impl Transaction<'_> {
     /// Replaces the limits of a task type. Ready jobs that the new limits hold back must become waiting: this function
     /// moves the first ones, and `continue_limit_changes` the others.
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
-        let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
-        if let Some(row) = changed.first() {
-            self.query(Statement::BeginLimitChange, &[&row.get::<_, TypeId>("id")]).await?;
-        }
-        Ok(())
+        self.query(Statement::ReplaceLimits, &[&name, &Json(limits)]).await.map(drop)
     }
 }
 

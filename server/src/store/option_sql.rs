@@ -13,10 +13,15 @@
 //! | `names` | names of the options of a job in an object, as texts |
 //! | `texts` | names of the options whose value is a JSON string |
 //! | `checked` | checked values by column name, for `jsonb_build_object`; from object `j`, settings `s`, error prefix `p` |
+//! | `template_arguments`, `template_argument_names`, `template_passed`, `template_pairs` | as above, without the times that a template of a schedule may not have |
+//! | `template`, `retry_template` | fields of `howdah.v1.NewJob` and of its retry policy in JSON, for `jsonb_build_object`; from object `j` |
+//! | `schedule_arguments`, `schedule_argument_names`, `schedule_passed` | arguments for the plan and the policies of a schedule |
 //! | `tag_limits` | maximum number of tags of a job, and maximum bytes of a tag |
 //! | `retry_texts`, `retry_checked` | `texts` and `checked` of a retry policy; from object `policy`, error prefix `field` |
 
 use std::{borrow::Cow, fmt::Write as _};
+
+use howdah_proto::json;
 
 use crate::job::{
     Limits,
@@ -26,6 +31,24 @@ use crate::job::{
 /// Prefix of the names of retry policy options. SQL functions take these options as one JSON object.
 const RETRY: &str = "retry_policy.";
 
+/// Options that a template of a schedule may not have, because they are times.
+const NOT_OF_TEMPLATE: [&str; 2] = ["run_at", "expire_at"];
+
+/// Names and SQL types of the plan and the policies of a schedule.
+const SCHEDULE: [(&str, &str); 11] = [
+    ("every", "interval"),
+    ("cron", "text"),
+    ("time_zone", "text"),
+    ("drift", "text"),
+    ("overlap", "text"),
+    ("missed", "text"),
+    ("missed_limit", "integer"),
+    ("start_time", "timestamptz"),
+    ("end_time", "timestamptz"),
+    ("jitter", "interval"),
+    ("paused", "boolean"),
+];
+
 /// Replaces the placeholders in a schema text.
 pub(super) fn expand(text: &str) -> Cow<'_, str> {
     if !text.contains("{{") {
@@ -34,7 +57,25 @@ pub(super) fn expand(text: &str) -> Cow<'_, str> {
     let unset = || names().filter(|name| *name != "priority");
     let checks = retry().filter_map(|(name, kind)| checked(name, kind, "field || '.'", "policy"));
     let parts = [
-        ("arguments", arguments()),
+        ("arguments", arguments(|_| true)),
+        ("template_arguments", arguments(of_template)),
+        ("template_argument_names", joined(", ", template_names().map(quoted))),
+        ("template_passed", joined(", ", template_names().map(|name| format!("{name} => {name}")))),
+        ("template_pairs", joined(", ", template_names().map(|name| format!("'{name}', {name}")))),
+        ("template", joined(",\n        ", top().filter_map(template))),
+        (
+            "retry_template",
+            joined(
+                ",\n            ",
+                retry().map(|(name, kind)| wire("RetryPolicy", name, kind, "j -> 'retry_policy'")),
+            ),
+        ),
+        (
+            "schedule_arguments",
+            joined(", ", SCHEDULE.map(|(name, kind)| format!("{name} {kind} DEFAULT NULL")).into_iter()),
+        ),
+        ("schedule_argument_names", joined(", ", SCHEDULE.map(|(name, _)| quoted(name)).into_iter())),
+        ("schedule_passed", joined(", ", SCHEDULE.map(|(name, _)| format!("{name} => {name}")).into_iter())),
         ("argument_names", joined(", ", names().map(quoted))),
         ("given", joined(", ", unset())),
         ("passed", joined(", ", unset().map(|name| format!("{name} => {name}")))),
@@ -81,14 +122,46 @@ fn names() -> impl Iterator<Item = &'static str> {
     argument_kinds().map(|(name, _)| name)
 }
 
-fn arguments() -> String {
+fn of_template(name: &str) -> bool {
+    !NOT_OF_TEMPLATE.contains(&name)
+}
+
+fn template_names() -> impl Iterator<Item = &'static str> {
+    names().filter(|name| of_template(name))
+}
+
+/// Returns the name and the value of a field of a template; `None` if a template has no such field.
+fn template(option: &JobOption) -> Option<String> {
+    let has = of_template(option.name) && !option.is_of_request();
+    has.then(|| wire("NewJob", option.name, option.kind, "j"))
+}
+
+/// Returns SQL for the name and the value of a field of the protocol in JSON, from the options in a JSON object.
+fn wire(message: &str, name: &str, kind: OptionKind, object: &str) -> String {
+    match kind {
+        OptionKind::Duration(..) => format!("'{name}', howdah.wire_duration({object} ->> '{name}')"),
+        OptionKind::Durations(..) => format!(
+            "'{name}', (SELECT jsonb_agg(howdah.wire_duration(e.value) ORDER BY e.n) \
+             FROM jsonb_array_elements_text({object} -> '{name}') WITH ORDINALITY AS e(value, n))"
+        ),
+        OptionKind::Word(_) => {
+            let unset = json::enum_values(message, name).into_iter().next().unwrap_or_default();
+            let prefix = unset.trim_end_matches("UNSPECIFIED");
+            format!("'{name}', '{prefix}' || upper({object} ->> '{name}')")
+        }
+        _ => format!("'{name}', {object} -> '{name}'"),
+    }
+}
+
+/// Returns the arguments whose names fit, with types and defaults.
+fn arguments(fits: impl Fn(&str) -> bool) -> String {
     let argument = |(name, kind): (&str, Option<OptionKind>)| match name {
         // The argument that callers set most often. Its default is 0, and not null, so that an explicit 0 also counts
         // as unset.
         "priority" => "priority integer DEFAULT 0".to_owned(),
         _ => format!("{name} {} DEFAULT NULL", sql_type(kind)),
     };
-    joined(", ", argument_kinds().map(argument))
+    joined(", ", argument_kinds().filter(|(name, _)| fits(name)).map(argument))
 }
 
 /// Returns the SQL type of an argument. Kind `None` is the retry policy, a JSON object.
@@ -193,6 +266,20 @@ mod tests {
             expand("{{retry_checked}}")
                 .contains("'max_delay_ms', howdah.ms_of(field || '.' || 'max_delay', policy ->> 'max_delay'")
         );
+    }
+
+    #[test]
+    fn a_template_has_the_fields_of_the_protocol() {
+        let made = expand("f({{template_arguments}}) {{template}} {{retry_template}}");
+        for part in [
+            "'delay', howdah.wire_duration(j ->> 'delay')",
+            "'key_policy', 'KEY_POLICY_' || upper(j ->> 'key_policy')",
+            "'kind', 'RETRY_POLICY_KIND_' || upper(j -> 'retry_policy' ->> 'kind')",
+            "'tags', j -> 'tags'",
+        ] {
+            assert!(made.contains(part), "{part}\n{made}");
+        }
+        assert!(!made.contains("run_at") && !made.contains("expire_at") && made.contains("expire_after interval"));
     }
 
     #[test]

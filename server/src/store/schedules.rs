@@ -161,22 +161,26 @@ impl ScheduleTransaction<'_> {
         Ok(locked(&rows).pop())
     }
 
-    /// Locks and returns due schedules, except the schedules named in `but`. Skips schedules that another transaction
-    /// has locked.
-    pub async fn lock_due(&mut self, at_most: i32, but: &[String]) -> Result<Vec<(Schedule, i64)>, StoreError> {
-        let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most, &but]).await?;
+    /// Locks and returns due schedules, except the schedules with the names and the times of the last update in `but`. Skips
+    /// schedules that another transaction has locked.
+    pub async fn lock_due(
+        &mut self,
+        at_most: i32,
+        (but, updated): (&[String], &[SystemTime]),
+    ) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most, &but, &updated]).await?;
         Ok(locked(&rows))
     }
 
-    /// Locks the given schedules that wait until their enqueued jobs are finished, except the schedules named in `but`.
-    /// Skips schedules that another transaction has locked.
+    /// Locks the given schedules that wait until their enqueued jobs are finished, except the schedules in `but`, as for
+    /// `lock_due`. Skips schedules that another transaction has locked.
     pub async fn lock_watching(
         &mut self,
         names: &[&str],
-        but: &[String],
         at_most: i32,
+        (but, updated): (&[String], &[SystemTime]),
     ) -> Result<Vec<(Schedule, i64)>, StoreError> {
-        let rows = self.connection.query(Statement::LockSchedules, &[&names, &at_most, &but]).await?;
+        let rows = self.connection.query(Statement::LockSchedules, &[&names, &at_most, &but, &updated]).await?;
         Ok(locked(&rows))
     }
 
@@ -311,13 +315,13 @@ async fn write(
         PlanText::Period(ms) => (Some(*ms), None, None),
         PlanText::Cron { expression, time_zone } => (None, Some(expression), Some(time_zone)),
     };
-    let (message, payload) = (&spec.template.message[..], &spec.template.payload[..]);
+    let (message, payload) = (&spec.template.message, &spec.template.payload[..]);
     let (drift, overlap, missed) = (spec.drift.name(), spec.overlap.name(), spec.missed.name());
     let (limit, start, end) = (spec.missed.limit() as i32, spec.start.map(time), spec.end.map(time));
     let state = StateRow::new(schedule);
     let mut params: Vec<Param<'_>> = vec![
         &spec.name,
-        &message,
+        message,
         &payload,
         &spec.template.task_type,
         &period_ms,
@@ -341,7 +345,6 @@ fn locked(rows: &[Row]) -> Vec<(Schedule, i64)> {
 }
 
 fn schedule(row: &Row) -> Schedule {
-    let bytes = |column| Bytes::copy_from_slice(row.get::<_, &[u8]>(column));
     let time = |column| row.get::<_, Option<SystemTime>>(column).map(us);
     let plan = match row.get::<_, Option<i64>>("period_ms") {
         Some(ms) => PlanText::Period(ms),
@@ -355,8 +358,8 @@ fn schedule(row: &Row) -> Schedule {
         spec: ScheduleSpec {
             name: row.get("name"),
             template: Template {
-                message: bytes("template"),
-                payload: bytes("payload"),
+                message: row.get("template"),
+                payload: Bytes::copy_from_slice(row.get("payload")),
                 task_type: row.get("task_type"),
             },
             plan,
@@ -370,6 +373,7 @@ fn schedule(row: &Row) -> Schedule {
         state: ScheduleState {
             paused: row.get("paused"),
             anchor: us(row.get("anchor")),
+            unplanned: time("next_planned").is_none() && time("next_at").is_some(),
             next: time("next_planned"),
             zone_offset: time("next_planned").zip(row.get("zone_offset_s")),
             held: time("held"),

@@ -120,6 +120,8 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "api/settle.sql",
     "api/operate.sql",
     "api/on_change.sql",
+    "api/schedule.sql",
+    "api/limits.sql",
     "api/rights.sql",
 ];
 
@@ -223,7 +225,7 @@ mod tests {
         for function in &seen {
             let (name, _) = function.split_once('(').expect("arguments");
             let overloads = seen.iter().filter(|other| other.starts_with(&format!("{name}("))).count();
-            let may = ["howdah.enqueue", "howdah.enqueue_many", "howdah.complete"].contains(&name);
+            let may = ["howdah.enqueue", "howdah.enqueue_many", "howdah.complete", "howdah.schedule"].contains(&name);
             assert!(overloads == 1 || may, "{name} is defined {overloads} times");
         }
     }

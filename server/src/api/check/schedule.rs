@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use howdah_proto::v1::{self, schedule::Plan as WirePlan};
-use prost::Message as _;
 
 use super::{new_job::new_job, numbers, text, time};
 use crate::{
@@ -57,9 +56,7 @@ pub(crate) fn job_of_template(
     headers: [(&'static str, String); 2],
     limits: &ClusterSettings,
 ) -> Result<NewJob, Error> {
-    let mut job = v1::NewJob::decode(&template.message[..])
-        .map_err(|error| Error::invalid("template", format!("is not a job: {error}")))?;
-    job.payload = template.payload.clone();
+    let mut job = template.job().map_err(|error| Error::invalid("template", format!("is not a job: {error}")))?;
     job.headers.extend(headers.map(|(name, value)| (name.to_owned(), value)));
     new_job(job, limits, SystemTime::now()).map_err(|error| error.within("template"))
 }
@@ -95,7 +92,7 @@ fn spec(schedule: v1::Schedule, limits: &ClusterSettings) -> Result<ScheduleSpec
 
 /// Checks the template by making a job from it.
 fn template(name: &str, job: Option<v1::NewJob>, limits: &ClusterSettings) -> Result<Template, Error> {
-    let mut job = job.ok_or_else(|| Error::invalid("template", "is not set; set the job to enqueue"))?;
+    let job = job.ok_or_else(|| Error::invalid("template", "is not set; set the job to enqueue"))?;
     if let Some(v1::new_job::Start::RunAt(_)) = job.start {
         return Err(Error::invalid(
             "template.run_at",
@@ -116,9 +113,7 @@ fn template(name: &str, job: Option<v1::NewJob>, limits: &ClusterSettings) -> Re
     {
         return Err(Error::invalid("template.headers", format!("have {name:?}, which the broker sets; leave it out")));
     }
-    let payload = std::mem::take(&mut job.payload);
-    let task_type = job.task_type.clone();
-    let template = Template { message: job.encode_to_vec().into(), payload, task_type };
+    let template = Template::new(job).map_err(|error| Error::Internal(format!("a job has no JSON: {error}")))?;
     let headers = [(SCHEDULE_HEADER, name.to_owned()), (PLANNED_TIME_HEADER, A_TIME.to_owned())];
     job_of_template(&template, headers, limits)?;
     Ok(template)

@@ -1,7 +1,6 @@
 //! Schedules for operators.
 
 use howdah_proto::v1::{self, schedule::Plan as WirePlan};
-use prost::Message as _;
 
 use super::time::{duration, micros, time};
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
@@ -11,10 +10,11 @@ pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
     let next_times = schedule.next_times(next_times).into_iter().map(micros).collect();
     let Schedule { spec, state, created, updated } = schedule;
     // If the stored template cannot be decoded, the answer has only its task type and payload.
-    let template = v1::NewJob::decode(&spec.template.message[..]);
-    let mut template =
-        template.unwrap_or_else(|_| v1::NewJob { task_type: spec.template.task_type, ..v1::NewJob::default() });
-    template.payload = spec.template.payload;
+    let template = spec.template.job().unwrap_or_else(|_| v1::NewJob {
+        task_type: spec.template.task_type,
+        payload: spec.template.payload,
+        ..v1::NewJob::default()
+    });
     let millis = |ms: i64| duration(std::time::Duration::from_millis(ms.unsigned_abs()));
     let missed_limit = if let Missed::All(limit) = spec.missed { limit } else { 0 };
     v1::Schedule {

@@ -32,6 +32,8 @@ impl ScheduleSpec {
         room: usize,
     ) -> Firing {
         let mut step = Step { spec: self, state: state.clone(), busy, room, planned: Vec::new() };
+        // An SQL function may have moved the end before the next planned time.
+        step.state.next = step.state.next.filter(|next| self.end.is_none_or(|end| *next < end));
         if state.paused {
             return Firing { planned: step.planned, state: step.state };
         }

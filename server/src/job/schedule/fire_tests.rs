@@ -9,7 +9,7 @@ const HOUR: i64 = 3_600 * SECOND;
 fn every(seconds: i64) -> ScheduleSpec {
     ScheduleSpec {
         name: "s".into(),
-        template: Template { message: Bytes::new(), payload: Bytes::new(), task_type: "t".into() },
+        template: Template { message: String::new(), payload: Bytes::new(), task_type: "t".into() },
         plan: PlanText::Period(seconds * 1000),
         drift: Drift::Plan,
         overlap: Overlap::Allow,

@@ -1,15 +1,14 @@
 //! Schedules: definition, state and rules. No I/O.
 
+mod change;
 pub(crate) mod fire;
 pub(crate) mod plan;
 mod replan;
+mod template;
 
 use std::time::SystemTime;
 
-use bytes::Bytes;
-use howdah_proto::v1;
 use jiff::Timestamp;
-use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use super::{ClusterSettings, NewJob, truncated};
@@ -18,6 +17,7 @@ use crate::error::Error;
 pub use fire::Firing;
 pub(crate) use plan::cron_in_words;
 pub use plan::{Plan, PlanText};
+pub use template::Template;
 
 /// Job header with the name of the schedule that enqueued the job.
 pub const SCHEDULE_HEADER: &str = "howdah-schedule";
@@ -34,25 +34,6 @@ const MAX_JOB_IDS: usize = 100;
 /// Creates a job from a template and the headers of a firing. Templates are stored as received, so each firing validates them like
 /// the API.
 pub type CheckTemplate = fn(&Template, headers: [(&'static str, String); 2], &ClusterSettings) -> Result<NewJob, Error>;
-
-/// Template of the jobs that a schedule enqueues.
-#[derive(Clone, Debug, Eq)]
-pub struct Template {
-    /// A `howdah.v1.NewJob` without its payload, serialized.
-    pub message: Bytes,
-    /// Payload of the job.
-    pub payload: Bytes,
-    /// Task type of the jobs, shown in lists of schedules.
-    pub task_type: String,
-}
-
-impl PartialEq for Template {
-    /// Compares decoded messages: headers have no order, so equal messages may have different encodings.
-    fn eq(&self, other: &Self) -> bool {
-        let message = |template: &Self| v1::NewJob::decode(&template.message[..]).ok();
-        self.payload == other.payload && message(self) == message(other)
-    }
-}
 
 /// Definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +65,9 @@ pub struct ScheduleState {
     pub paused: bool,
     /// Start of the first period.
     pub anchor: i64,
+    /// Whether an SQL function has defined the schedule, and no broker has planned it yet. Then `anchor` is the start of the
+    /// current period, if the schedule has fired.
+    pub unplanned: bool,
     /// Next planned time; `None` if the schedule never fires again, or waits for its last job to end.
     pub next: Option<i64>,
     /// The next planned time, and the offset of the time zone at that time in s, by the time zone rules that were used
@@ -270,6 +254,20 @@ impl ScheduleSpec {
         Ok(ScheduleState { anchor, next: Some(next), ..ScheduleState::default() })
     }
 
+    /// Returns the first planned times of a new schedule, up to `at_most`. The error names the field and the problem.
+    pub(crate) fn first_times(&self, now: i64, at_most: usize) -> Result<Vec<i64>, (&'static str, String)> {
+        let plan = self.plan.parse()?;
+        let state = self.planned_from(&plan, now)?;
+        Ok(self.times_from(&plan, &state, at_most))
+    }
+
+    /// Returns the next planned times, up to `at_most`. With `Drift::End` only the first one is known.
+    fn times_from(&self, plan: &Plan, state: &ScheduleState, at_most: usize) -> Vec<i64> {
+        let at_most = if self.drift == Drift::End { 1 } else { at_most };
+        let next = |time: &i64| self.next_after(plan, state.anchor, *time);
+        std::iter::successors(state.next, next).take(at_most).collect()
+    }
+
     /// Error for a schedule that would never fire.
     fn never(&self) -> (&'static str, String) {
         match (self.end, &self.plan) {
@@ -285,8 +283,12 @@ impl ScheduleSpec {
 }
 
 impl Schedule {
-    /// Time of the next check, in µs after 1970. `None` if the schedule is paused or has no next planned time.
+    /// Time of the next check, in µs after 1970. `None` if the schedule is paused or has no next planned time. A schedule that
+    /// is not planned yet is checked at once.
     pub fn next_at(&self) -> Option<i64> {
+        if self.state.unplanned {
+            return Some(self.state.not_before.unwrap_or(self.state.anchor));
+        }
         let next = self.state.next.filter(|_| !self.state.paused)?;
         Some(next.saturating_add(self.spec.jitter_of(next)).max(self.state.not_before.unwrap_or(i64::MIN)))
     }
@@ -338,79 +340,9 @@ impl Schedule {
 
     /// The next planned times, up to `at_most`.
     pub fn next_times(&self, at_most: usize) -> Vec<i64> {
-        let (Some(first), Ok(plan), false) = (self.state.next, self.spec.plan.parse(), self.state.paused) else {
-            return Vec::new();
-        };
-        let at_most = if self.spec.drift == Drift::End { 1 } else { at_most };
-        let next = |time: &i64| self.spec.next_after(&plan, self.state.anchor, *time);
-        std::iter::successors(Some(first), next).take(at_most).collect()
-    }
-
-    /// Replaces the definition. An unchanged plan keeps its planned times. A changed period counts from the start of the current
-    /// one. An error names the field.
-    pub fn redefine(&mut self, spec: ScheduleSpec, now: i64) -> Result<(), (&'static str, String)> {
-        let plan = spec.plan.parse()?;
-        let began = self.period_began();
-        let state = &mut self.state;
-        let same = spec.plan == self.spec.plan && spec.drift == self.spec.drift && spec.start == self.spec.start;
-        // The next time is unknown, because the period starts at the end of an unfinished job.
-        let waits = state.watching && [self.spec.drift, spec.drift] == [Drift::End; 2] && spec.start == self.spec.start;
-        if !same && !waits {
-            let fresh = spec.planned_since(&plan, began, now)?;
-            (state.anchor, state.next) = (fresh.anchor, fresh.next);
-        } else if !waits {
-            let kept = state.next.filter(|next| spec.end.is_none_or(|end| *next < end));
-            let next = kept.or_else(|| spec.next_after(&plan, state.anchor, now));
-            state.next = Some(next.ok_or_else(|| spec.never())?);
+        match self.spec.plan.parse() {
+            Ok(plan) if !self.state.paused => self.spec.times_from(&plan, &self.state, at_most),
+            _ => Vec::new(),
         }
-        if spec.overlap != Overlap::OneWaiting && state.held.take().is_some() {
-            state.skipped += 1;
-        }
-        state.watching = waits || state.held.is_some();
-        state.last_error = None;
-        self.spec = spec;
-        Ok(())
-    }
-
-    /// Start of the current period: the last planned time, or with `Drift::End` the end of the last job. `None` if the schedule
-    /// has not fired yet.
-    fn period_began(&self) -> Option<i64> {
-        let planned = self.state.last_planned?;
-        match (self.spec.drift, &self.spec.plan, self.state.next) {
-            (Drift::End, PlanText::Period(ms), Some(next)) => Some(next.saturating_sub(ms.saturating_mul(1000))),
-            _ => Some(planned),
-        }
-    }
-
-    /// Pauses the schedule.
-    pub fn pause(&mut self) {
-        self.state.paused = true;
-        self.state.watching = false;
-        if self.state.held.take().is_some() {
-            self.state.skipped += 1;
-        }
-    }
-
-    /// Resumes the schedule; planned times during the pause are skipped. A schedule that has not fired yet begins now.
-    pub fn resume(&mut self, now: i64) -> Result<(), (&'static str, String)> {
-        if !std::mem::take(&mut self.state.paused) {
-            return Ok(());
-        }
-        let plan = self.spec.plan.parse()?;
-        if self.state.next.is_some_and(|next| next > now) {
-            return Ok(());
-        }
-        let state = &mut self.state;
-        if state.last_planned.is_none() {
-            // A schedule whose end has passed has no next time.
-            let fresh = self.spec.planned_from(&plan, now).unwrap_or_default();
-            (state.anchor, state.next) = (fresh.anchor, fresh.next);
-            return Ok(());
-        }
-        if let (Drift::End, Plan::Period(period)) = (self.spec.drift, &plan) {
-            state.anchor = now.saturating_add(*period);
-        }
-        state.next = self.spec.next_after(&plan, state.anchor, now);
-        Ok(())
     }
 }

@@ -16,7 +16,7 @@ fn at(text: &str) -> i64 {
 fn schedule(plan: PlanText, now: i64, change: impl FnOnce(&mut ScheduleSpec)) -> (Schedule, Plan) {
     let mut spec = ScheduleSpec {
         name: "s".into(),
-        template: Template { message: Bytes::new(), payload: Bytes::new(), task_type: "t".into() },
+        template: Template { message: String::new(), payload: Bytes::new(), task_type: "t".into() },
         plan,
         drift: Drift::Plan,
         overlap: Overlap::Allow,
