@@ -101,6 +101,9 @@ async fn a_page_that_is_read_only_refuses_every_change_itself() {
         assert_eq!(page.status, 403, "{action:?}: {page:?}");
         assert!(page.body.contains("the page is read-only"), "{action:?}: {page:?}");
     }
+    let page = browser.post("/ui/schedule/edit", &[("of", "hourly"), ("type", "t"), ("every", "2h")]).await;
+    assert!(page.status == 403 && page.body.contains("the page is read-only"), "{page:?}");
+    assert_eq!(browser.get("/ui/schedule/edit?name=hourly").await.status, 403);
     assert_eq!(broker.count(audited).await, before, "refused calls are not recorded");
     assert_eq!(broker.state(id).await, JobState::Dead);
     assert_eq!(broker.retry(&[id]).await, [id], "calls by gRPC go on");

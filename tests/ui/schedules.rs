@@ -21,7 +21,7 @@ async fn nightly(service: &Service, name: &str, task_type: &str) {
 }
 
 #[tokio::test]
-async fn schedules_are_listed_in_words_and_one_is_shown_with_its_next_five_times() {
+async fn schedules_are_listed_in_words_and_one_is_shown_with_its_next_ten_times() {
     let broker = TestBroker::start().await;
     let browser = Browser::at(&broker);
     browser.get("/ui/schedules").await.has(&["There is no schedule"]);
@@ -37,7 +37,7 @@ async fn schedules_are_listed_in_words_and_one_is_shown_with_its_next_five_times
         "Run now…",
         "Pause…",
     ]);
-    assert_eq!(one.body.matches("<li class=\"plain\">").count(), 5, "{}", one.body);
+    assert_eq!(one.body.matches("<li class=\"plain\">").count(), 10, "{}", one.body);
     let failed = "UPDATE howdah.schedule SET last_error = 'the payload is <b>too large</b>' WHERE name = 'reports'";
     broker.sql(failed).await;
     browser.get("/ui/schedules").await.has(&["fails"]);
@@ -109,4 +109,159 @@ async fn schedules_of_unreadable_types_are_hidden_and_actions_need_the_scope_enq
         }
     }
     assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.schedule WHERE paused OR fired > 0").await, 0);
+}
+
+/// The fields of a form for a schedule at 02:30 on workdays.
+const FORM: [(&str, &str); 8] = [
+    ("name", "reports"),
+    ("type", "report.build"),
+    ("payload", "{\r\n \"all\": true\r\n}"),
+    ("cron", "30 2 * * MON-FRI"),
+    ("time_zone", "Europe/Berlin"),
+    ("overlap", "skip"),
+    ("missed", "all"),
+    ("reason", "asked for by Ann"),
+];
+
+/// Returns the fields with other values for some of them, and a button.
+fn form<'a>(changes: &[(&'a str, &'a str)], button: &'a str) -> Vec<(&'a str, &'a str)> {
+    let kept = FORM.into_iter().filter(|(name, _)| changes.iter().all(|(changed, _)| changed != name));
+    kept.chain(changes.iter().copied()).chain([("do", button)]).collect()
+}
+
+#[tokio::test]
+async fn a_schedule_is_created_by_a_form_after_a_preview_of_its_times() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    browser.get("/ui/schedules").await.has(&["New schedule…"]);
+    browser.get("/ui/schedule/edit").await.has(&["<h1>New schedule</h1>", "value=\"UTC\"", "Show the next times"]);
+    let preview = browser.post("/ui/schedule/edit", &form(&[], "preview")).await;
+    let preview =
+        preview.has(&["Next times, if it were created now", "value=\"30 2 * * MON-FRI\"", "value=\"skip\" selected"]);
+    assert_eq!(preview.body.matches("<li class=\"plain\">").count(), 10, "{}", preview.body);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.schedule").await, 0, "a preview must change nothing");
+    let saved = browser.post("/ui/schedule/edit", &form(&[], "save")).await;
+    assert_eq!(saved.leads_to(), "/ui/schedule?name=reports");
+    browser.get(saved.leads_to()).await.has(&[
+        "30 2 * * MON-FRI",
+        "skip the planned time",
+        "one job for each",
+        "Change…",
+    ]);
+    let made = broker.client().await.get_schedule("reports").await.expect("get").expect("a schedule");
+    assert_eq!(&made.template.expect("a job").payload[..], b"{\n \"all\": true\n}");
+    let audited = "SELECT count(*) FROM howdah.audit WHERE method = 'CreateSchedule' AND reason = 'asked for by Ann'";
+    assert_eq!(broker.count(audited).await, 1);
+    let taken = browser.post("/ui/schedule/edit", &form(&[("missed", "one")], "save")).await;
+    assert!(taken.status == 400 && taken.body.contains("another schedule has this name"), "{taken:?}");
+    // A period fires at once.
+    let often = form(&[("name", "often"), ("cron", ""), ("every", "1h"), ("paused", "")], "save");
+    browser.post("/ui/schedule/edit", &often).await.leads_to();
+    broker.until("the first job", "SELECT fired = 1 FROM howdah.schedule WHERE name = 'often'").await;
+    let paused = form(&[("name", "paused"), ("cron", ""), ("every", "1h"), ("paused", "yes")], "save");
+    browser.post("/ui/schedule/edit", &paused).await.leads_to();
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.schedule WHERE name = 'paused' AND paused").await, 1);
+}
+
+#[tokio::test]
+async fn a_form_with_an_invalid_field_says_so_beside_the_field_and_keeps_what_was_written() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    for (changes, problem) in [
+        (
+            &[("name", "a b")][..],
+            "name=\"name\" value=\"a b\" maxlength=\"200\" required spellcheck=\"false\" autocapitalize=\"none\"><span class=\"note bad block\" role=\"alert\">&#34;a b&#34; has the character",
+        ),
+        (&[("type", "a b")], "role=\"alert\">is &#34;a b&#34;"),
+        (&[("cron", "at three")], "role=\"alert\">is &#34;at three&#34;, which cron does not understand"),
+        (&[("cron", "0 3 30 2 *")], "which no date matches"),
+        (&[("time_zone", "Mars")], "role=\"alert\">is &#34;Mars&#34;, which is not in the IANA database"),
+        (&[("every", "1h")], "role=\"alert\">is set together with cron; fill in one of them"),
+        (&[("cron", "")], "role=\"alert\">is not set; set period or cron"),
+        (&[("cron", ""), ("every", "soon")], "role=\"alert\">is &#34;soon&#34;"),
+        (&[("cron", ""), ("every", "1ms")], "role=\"alert\">is 0.001 s; 1 s to 315360000 s"),
+        (&[("start", "tomorrow")], "role=\"alert\">is &#34;tomorrow&#34;"),
+        (&[("overlap", "often")], "overlap is &#34;often&#34;"),
+    ] {
+        for button in ["preview", "save"] {
+            let page = browser.post("/ui/schedule/edit", &form(changes, button)).await;
+            assert_eq!(page.status, 400, "{changes:?}: {page:?}");
+            assert!(page.body.contains(problem), "{changes:?}: {problem} is not in {}", page.body);
+            assert!(page.body.contains("value=\"all\" selected") && page.body.contains("all&#34;: true"), "{page:?}");
+        }
+    }
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.schedule").await, 0);
+    let foreign =
+        browser.post_from("/ui/schedule/edit", &form(&[], "save"), &[("Origin", "http://evil.example")]).await;
+    assert_eq!(foreign.status, 403, "{foreign:?}");
+}
+
+#[tokio::test]
+async fn a_form_changes_a_schedule_and_keeps_what_it_does_not_show() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    let cron = Cron { expression: "30 2 * * MON-FRI".into(), time_zone: "Europe/Berlin".into() };
+    let schedule = v1::Schedule {
+        name: "reports".into(),
+        template: Some(new_job("report.build", "a\r\nb").header("tenant", "north").priority(-5)),
+        plan: Some(Plan::Cron(cron)),
+        jitter: Some(wire(secs(90))),
+        end_time: Some(far().into()),
+        ..Default::default()
+    };
+    let request = v1::CreateScheduleRequest { schedule: Some(schedule) };
+    soon("a schedule", broker.schedules().create_schedule(request)).await.expect("made");
+    let page = browser.get("/ui/schedule/edit?name=reports").await;
+    page.has(&["Change the schedule reports", "value=\"Europe/Berlin\"", "\na\r\nb</textarea>"])
+        .has_no(&["Create it paused"]);
+    let change = [
+        ("of", "reports"),
+        ("type", "report.build"),
+        ("payload", "a\r\nb"),
+        ("every", "1h 30m"),
+        ("overlap", "one_waiting"),
+        ("missed", "one"),
+        ("do", "save"),
+    ];
+    assert_eq!(browser.post("/ui/schedule/edit", &change).await.leads_to(), "/ui/schedule?name=reports");
+    let changed = broker.client().await.get_schedule("reports").await.expect("get").expect("a schedule");
+    assert_eq!(
+        (changed.plan.clone(), changed.overlap()),
+        (Some(Plan::Period(wire(secs(5400)))), OverlapPolicy::OneWaiting)
+    );
+    assert_eq!((changed.jitter, changed.end_time), (Some(wire(secs(90))), Some(far().into())));
+    let job = changed.template.expect("a job");
+    assert_eq!((&job.payload[..], job.headers["tenant"].as_str(), job.priority), (&b"a\r\nb"[..], "north", -5));
+    browser.get("/ui/schedule/edit?name=reports").await.has(&["value=\"1h 30m\"", "value=\"one_waiting\" selected"]);
+    // A payload that is not text stays.
+    broker.sql("UPDATE howdah.schedule SET payload = '\\xff00'").await;
+    let page = browser.get("/ui/schedule/edit?name=reports").await;
+    page.has(&["The payload is not text, or too long for this form"]).has_no(&["<textarea"]);
+    let change = [("of", "reports"), ("type", "other"), ("every", "2h"), ("do", "save")];
+    browser.post("/ui/schedule/edit", &change).await.leads_to();
+    let kept = "SELECT count(*) FROM howdah.schedule WHERE payload = '\\xff00' AND task_type = 'other'";
+    assert_eq!(broker.count(kept).await, 1);
+    assert_eq!(browser.get("/ui/schedule/edit?name=none").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_schedule_is_changed_only_by_callers_who_may_see_and_enqueue_its_jobs() {
+    let guarded = Guarded::start().await;
+    nightly(&guarded.admin, "own", "mail.send").await;
+    nightly(&guarded.admin, "foreign", "secret").await;
+    for (scopes, name, get, post) in [
+        (&["read:mail.*"][..], "own", 403, 403),
+        (&["read:mail.*", "enqueue:mail.*"], "own", 403, 403),
+        (&["read:mail.*", "payload:mail.*", "enqueue:other"], "own", 200, 403),
+        (&["read:mail.*", "payload:mail.*", "enqueue:mail.*"], "foreign", 404, 404),
+        (&["read:mail.*", "payload:mail.*", "enqueue:mail.*"], "own", 200, 303),
+    ] {
+        let token = guarded.token("ann", scopes).await;
+        let mut browser = Browser::logged_in(&guarded.broker, &token).await;
+        let change = [("of", name), ("type", "mail.send"), ("cron", "0 4 * * *"), ("time_zone", "UTC"), ("do", "save")];
+        assert_eq!(browser.get(&format!("/ui/schedule/edit?name={name}")).await.status, get, "{scopes:?} {name}");
+        let page = browser.post("/ui/schedule/edit", &change).await;
+        assert_eq!(page.status, post, "{scopes:?} {name}: {page:?}");
+    }
+    assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.schedule WHERE cron = '0 4 * * *'").await, 1);
 }

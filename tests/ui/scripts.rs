@@ -89,6 +89,7 @@ async fn scripts_in_everything_that_others_write_are_shown_as_text() {
         ("/ui/schedules".into(), 0),
         ("/ui/schedule?name=hourly".into(), 1),
         (format!("/ui/schedule?name={script}"), 0),
+        ("/ui/schedule/edit?name=hourly".into(), 1),
         ("/ui/statistics".into(), 0),
         (format!("/ui/statistics?type=t&over={script}"), 0),
         ("/ui/workers".into(), 2),

@@ -100,7 +100,7 @@ pub(crate) fn routes(stores: &SharedStores) -> Option<Router> {
 }
 
 /// All views by path.
-fn views() -> [(&'static str, MethodRouter<SharedPage>); 17] {
+fn views() -> [(&'static str, MethodRouter<SharedPage>); 18] {
     [
         ("/", view_route(views::overview::view)),
         ("/types", view_route(views::types::view)),
@@ -111,6 +111,7 @@ fn views() -> [(&'static str, MethodRouter<SharedPage>); 17] {
         ("/failures", view_route(views::failures::view)),
         ("/schedules", view_route(views::schedules::view)),
         ("/schedule", view_route(views::schedules::one)),
+        ("/schedule/edit", view_route(views::schedule_form::view).post(views::schedule_form::save)),
         ("/live", view_route(views::live::view)),
         ("/statistics", view_route(views::statistics::view)),
         ("/workers", view_route(views::workers::view)),

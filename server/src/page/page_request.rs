@@ -22,6 +22,7 @@ use crate::{
     access::Operation,
     api::local::{By, Client, Local},
     error::Error,
+    job::ClusterSettings,
 };
 
 /// An authenticated request to the page.
@@ -73,6 +74,11 @@ impl PageRequest {
 
     pub(super) fn calls(&self) -> &Local {
         &self.local
+    }
+
+    /// Settings of the cluster.
+    pub(super) fn cluster(&self) -> Arc<ClusterSettings> {
+        self.page.broker.cluster()
     }
 
     /// Returns the layout around the view. `current` is the navigation link to highlight.

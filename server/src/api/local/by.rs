@@ -10,7 +10,7 @@ use tonic::{
 };
 
 use crate::{
-    access::{Access, Caller, Operation, Peer},
+    access::{Access, Caller, Operation, Peer, Rule},
     api::{
         peer::PeerInfo,
         permit,
@@ -104,6 +104,11 @@ impl By {
     pub(crate) fn may_everywhere(&self, operation: Operation) -> bool {
         (!self.reads_only || matches!(operation, Operation::Read | Operation::Payload | Operation::Admin))
             && self.caller.may_everywhere(operation)
+    }
+
+    /// Whether the caller may perform the operation on jobs of some type. Only decides what the page shows.
+    pub(crate) fn may_somewhere(&self, operation: Operation) -> bool {
+        !self.reads_only && self.caller.check_rule(Rule::Types(operation)).is_ok()
     }
 
     /// Completes when the caller's credential is no longer valid or its rights have changed.

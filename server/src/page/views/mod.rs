@@ -12,6 +12,7 @@ pub(super) mod limits;
 pub(super) mod live; // live figures
 pub(super) mod not_found; // 404
 pub(super) mod overview;
+pub(super) mod schedule_form; // creates or changes a schedule
 pub(super) mod schedules;
 pub(super) mod statistics;
 pub(super) mod storage;

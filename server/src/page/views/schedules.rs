@@ -18,8 +18,6 @@ use crate::{
 
 /// Schedules per page.
 const PAGE: i32 = 100;
-/// Number of next planned times to show.
-const NEXT: usize = 5;
 
 #[derive(Template)]
 #[template(path = "schedules.html")]
@@ -27,6 +25,8 @@ struct ListView {
     layout: Layout,
     rows: Vec<Row>,
     next: String,
+    /// Whether the caller may enqueue jobs of any type.
+    enqueues: bool,
 }
 
 #[derive(Template)]
@@ -65,6 +65,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         layout: req.layout("schedules"),
         rows: answer.schedules.into_iter().map(Row::new).collect(),
         next: query([("page", &*answer.next_page_token)]),
+        enqueues: req.by.may_somewhere(Operation::Enqueue),
     };
     render(&view)
 }
@@ -73,7 +74,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
 pub(in crate::page) async fn one(req: PageRequest) -> Result<Response, PageError> {
     let request = v1::GetScheduleRequest { name: req.params.get("name").to_owned() };
     let schedule = req.calls().call::<GetSchedule>(&req.by, request).await?.into_inner().schedule.unwrap_or_default();
-    let times = schedule.next_times.iter().take(NEXT).filter_map(|time| When::new(Some(*time))).collect();
+    let times = schedule.next_times.iter().filter_map(|time| When::new(Some(*time))).collect();
     let facts = facts(&schedule);
     let [fired, skipped] = [counted(schedule.fired, "job"), counted(schedule.skipped, "time")];
     let row = Row::new(schedule);
