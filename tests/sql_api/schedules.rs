@@ -41,7 +41,7 @@ async fn a_schedule_by_sql_is_planned_within_a_second_and_has_every_option() {
         ("f", vec!["s1".into(), "s2".into()], vec!["one".into(), "two".into()])
     );
     assert_eq!((job.headers["tenant"].as_str(), job.limit_key.as_str()), ("b", "l"));
-    // The same call again changes nothing.
+    // A repeated call changes nothing.
     assert!(!one::<bool>(&client, sql).await);
     let audit = "SELECT string_agg(principal || ' ' || array_to_string(ids || types, ' '), ', ') FROM howdah.audit WHERE method = 'howdah.schedule'";
     let role: String = one(&client, "SELECT session_user::text").await;

@@ -18,7 +18,7 @@ pub fn wire(duration: Duration) -> prost_types::Duration {
     duration.try_into().expect("a duration that the protocol can say")
 }
 
-/// Start time of schedules that must not fire by themselves: the year 2096.
+/// Start time of schedules that must not fire during a test: the year 2096.
 pub fn far() -> SystemTime {
     UNIX_EPOCH + secs(4_000_000_000)
 }

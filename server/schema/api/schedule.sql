@@ -281,7 +281,7 @@ CREATE OR REPLACE FUNCTION howdah.schedule(name text, task_type text, payload js
 RETURNS boolean LANGUAGE sql
     RETURN howdah.schedule_any(name, task_type, convert_to(payload::text, 'UTF8'), {{schedule_passed}}, {{template_passed}});
 
--- Deletes a schedule. Jobs that it has enqueued stay. Returns false if there is none that this session may delete.
+-- Deletes a schedule. Jobs that it has enqueued stay. Returns false if this session may delete no schedule of this name.
 CREATE OR REPLACE FUNCTION howdah.unschedule(name text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     of_type text;

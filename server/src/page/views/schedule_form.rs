@@ -245,14 +245,15 @@ impl Form {
         let words = words.iter().filter(|(_, value)| !value.is_empty());
         let words: Vec<_> = words.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let given: v1::Schedule = from_words("Schedule", &words).map_err(|error| match error {
-            WordError::Wrong { name, problem } => {
-                (FIELDS.iter().find(|(known, _)| *known == name).map_or("", |(_, form)| form), problem)
-            }
+            WordError::Wrong { name, problem } => match FIELDS.iter().find(|(known, _)| *known == name) {
+                Some((_, form)) => (*form, problem),
+                None => ("", format!("{name} {problem}")),
+            },
             other => ("", other.to_string()),
         })?;
         let mut job = base.template.clone().unwrap_or_default();
         job.task_type.clone_from(&self.task_type);
-        // A browser sends each line break as CR LF, which changes no payload by itself.
+        // A browser sends each line break as CR LF. This does not count as a change of the payload.
         if self.has_payload && String::from_utf8_lossy(&job.payload).replace("\r\n", "\n") != self.payload {
             job.payload = self.payload.clone().into();
         }
