@@ -6,8 +6,8 @@ mod rate; // estimated start of a job
 mod no_obstacle; // jobs without an obstacle; coverage of all reasons
 
 use howdah_proto::v1::{
-    DependencyFailure, DiscardJobsRequest, ExplainJobRequest, ExplainJobResponse, JobFilter, JobReason, JobState, Rate,
-    ReasonKind, TaskTypeSettings,
+    Brake, DependencyFailure, DiscardJobsRequest, ExplainJobRequest, ExplainJobResponse, JobFilter, JobReason,
+    JobState, Rate, ReasonKind, TaskTypeSettings,
 };
 use serde_json::Value;
 use tonic::Code;
@@ -237,6 +237,25 @@ async fn a_rate_limit_and_fair_shares_are_named() {
     let own = new_job("own", "").fair_key("f");
     let ids = broker.enqueue_all([own.clone(), new_job("own", ""), own]).await;
     assert_eq!(self::kinds(&broker, ids[2]).await, [ReasonKind::NoWorker, ReasonKind::OthersFirst]);
+}
+
+#[tokio::test]
+async fn a_braked_type_is_named_with_its_failures_and_the_time_of_the_next_attempt() {
+    let broker = TestBroker::start().await;
+    let brake = Some(Brake { failures: 1, initial_delay: Some(wire(HOUR)), max_delay: None });
+    broker.set("b", TaskTypeSettings { brake, ..Default::default() }).await;
+    let mut worker = broker.worker("b").await;
+    broker.enqueue("b").await;
+    let job = worker.next().await;
+    worker.nack(&job, "down").retry_after(HOUR).await;
+    broker.until("the brake", "SELECT EXISTS (SELECT FROM howdah.brake WHERE since IS NOT NULL)").await;
+    let id = broker.enqueue("b").await;
+    let braked = reason(&broker, id, ReasonKind::TypeBraked).await;
+    assert!(
+        braked.text.contains("after 1 failed attempt") && braked.text.contains("next attempt starts at"),
+        "{braked:?}"
+    );
+    assert!(braked.since.is_some() && braked.until.is_some() && braked.used == 1);
 }
 
 #[tokio::test]

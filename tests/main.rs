@@ -30,6 +30,7 @@ mod progress; // progress, checkpoints, a cancel on another broker
 mod due; // due jobs, without waiting for a sweep
 mod clock; // the clock of the database
 mod attempts; // acks, failures, snoozes, timeouts, tokens
+mod brake; // failures in a row
 mod failure; // policies, fallback, dead jobs, groups of errors
 mod coordinated; // keys, expiry, dependencies, stages, fairness, limits, waiting
 mod most_attempts; // jobs with the most attempts

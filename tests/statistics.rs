@@ -326,6 +326,7 @@ async fn one_broker_samples_the_backlog_once_a_minute_and_the_largest_of_an_hour
         counts: [ready, 0, 0, 0, 0],
         oldest_ready: None,
         last_pull: None,
+        braked: None,
         next_due: None,
     };
     let store = Store::new(&Config::new(&database.url)).expect("store");

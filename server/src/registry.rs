@@ -298,6 +298,12 @@ impl Registry {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_ends())
     }
 
+    /// Returns the types among these that have a brake.
+    pub(crate) fn braking(&self, types: impl Iterator<Item = TypeId>) -> Vec<TypeId> {
+        let settings = self.settings.load();
+        types.filter(|id| settings.get(id).is_some_and(|s| s.limits.brake_failures.is_some())).collect()
+    }
+
     /// Returns the types that have limits which restrict claims.
     pub fn limited_types(&self) -> HashSet<TypeId> {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()

@@ -85,6 +85,7 @@ fn command(explained: &ExplainJobResponse, reason: &JobReason) -> Option<String>
         ReasonKind::TypePaused => Some(format!("howdah type set {task_type} --paused false")),
         ReasonKind::NoWorker | ReasonKind::NextPull => Some(format!("howdah work {task_type} --exec COMMAND")),
         ReasonKind::WorkersFull | ReasonKind::TooLarge => Some(format!("howdah workers {task_type}")),
+        ReasonKind::TypeBraked => Some(format!("howdah errors {task_type}")),
         ReasonKind::TypeLimit => Some(format!("howdah type set {task_type} --max-running N")),
         ReasonKind::TypeRate => Some(format!("howdah type set {task_type} --rate N")),
         ReasonKind::LimitKeyRate => Some(format!("howdah type set {task_type} --key-rate N")),

@@ -3,7 +3,7 @@
 use clap::{Arg, ArgMatches, Command, parser::ValueSource};
 
 /// Request fields whose command-line flag has a different id, as pairs of field path and flag id.
-const OTHERS: [(&str, &str); 23] = [
+const OTHERS: [(&str, &str); 26] = [
     ("max_jobs_per_second", "rate"),
     ("undo_bulk_id", "undone"),
     ("fields.add_tags", "add_tag"),
@@ -12,6 +12,9 @@ const OTHERS: [(&str, &str); 23] = [
     ("key_rate.burst", "key_rate_burst"),
     ("rate.per_second", "rate"),
     ("rate.burst", "rate_burst"),
+    ("brake.failures", "brake_failures"),
+    ("brake.initial_delay", "brake_initial_delay"),
+    ("brake.max_delay", "brake_max_delay"),
     ("retry_policy.initial_delay", "retry_initial_delay"),
     ("retry_policy.multiplier", "retry_multiplier"),
     ("retry_policy.max_delay", "retry_max_delay"),

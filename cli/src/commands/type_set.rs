@@ -30,6 +30,7 @@ Examples:
   howdah type set report --priority-step 1m       # a minute of waiting equals one priority level
   howdah type set email.send --paused true         # workers get no jobs until --paused false
   howdah type set email.send --max-backlog 10000 --timeout 30s
+  howdah type set email.send --brake-failures 20          # after 20 failures in a row, try one job at a time
   howdah type set email.send --unset timeout --unset retry
   howdah type set email.send --reset                                  # the broker's defaults")]
 pub(super) struct Args {
@@ -201,7 +202,7 @@ pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use howdah_client::proto::{Rate, RetryPolicy};
+    use howdah_client::proto::{Brake, Rate, RetryPolicy};
 
     use super::*;
 
@@ -248,6 +249,7 @@ mod tests {
 
     #[test]
     fn each_setting_can_be_unset() {
+        let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
         let set = TaskTypeSettings {
             max_attempts: 3,
             retry_policy: Some(RetryPolicy { multiplier: Some(1.5), ..RetryPolicy::default() }),
@@ -263,14 +265,15 @@ mod tests {
             rate: Some(Rate { per_second: 1.0, burst: 2 }),
             key_max_running: 1,
             key_strict_order: true,
-            key_min_gap: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            key_min_gap: second,
             key_rate: Some(Rate { per_second: 0.5, burst: 1 }),
+            brake: Some(Brake { failures: 1, initial_delay: second, max_delay: second }),
         };
         assert_eq!(
             changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set.clone())
                 .matches(',')
                 .count(),
-            15
+            18
         );
         let all: Vec<&str> = unset_words().into_iter().flat_map(|word| ["--unset", word]).collect();
         assert_eq!(changed(&all, set), "");

@@ -1,6 +1,7 @@
 //! `howdah types`: counts the jobs of each type, and shows the health of the storage.
 
 use howdah_client::{Client, proto::TaskType};
+use jiff::Timestamp;
 
 use super::{
     context::Global,
@@ -13,7 +14,7 @@ use super::{
 
 /// Count the jobs of each task type by state, and show the health of the storage
 ///
-/// OLDEST is the time for which the oldest ready job has been ready. Settings that are not shown have the broker's defaults. The
+/// OLDEST is the time for which the oldest ready job has been ready. A type that is braked says so before its settings. Settings that are not shown have the broker's defaults. The
 /// lines below the table show the dead rows that VACUUM has not removed, and the snapshot that prevents their removal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -94,6 +95,7 @@ fn table(types: &[TaskType]) -> Table<8> {
         ("OLDEST", Align::Right),
         ("SETTINGS", Align::Left),
     ]);
+    let now = Timestamp::now();
     for task_type in types {
         let counts = task_type.counts.unwrap_or_default();
         let age = text::duration(task_type.oldest_ready_age.as_ref()).map(text::short);
@@ -106,7 +108,7 @@ fn table(types: &[TaskType]) -> Table<8> {
                 counts.waiting.to_string(),
                 counts.dead.to_string(),
                 age.unwrap_or_else(|| "-".into()),
-                super::type_set::settings_words(task_type.settings.as_ref()),
+                settings(task_type, now),
             ],
             &task_type.store,
         );
@@ -114,9 +116,23 @@ fn table(types: &[TaskType]) -> Table<8> {
     table
 }
 
+/// Returns the state of the brake, if the type is braked, and the settings that are set.
+fn settings(task_type: &TaskType, now: Timestamp) -> String {
+    let words = super::type_set::settings_words(task_type.settings.as_ref());
+    let Some(braked) = &task_type.braked else { return words };
+    let relative =
+        |time: Option<&_>| text::timestamp(time).map_or_else(|| "-".into(), |time| text::relative(time, now));
+    let next = match text::timestamp(braked.next_attempt_time.as_ref()) {
+        Some(next) if next <= now => "now".into(),
+        _ => relative(braked.next_attempt_time.as_ref()),
+    };
+    let since = relative(braked.since_time.as_ref());
+    format!("braked since {since} ({} failures in a row, next attempt {next}), {words}", braked.failures_in_a_row)
+}
+
 #[cfg(test)]
 mod tests {
-    use howdah_client::proto::TaskTypeCounts;
+    use howdah_client::proto::{Brake, Braked, TaskTypeCounts, TaskTypeSettings};
 
     use super::*;
 
@@ -134,5 +150,20 @@ TYPE        READY  LEASED  SCHEDULED  WAITING  DEAD  OLDEST  SETTINGS
 email.send  12345       0          0        0     1  1m 15s
 a               0       0          0        0     0       -";
         assert_eq!(table(&[busy, idle]).to_string(), expected);
+    }
+
+    #[test]
+    fn a_braked_type_says_since_when_and_until_when() {
+        let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+        let braked = Braked { since_time: at(1_000), failures_in_a_row: 27, next_attempt_time: at(1_100) };
+        let brake = Some(Brake { failures: 20, ..Brake::default() });
+        let settings = Some(TaskTypeSettings { brake, ..TaskTypeSettings::default() });
+        let task_type = TaskType { braked: Some(braked), settings, ..TaskType::default() };
+        let words = |now| super::settings(&task_type, Timestamp::from_second(now).unwrap());
+        assert_eq!(
+            words(1_070),
+            "braked since 1m 10s ago (27 failures in a row, next attempt in 30s), brake-failures 20"
+        );
+        assert!(words(1_100).contains("next attempt now"));
     }
 }

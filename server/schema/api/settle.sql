@@ -36,6 +36,7 @@ BEGIN
         ELSE
             done := true;
             IF r.type_id IS NOT NULL THEN
+                PERFORM FROM howdah.count_for_brakes(ARRAY[r.type_id], ARRAY[true], ARRAY[0]::bigint[]);
                 PERFORM howdah.wake_limited_type(r.type_id);
             END IF;
         END IF;
@@ -137,6 +138,9 @@ BEGIN
         PERFORM howdah.announce(into_type, l.priority * step + now_us);
     END IF;
     IF l.limited THEN
+        IF NOT snooze THEN
+            PERFORM FROM howdah.count_for_brakes(ARRAY[l.type_id], ARRAY[false], ARRAY[1]::bigint[]);
+        END IF;
         PERFORM howdah.wake_limited_type(l.type_id);
     END IF;
     RETURN state;

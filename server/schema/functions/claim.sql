@@ -1,7 +1,7 @@
 -- Quotas of task types with limits, for a claim.
 
 -- Returns, for task types with limits, how many of the wanted jobs may be claimed now. retry_in_ms: delay before the next call,
--- if only time raises the quota (rate limit) or the row of the type is locked. A claim calls this function first, in its
+-- if only time raises the quota (rate limit, brake) or the row of the type is locked. A claim calls this function first, in its
 -- transaction: the type's row of limit_state stays locked until the transaction ends. Only leases with the mark `limited`
 -- count, which claims of a type with a limit set. For about two seconds after a limit is set, all leases of the type count,
 -- because brokers that have not read the limit claim without the mark. No index supports this rare count. A type whose row
@@ -12,11 +12,12 @@ RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint, is_locked b
 DECLARE
     w record;
     g howdah.limit_state;
+    b howdah.brake;
     filled double precision;
     saved_lock_timeout text := current_setting('lock_timeout');
 BEGIN
     FOR w IN
-        SELECT t.id, u.wanted, t.max_running, t.rate_per_s, t.rate_burst,
+        SELECT t AS of_type, t.id, u.wanted, t.max_running, t.rate_per_s, t.rate_burst, t.brake_failures,
                EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = t.id AND c.walk < 2) AS is_new
         FROM unnest(type_ids, wanted) AS u(id, wanted) JOIN howdah.task_type t ON t.id = u.id ORDER BY t.id
     LOOP
@@ -52,6 +53,24 @@ BEGIN
             IF allowed > floor(filled)::integer THEN
                 allowed := floor(filled)::integer;
                 retry_in_ms := ceil((1 - (filled - floor(filled))) / w.rate_per_s * 1000)::bigint;
+            END IF;
+        END IF;
+        IF w.brake_failures IS NOT NULL THEN
+            SELECT * INTO b FROM howdah.brake k WHERE k.type_id = w.id AND k.since IS NOT NULL;
+            IF b.next_at > now() THEN
+                allowed := 0;
+                retry_in_ms := ceil(extract(epoch FROM b.next_at - now()) * 1000)::bigint;
+            ELSIF b.tried IS NOT NULL THEN
+                allowed := 0;
+                IF NOT EXISTS (SELECT FROM howdah.leased l WHERE l.type_id = w.id AND l.limited AND l.leased_at = b.tried) THEN
+                    -- The trial has ended, and its failure is not counted yet, or its outcome does not count. The next pause
+                    -- begins. A row that another transaction has locked is skipped, so that the claim does not wait.
+                    retry_in_ms := ceil(extract(epoch FROM howdah.brake_pause(w.of_type, b.trials)) * 1000)::bigint;
+                    UPDATE howdah.brake k SET tried = NULL, next_at = now() + howdah.brake_pause(w.of_type, k.trials)
+                    WHERE k.ctid = ANY (ARRAY(SELECT o.ctid FROM howdah.brake o WHERE o.type_id = w.id FOR UPDATE SKIP LOCKED));
+                END IF;
+            ELSIF FOUND THEN
+                allowed := least(allowed, 1);
             END IF;
         END IF;
         allowed := greatest(allowed, 0);

@@ -47,7 +47,7 @@ BEGIN
     UPDATE howdah.statistics_sum SET summed = least(summed, now()), scanned = least(scanned, now());
 END $$;
 
--- Corrects the times of limit keys, and makes these keys due for a check, which computes the time of the next check.
+-- Corrects the times of brakes and limit keys, and makes these keys due for a check, which computes the time of the next check.
 CREATE OR REPLACE FUNCTION howdah.correct_limit_times(soon timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE howdah.limit_state SET check_at = howdah.not_after(check_at, now()), refilled = howdah.not_after(refilled, now()),
@@ -55,6 +55,8 @@ BEGIN
         paused_until = CASE WHEN paused_at > soon THEN paused_until - (paused_at - now()) ELSE paused_until END
     WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM howdah.limit_state l
         WHERE greatest(l.check_at, l.refilled, l.last_start, l.paused_at) > soon FOR UPDATE SKIP LOCKED));
+    UPDATE howdah.brake SET since = howdah.not_after(since, now()), tried = NULL, next_at = now()
+    WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM howdah.brake b WHERE greatest(b.since, b.tried) > soon FOR UPDATE SKIP LOCKED));
     UPDATE howdah.limit_change SET changed = least(changed, now()), due_at = least(due_at, now())
     WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM howdah.limit_change l WHERE l.changed > soon FOR UPDATE SKIP LOCKED));
 END $$;

@@ -78,7 +78,7 @@ CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most int
     free AS MATERIALIZED (
         SELECT l.ctid FROM howdah.leased l WHERE l.ctid = ANY (ARRAY(SELECT s.ctid FROM seen s WHERE s.is_new))
           AND EXISTS (SELECT FROM howdah.task_type t
-                      WHERE t.id = c.type_id AND (t.max_running IS NOT NULL OR t.rate_per_s IS NOT NULL))
+                      WHERE t.id = c.type_id AND num_nonnulls(t.max_running, t.rate_per_s, t.brake_failures) > 0)
         FOR UPDATE SKIP LOCKED
     ),
     marked AS (UPDATE howdah.leased SET limited = true WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM free f)))
@@ -152,10 +152,16 @@ BEGIN
         max_running = (limits ->> 'max_running')::integer, rate_per_s = (limits ->> 'rate_per_s')::double precision,
         rate_burst = (limits ->> 'rate_burst')::integer, key_max_running = (limits ->> 'key_max_running')::integer,
         key_strict = (limits ->> 'key_strict')::boolean, key_min_gap_ms = (limits ->> 'key_min_gap_ms')::bigint,
-        key_rate_per_s = (limits ->> 'key_rate_per_s')::double precision, key_rate_burst = (limits ->> 'key_rate_burst')::integer
+        key_rate_per_s = (limits ->> 'key_rate_per_s')::double precision, key_rate_burst = (limits ->> 'key_rate_burst')::integer,
+        brake_failures = (limits ->> 'brake_failures')::integer, brake_initial_ms = (limits ->> 'brake_initial_ms')::bigint,
+        brake_max_ms = (limits ->> 'brake_max_ms')::bigint
     WHERE t.name = of_name AND howdah.limits_of(t) <> limits RETURNING t.id INTO of_type;
     IF of_type IS NULL THEN
         RETURN false;
+    END IF;
+    -- Without a brake, the type is not braked any more.
+    IF NOT limits ? 'brake_failures' THEN
+        DELETE FROM howdah.brake b WHERE b.type_id = of_type;
     END IF;
     PERFORM howdah.begin_limit_change(of_type);
     RETURN true;

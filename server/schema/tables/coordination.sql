@@ -46,6 +46,17 @@ CREATE TABLE howdah.limit_state (
 );
 CREATE INDEX limit_state_due ON howdah.limit_state (check_at) WHERE check_at IS NOT NULL;
 
+-- A type with a brake whose last attempt failed. An attempt that succeeds deletes the row. While `since` is set, the type is
+-- braked: a claim takes one job as a trial, if next_at has passed and the last trial has ended (functions/brakes.sql).
+CREATE TABLE howdah.brake (
+    type_id   integer PRIMARY KEY REFERENCES howdah.task_type (id) ON DELETE CASCADE,
+    failures  bigint NOT NULL,             -- failed attempts in a row
+    since     timestamptz,                 -- start of the brake; null: too few failed attempts
+    trials    integer NOT NULL DEFAULT 0,  -- number of trials since then
+    tried     timestamptz,                 -- leased_at of the trial that is running or whose outcome is unknown
+    next_at   timestamptz                  -- earliest time of the next trial
+);
+
 -- A type whose limits were changed, and the progress of the walks that apply the change to its limit keys and leases. Each step
 -- is a small transaction that locks the row; any broker can make the next step.
 -- Walk 0 goes through limit keys, at once. Walks 1 and 2 go through leases, after brokers have read the new limits. Walk 3 goes

@@ -18,6 +18,10 @@ CREATE TABLE howdah.task_type (
     key_min_gap_ms    bigint CHECK (key_min_gap_ms > 0),
     key_rate_per_s    double precision CHECK (key_rate_per_s > 0),
     key_rate_burst    integer CHECK (key_rate_burst > 0),
+    -- The brake (table brake): the failed attempts in a row that start it, its first and its longest pause.
+    brake_failures    integer CHECK (brake_failures > 0),
+    brake_initial_ms  bigint CHECK (brake_initial_ms > 0),
+    brake_max_ms      bigint CHECK (brake_max_ms >= brake_initial_ms),
 
     -- The type that gets the jobs of this type whose attempts are used up; null: they become dead jobs.
     fallback          integer REFERENCES howdah.task_type (id) CHECK (fallback <> id),

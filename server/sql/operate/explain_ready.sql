@@ -20,9 +20,11 @@ SELECT (SELECT count(*) FROM (
             SELECT now() + greatest(0, 1 - (g.tokens + howdah.elapsed_s(g.refilled) * t.rate_per_s))
                            / t.rate_per_s * interval '1 second'
             FROM howdah.limit_state g WHERE g.type_id = t.id AND g.limit_key = '') END AS next_token,
+       b.since AS braked_since, b.failures AS braked_failures, b.next_at AS braked_next,
        (SELECT p.last FROM howdah.pull p WHERE p.type_id = t.id) AS pulled,
        coalesce(s.settled, 0) AS settled, coalesce(s.seconds, 0)::double precision AS settled_s
 FROM howdah.task_type t
+LEFT JOIN howdah.brake b ON b.type_id = t.id AND b.since IS NOT NULL
 LEFT JOIN LATERAL (
     SELECT sum(s.succeeded + s.failed)::bigint AS settled, extract(epoch FROM u.summed - min(s.starts)) AS seconds
     FROM (SELECT nullif(summed, '-infinity') AS summed FROM howdah.statistics_sum) u

@@ -45,8 +45,10 @@ SELECT p.*,
                            - (r.rank - r.priority * howdah.step_of(r.options)) / 1000)
         FROM howdah.ready r WHERE r.type_id = p.id ORDER BY r.rank, r.id LIMIT 1) AS oldest_ready_ms,
        (SELECT u.last FROM howdah.pull u WHERE u.type_id = p.id) AS last_pull,
+       b.since AS braked_since, b.failures AS braked_failures, b.next_at AS braked_next,
        CASE WHEN s.scheduled > 0 THEN
            (SELECT greatest(0, extract(epoch FROM d.run_at - clock_timestamp()) * 1000)::bigint
             FROM howdah.scheduled d WHERE d.type_id = p.id ORDER BY d.run_at, d.id LIMIT 1) END AS next_due_ms
 FROM page p LEFT JOIN summed s ON s.type_id = p.id
+LEFT JOIN howdah.brake b ON b.type_id = p.id AND b.since IS NOT NULL
 ORDER BY p.name

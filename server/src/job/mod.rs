@@ -50,7 +50,7 @@ pub use state::JobState;
 pub use statistics::{AttemptGroups, DurationStats, Started, Stats, StatsPeriod};
 pub use store_number::{IDS as IDS_OF_A_STORE, StoreNumber};
 pub use task_type::{TaskTypeName, TypeId};
-pub use type_limits::TypeLimits;
+pub use type_limits::{Braked, TypeLimits};
 pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, Look, PagePosition, TypeSettings, TypeView};
 pub use worker::{ListedWorker, WorkerPosition, WorkerView, WorkerWindow};
 

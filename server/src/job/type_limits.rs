@@ -1,9 +1,11 @@
-//! Concurrency and rate limits of task types.
+//! Limits of task types on claims: concurrency, rates and the brake.
+
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// Concurrency and rate limits of a task type, and of each of its limit keys; `None`: no limit. They are stored as
-/// columns and read as JSON (`howdah.limits_of`).
+/// Concurrency and rate limits of a task type and of each of its limit keys, and its brake; `None`: no limit. They are
+/// stored as columns and read as JSON (`howdah.limits_of`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TypeLimits {
@@ -31,16 +33,36 @@ pub struct TypeLimits {
     /// Burst per limit key: maximum number of jobs that start at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_rate_burst: Option<i32>,
+    /// Number of failed attempts in a row that starts the brake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake_failures: Option<i32>,
+    /// First pause of the brake in ms; set with `brake_failures`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake_initial_ms: Option<i64>,
+    /// Longest pause of the brake in ms; set with `brake_failures`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake_max_ms: Option<i64>,
 }
 
 impl TypeLimits {
     /// Whether a claim must check how many jobs it may take.
     pub fn bind_claims(&self) -> bool {
-        self.max_running.is_some() || self.rate_per_s.is_some()
+        self.max_running.is_some() || self.rate_per_s.is_some() || self.brake_failures.is_some()
     }
 
     /// Whether the end of a job may permit the start of another one.
     pub fn bind_ends(&self) -> bool {
         self.max_running.is_some() || self.key_max_running.is_some()
     }
+}
+
+/// State of the brake of a task type that is braked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Braked {
+    /// Start of the brake.
+    pub since: SystemTime,
+    /// Number of failed attempts in a row.
+    pub failures: i64,
+    /// Earliest time of the next trial.
+    pub next: SystemTime,
 }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{CoordinationView, JobOptions, JobState, PRIORITY_STEP, RetryOverride, TaskTypeName, TypeLimits};
+use super::{Braked, CoordinationView, JobOptions, JobState, PRIORITY_STEP, RetryOverride, TaskTypeName, TypeLimits};
 
 /// A job as operators see it.
 #[derive(Clone, Debug)]
@@ -241,6 +241,8 @@ pub struct TypeView {
     pub oldest_ready: Option<Duration>,
     /// Time until the type's next scheduled job is due.
     pub next_due: Option<Duration>,
+    /// State of the brake; `None` if the type is not braked.
+    pub braked: Option<Braked>,
     /// Time of the last `PullJobs` call for the type, with a precision of 20 s.
     pub last_pull: Option<SystemTime>,
 }

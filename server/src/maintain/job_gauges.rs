@@ -123,6 +123,9 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         context.metrics.workers.get_or_create(&labels).set(subscribed as i64);
         let age = task_type.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
         context.metrics.oldest_ready.get_or_create(&labels).set(age);
+        if task_type.settings.limits.brake_failures.is_some() || task_type.braked.is_some() {
+            context.metrics.braked.get_or_create(&labels).set(i64::from(task_type.braked.is_some()));
+        }
         // The metric `last_pull` exists only for task types whose jobs clients pull without a stream.
         if let Some(last) = task_type.last_pull.and_then(|last| last.duration_since(UNIX_EPOCH).ok()) {
             context.metrics.last_pull.get_or_create(&labels).set(last.as_secs() as i64);

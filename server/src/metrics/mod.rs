@@ -83,6 +83,8 @@ pub struct Metrics {
     pub workers: Family<ByType, Gauge>,
     /// Last time at which a client without a stream pulled jobs of a task type, in seconds of Unix time.
     pub last_pull: Family<ByType, Gauge>,
+    /// 1 while a task type is braked; only for types with a brake.
+    pub braked: Family<ByType, Gauge>,
     /// Enqueued jobs.
     pub enqueued: Counter,
     /// Number of jobs that were enqueued and leased in one statement.
@@ -163,6 +165,7 @@ impl Metrics {
             oldest_ready: Family::default(),
             workers: Family::default(),
             last_pull: Family::default(),
+            braked: Family::default(),
             enqueued: Counter::default(),
             direct: Counter::default(),
             claimed: Counter::default(),
@@ -230,6 +233,11 @@ impl Metrics {
             "Unix time of the last PullJobs for the type at any broker, accurate to about 35 s; only for types with such calls",
             Unit::Seconds,
             self.last_pull.clone(),
+        );
+        r.register(
+            "braked",
+            "1 while the type is braked after failed attempts in a row, at all brokers; only for types with a brake",
+            self.braked.clone(),
         );
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
         r.register(

@@ -1,5 +1,6 @@
 //! Step 5, settle: gathers outcomes, writes them in batches, and answers after the commit.
 
+mod brakes;
 mod commit_delay;
 mod extend;
 mod lease_guard;
@@ -27,6 +28,7 @@ use crate::{
     traces::Traces,
     wake::Wake,
 };
+use brakes::Brakes;
 use outcome_queue::OutcomeQueue;
 use queue::{LockedOutcome, Submission};
 pub(crate) use release::Release;
@@ -72,6 +74,7 @@ pub(crate) struct Writer {
     store: Store,
     registry: Arc<Registry>,
     dispatch: Arc<Dispatch>,
+    brakes: Arc<Brakes>,
     wake: Wake,
     metrics: Arc<Metrics>,
     timeout: Duration,
@@ -91,6 +94,7 @@ impl Writer {
             store: store.clone(),
             registry: registry.clone(),
             dispatch: dispatch.clone(),
+            brakes: Arc::new(Brakes::new(store.clone(), registry.clone(), dispatch.clone())),
             wake: wake.clone(),
             metrics: metrics.clone(),
             timeout: config.database_timeout,

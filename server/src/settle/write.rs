@@ -159,6 +159,7 @@ impl Writer {
             let groups = AttemptGroups::from_attempts(started);
             let acked = self.store.settle_acks(&short, &self.registry.short_histories(), groups.as_ref()).await?;
             self.metrics.count_settled("ack", acked.ids.len());
+            self.brakes.succeeded(&acked.limited_types);
             self.dispatch.limits_freed(acked.limited_types);
             done.extend(acked.ids);
         }
@@ -175,6 +176,7 @@ impl Writer {
         }
         let acked = self.store.ack_coordinated(&long).await?;
         self.metrics.count_settled("ack", acked.ids.len());
+        self.brakes.succeeded(&acked.limited_types);
         self.dispatch.limits_freed(acked.limited_types);
         self.dispatch.wakeups(&acked.wakeups);
         done.extend(acked.ids);
@@ -253,8 +255,9 @@ impl Writer {
     fn follow_up(&self, nacks: &[Nack], nacked: &[Nacked], woken: &Wakeups, expired: bool) {
         traces::nacked(self.dispatch.traces(), nacks, nacked, expired);
         self.dispatch.wakeups(woken);
+        self.brakes.failed(nacked);
         self.dispatch
-            .limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());
+            .limits_freed(nacked.iter().map(|n| n.left_type).filter(|id| self.registry.has_limits(*id)).collect());
         let ready =
             nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
         self.dispatch.ready(ready.clone());

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use super::{Statement, Store, StoreError};
-use crate::job::{JobState, RelatedJob, TypeId};
+use super::{Statement, Store, StoreError, limits};
+use crate::job::{Braked, JobState, RelatedJob, TypeId};
 
 /// A job, with facts about its task type, its keys and its broker.
 #[derive(Clone, Debug)]
@@ -98,6 +98,8 @@ pub struct ReadyFacts {
     pub running: i64,
     /// Time at which the rate limit of the task type allows the next start.
     pub next_token: Option<SystemTime>,
+    /// State of the brake of the task type; `None` if it is not braked.
+    pub braked: Option<Braked>,
     /// Time of the last pull of this task type at any broker. `None` if it was never pulled.
     pub pulled: Option<SystemTime>,
     /// Number of attempts of the task type that succeeded or failed in the last `settled_s` seconds.
@@ -183,6 +185,7 @@ impl Store {
             takes_turns: row.get("takes_turns"),
             running: row.get("running"),
             next_token: row.get("next_token"),
+            braked: limits::braked(&row),
             pulled: row.get("pulled"),
             settled: row.get("settled"),
             settled_s: row.get("settled_s"),

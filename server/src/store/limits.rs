@@ -11,7 +11,7 @@ use super::{
     audit::Change,
     transaction::{Transaction, retry_while_locked_in_side_lane},
 };
-use crate::job::{TypeId, TypeLimits};
+use crate::job::{Braked, TypeId, TypeLimits};
 
 /// Quota of a task type with a limit.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,24 @@ pub struct LimitKeyView {
     pub paused_until: Option<SystemTime>,
     /// Whether the limit key is paused.
     pub paused: bool,
+}
+
+/// A brake that has started or ended.
+#[derive(Clone, Copy, Debug)]
+pub struct BrakeChange {
+    pub type_id: TypeId,
+    /// Number of failed attempts in a row.
+    pub failures: i64,
+    /// Start of the brake.
+    pub since: SystemTime,
+    /// Whether the type is braked now.
+    pub is_braked: bool,
+}
+
+/// Reads the state of a brake from the columns `braked_since`, `braked_failures` and `braked_next`.
+pub(super) fn braked(row: &Row) -> Option<Braked> {
+    let since = row.get::<_, Option<_>>("braked_since")?;
+    Some(Braked { since, failures: row.get("braked_failures"), next: row.get("braked_next") })
 }
 
 impl Transaction<'_> {
@@ -93,6 +111,24 @@ impl Store {
     pub async fn continue_limit_changes(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
         let row = self.hot().await?.query_one(Statement::ContinueLimitChanges, &[&at_most]).await?;
         Ok(row.get::<_, Option<i64>>("next_in_us").map(|us| Duration::from_micros(us.max(0) as u64)))
+    }
+
+    /// Counts ended attempts for the brakes of task types: the type, whether an attempt succeeded, and the number of
+    /// attempts that failed after it. Returns the brakes that have started or ended.
+    pub async fn count_for_brakes(
+        &self,
+        types: &[TypeId],
+        succeeded: &[bool],
+        failed: &[i64],
+    ) -> Result<Vec<BrakeChange>, StoreError> {
+        let rows = self.hot().await?.query(Statement::CountForBrakes, &[&types, &succeeded, &failed]).await?;
+        let change = |row: &Row| BrakeChange {
+            type_id: row.get("type_id"),
+            failures: row.get("failures"),
+            since: row.get("since"),
+            is_braked: row.get("is_braked"),
+        };
+        Ok(rows.iter().map(change).collect())
     }
 
     /// Pauses a limit key, indefinitely if there is no duration.

@@ -97,7 +97,7 @@ pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 pub(crate) use jobs::failures_of;
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, AdoptedAttempt, Adoption, EndedLease, LeaseEnding, LeaseFacts};
-pub use limits::{LimitKeyView, Quota};
+pub use limits::{BrakeChange, LimitKeyView, Quota};
 pub use listen::Listener;
 pub(crate) use locks::retry_while_locked;
 pub use locks::{Lane, LockWait};

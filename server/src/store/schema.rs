@@ -94,6 +94,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/clock.sql",
     "functions/fair.sql",
     "functions/route.sql",
+    "functions/brakes.sql",
     "functions/claim.sql",
     "functions/lookup.sql",
     "functions/settle.sql",

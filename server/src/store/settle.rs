@@ -84,6 +84,8 @@ pub struct Nacked {
     pub id: i64,
     /// Task type after the nack: the fallback type if the job has moved to it.
     pub type_id: TypeId,
+    /// Task type of the attempt.
+    pub left_type: TypeId,
     /// How the job was actually settled. A retry without attempts left becomes `Dead` or `Fallback`.
     pub action: Action,
     /// Delay in ms until the next attempt, if there is one.
@@ -157,6 +159,7 @@ fn nacked(row: &Row) -> Nacked {
     Nacked {
         id: row.get("id"),
         type_id: row.get("type_id"),
+        left_type: row.get("left_type"),
         action: Action::from_name(row.get("action")),
         delay_ms: row.get("delay_ms"),
         broker_id: row.get("broker_id"),

@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use super::{
     Actor, Lane, LockWait, Statement, Store, StoreError,
     audit::{Change, SettingsBefore},
+    limits,
     transaction::retry_while_locked_in_side_lane,
 };
 use crate::job::{HistoryMode, JobState, TaskTypeName, TypeId, TypeSettings, TypeView};
@@ -145,6 +146,7 @@ impl Store {
                 settings: settings(row),
                 counts: JobState::COUNTED.map(|state| row.get(state.name())),
                 last_pull: row.get("last_pull"),
+                braked: limits::braked(row),
                 oldest_ready: row
                     .get::<_, Option<i64>>("oldest_ready_ms")
                     .map(|ms| Duration::from_millis(ms.max(0) as u64)),

@@ -31,6 +31,7 @@ fn with_samples() -> Metrics {
     let metrics = Metrics::new();
     let task_type = String::new;
     drop(metrics.jobs.get_or_create(&TypeState { task_type: task_type(), state: "" }));
+    drop(metrics.braked.get_or_create(&ByType { task_type: task_type() }));
     drop(metrics.last_pull.get_or_create(&ByType { task_type: task_type() }));
     drop(metrics.oldest_ready.get_or_create(&ByType { task_type: task_type() }));
     drop(metrics.workers.get_or_create(&ByType { task_type: task_type() }));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use howdah_proto::v1;
 
-use super::time::duration;
-use crate::job::{HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView};
+use super::time::{duration, time};
+use crate::job::{Braked, HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView};
 
 /// Converts a task type with its job counts.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
@@ -16,7 +16,12 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
         next_due_in: view.next_due.map(duration),
         settings: Some(settings(&view.settings)),
         store: String::new(),
+        braked: view.braked.map(braked),
     }
+}
+
+fn braked(Braked { since, failures, next }: Braked) -> v1::Braked {
+    v1::Braked { since_time: Some(time(since)), failures_in_a_row: failures, next_attempt_time: Some(time(next)) }
 }
 
 pub(crate) fn counts([ready, leased, scheduled, waiting, dead]: [i64; 5]) -> v1::TaskTypeCounts {
@@ -41,9 +46,18 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
         rate: rate(limits.rate_per_s, limits.rate_burst),
         key_max_running: limit(limits.key_max_running),
         key_strict_order: limits.key_strict.unwrap_or_default(),
-        key_min_gap: limits.key_min_gap_ms.map(|ms| duration(Duration::from_millis(ms.max(0) as u64))),
+        key_min_gap: limits.key_min_gap_ms.map(millis),
         key_rate: rate(limits.key_rate_per_s, limits.key_rate_burst),
+        brake: limits.brake_failures.map(|failures| v1::Brake {
+            failures: limit(Some(failures)),
+            initial_delay: limits.brake_initial_ms.map(millis),
+            max_delay: limits.brake_max_ms.map(millis),
+        }),
     }
+}
+
+fn millis(ms: i64) -> prost_types::Duration {
+    duration(Duration::from_millis(ms.max(0) as u64))
 }
 
 fn limit(limit: Option<i32>) -> u32 {
@@ -126,6 +140,7 @@ mod tests {
             counts: [1, 2, 3, 4, 5],
             oldest_ready: None,
             last_pull: None,
+            braked: None,
             next_due: None,
         };
         let counts = v1::TaskTypeCounts { ready: 1, leased: 2, scheduled: 3, waiting: 4, dead: 5 };

@@ -6,7 +6,7 @@ use howdah_proto::v1::ReasonKind;
 
 use super::{MOST_BEFORE, before, if_paused, text};
 use crate::{
-    job::{ListedWorker, Reason},
+    job::{Braked, ListedWorker, Reason},
     session::JOB_OVERHEAD,
     store::{JobFacts, ReadyFacts},
 };
@@ -85,7 +85,7 @@ impl<'a> About<'a> {
         let first = u64::try_from(self.facts.before).unwrap_or_default();
         // A waiting pull takes at least one job.
         let room = self.room.max(u64::from(self.pulled == Pulled::Now));
-        let is_limited = self.is_at_limit() || self.job.rate_per_s.is_some();
+        let is_limited = self.is_at_limit() || self.job.rate_per_s.is_some() || self.facts.braked.is_some();
         if first < room && !is_limited {
             return Some(Duration::ZERO);
         }
@@ -108,8 +108,9 @@ impl<'a> About<'a> {
     }
 
     pub(super) fn reasons(&self) -> Vec<Reason> {
-        let reasons = [if_paused(self.job), self.not_taken(), self.type_limit(), self.type_rate(), self.full()];
-        let mut reasons: Vec<Reason> = reasons.into_iter().flatten().collect();
+        let of_type = [self.type_brake(), self.type_limit(), self.type_rate()];
+        let reasons = [if_paused(self.job), self.not_taken()].into_iter().chain(of_type).chain([self.full()]);
+        let mut reasons: Vec<Reason> = reasons.flatten().collect();
         reasons.extend(self.others_first());
         if reasons.is_empty() {
             reasons.push(Reason {
@@ -199,6 +200,30 @@ impl<'a> About<'a> {
             ),
             limit: self.window as f64,
             used: self.held as i64,
+            ..Reason::default()
+        })
+    }
+
+    /// Returns a reason if the task type is braked.
+    fn type_brake(&self) -> Option<Reason> {
+        let Braked { since, failures, next } = self.facts.braked?;
+        let now = self.job.now;
+        let next_attempt = match next > now {
+            true => format!("the next attempt starts at {}", text::until(next, now)),
+            false => "one job at a time is tried".to_owned(),
+        };
+        Some(Reason {
+            kind: ReasonKind::TypeBraked,
+            text: format!(
+                "The type {} is braked since {}, after {failures} failed {} in a row: {next_attempt}.",
+                self.job.task_type,
+                text::since(since, now),
+                text::verb(failures, "attempt", "attempts")
+            ),
+            remedy: "Remove the cause of the failures: one successful attempt ends the brake.".into(),
+            since: Some(since),
+            until: (next > now).then_some(next),
+            used: failures,
             ..Reason::default()
         })
     }

@@ -1,5 +1,7 @@
 //! View of one task type: job counts, settings and actions.
 
+use std::time::SystemTime;
+
 use askama::Template;
 use axum::response::Response;
 use howdah_proto::v1::{self, HistoryMode, RetryPolicyKind};
@@ -9,7 +11,7 @@ use crate::{
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
-        words::{State, number, size, span, wire_span},
+        words::{State, When, number, size, span, wire_span},
     },
 };
 
@@ -27,7 +29,25 @@ struct View {
     next_due: String,
     /// Age of the job counts; empty if there are no counts.
     age: String,
+    braked: Option<BrakedSince>,
     settings: Vec<(&'static str, String)>,
+}
+
+/// State of the brake of a braked type.
+struct BrakedSince {
+    since: Option<When>,
+    failures: String,
+    /// Time of the next trial; `None` if it may start now.
+    next: Option<When>,
+}
+
+impl BrakedSince {
+    fn new(braked: v1::Braked) -> Self {
+        let next = braked
+            .next_attempt_time
+            .filter(|next| SystemTime::try_from(*next).is_ok_and(|next| next > SystemTime::now()));
+        Self { since: When::new(braked.since_time), failures: number(braked.failures_in_a_row), next: When::new(next) }
+    }
 }
 
 /// Renders the task type with the requested name.
@@ -43,6 +63,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
         next_due: view.next_due_in.map(wire_span).unwrap_or_default(),
         age: age.map(span).unwrap_or_default(),
+        braked: view.braked.map(BrakedSince::new),
         settings: describe(&settings),
         name: view.name,
         store: view.store,
@@ -64,6 +85,10 @@ fn describe(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
         HistoryMode::None => "no succeeded jobs",
         HistoryMode::WithoutEmpty => "jobs with a result or a failed attempt",
     };
+    let brake = |brake: &v1::Brake| {
+        let pauses = [brake.initial_delay, brake.max_delay].map(time);
+        format!("after {} failures in a row, pauses from {} to {}", number(brake.failures.into()), pauses[0], pauses[1])
+    };
     let bytes = settings.max_payload_bytes;
     let all = [
         ("Attempts", count(settings.max_attempts)),
@@ -76,6 +101,7 @@ fn describe(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
         ("Rate of a limit key", rate(&settings.key_rate)),
         ("Gap between jobs of a limit key", time(settings.key_min_gap)),
         ("Strict order in a limit key", if settings.key_strict_order { "yes".into() } else { String::new() }),
+        ("Brake", settings.brake.as_ref().map(brake).unwrap_or_default()),
         ("Ageing by one priority", time(settings.priority_step)),
         ("Largest payload", if bytes == 0 { String::new() } else { size(bytes as usize) }),
         ("Largest backlog", if settings.max_backlog == 0 { String::new() } else { number(settings.max_backlog) }),

@@ -17,6 +17,9 @@ use crate::{
 
 /// Maximum value of a limit in the settings of a task type.
 const MOST: u32 = 1_000_000;
+/// First and longest pause of a brake that sets none.
+const BRAKE_INITIAL: Duration = Duration::from_secs(1);
+const BRAKE_MAX: Duration = Duration::from_mins(1);
 
 /// The call `UpdateTaskType`.
 pub(crate) struct UpdateTaskType;
@@ -122,6 +125,7 @@ pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits,
     if settings.key_strict_order && key_max_running.is_none() {
         return Err(Error::invalid("key_strict_order", "is set without key_max_running; set that too"));
     }
+    let brake = settings.brake.as_ref().map(brake).transpose().map_err(|error| error.within("brake"))?;
     let gap = time::optional("key_min_gap", settings.key_min_gap, &(time::MILLISECOND..=time::MONTH))?;
     Ok(TypeLimits {
         max_running: most("max_running", settings.max_running)?,
@@ -132,7 +136,21 @@ pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits,
         key_min_gap_ms: gap.map(|gap| gap.as_millis() as i64),
         key_rate_per_s,
         key_rate_burst,
+        brake_failures: brake.map(|(failures, ..)| failures),
+        brake_initial_ms: brake.map(|(_, initial, _)| initial.as_millis() as i64),
+        brake_max_ms: brake.map(|(.., max)| max.as_millis() as i64),
     })
+}
+
+/// Checks a brake. Returns its number of failed attempts, and its first and its longest pause.
+fn brake(brake: &v1::Brake) -> Result<(i32, Duration, Duration), Error> {
+    let Some(failures) = most("failures", brake.failures)? else {
+        return Err(Error::invalid("failures", format!("is 0; 1 to {MOST} is allowed; for no brake, leave it out")));
+    };
+    let initial = time::optional("initial_delay", brake.initial_delay, &(time::MILLISECOND..=time::MONTH))?;
+    let initial = initial.unwrap_or(BRAKE_INITIAL);
+    let max = time::optional("max_delay", brake.max_delay, &(initial..=time::MONTH))?;
+    Ok((failures, initial, max.unwrap_or(BRAKE_MAX.max(initial))))
 }
 
 fn most(field: &str, value: u32) -> Result<Option<i32>, Error> {
