@@ -24,6 +24,7 @@ fn strict() -> ClusterSettings {
         max_delay: Some(wire(HOUR)),
         max_timeout: Some(wire(MINUTE)),
         task_types: 100,
+        dead_days: 1,
     }
 }
 
@@ -232,6 +233,7 @@ async fn the_database_has_the_same_defaults_and_bounds_as_the_brokers() {
             interval(s.max_delay),
             interval(s.max_timeout),
             number(s.task_types),
+            number(s.dead_days),
         ];
         job::ClusterSettings::NAMES.into_iter().zip(values)
     };

@@ -1,5 +1,6 @@
 //! Tests failing jobs: when they are retried, where they go after the last attempt, and how operators handle them.
 
+mod dead_days; // discarded after some days
 mod dead; // retried, discarded, cancelled; by id, type and error group
 mod fallback; // fallbacks of dead jobs
 mod groups; // groups of errors

@@ -108,6 +108,7 @@ async fn a_setting_out_of_bounds_is_refused_by_its_name_and_changes_nothing() {
         ("max_backlog", TaskTypeSettings { max_backlog: 10_000_001, ..d() }),
         ("max_backlog", TaskTypeSettings { max_backlog: -1, ..d() }),
         ("history_days", TaskTypeSettings { history_days: 3651, ..d() }),
+        ("dead_days", TaskTypeSettings { dead_days: 3651, ..d() }),
         ("history", TaskTypeSettings { history: 5, ..d() }),
     ];
     for (name, settings) in cases {

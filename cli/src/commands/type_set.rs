@@ -49,6 +49,9 @@ pub(super) struct Args {
     /// Keep finished jobs for this many days, 1 to 3650
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
     history_days: Option<u32>,
+    /// Discard dead jobs after this many days, 1 to 3650; without it, after those of the cluster (howdah settings), if any
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    dead_days: Option<u32>,
     /// Ageing: a job that has waited this much longer runs before a job whose priority number is lower by one, such as 1m; 1ms to
     /// about 407 days
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
@@ -124,6 +127,7 @@ impl Args {
         }
         settings.max_attempts = self.max_attempts.unwrap_or(settings.max_attempts);
         settings.history_days = self.history_days.unwrap_or(settings.history_days);
+        settings.dead_days = self.dead_days.unwrap_or(settings.dead_days);
         settings.priority_step = wire(self.priority_step).or(settings.priority_step);
         settings.timeout = wire(self.timeout).or(settings.timeout);
         settings.paused = self.paused.unwrap_or(settings.paused);
@@ -148,11 +152,12 @@ const HISTORY: [(&str, HistoryMode); 4] = [
 
 /// Setting that `--unset` resets: its name, and the function that resets it.
 pub(super) type Unset = (&'static str, fn(&mut TaskTypeSettings));
-const UNSET: [Unset; 10] = [
+const UNSET: [Unset; 11] = [
     ("max-attempts", |s| s.max_attempts = 0),
     ("retry", |s| s.retry_policy = None),
     ("history", |s| s.history = 0),
     ("history-days", |s| s.history_days = 0),
+    ("dead-days", |s| s.dead_days = 0),
     ("priority-step", |s| s.priority_step = None),
     ("timeout", |s| s.timeout = None),
     ("paused", |s| s.paused = false),
@@ -181,6 +186,7 @@ pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, O
     list.extend([
         ("history", history_word(settings).map(str::to_owned)),
         ("history-days", count(settings.history_days.into())),
+        ("dead-days", count(settings.dead_days.into())),
         ("priority-step", time(settings.priority_step)),
         ("timeout", time(settings.timeout)),
         ("paused", settings.paused.then(|| "true".to_owned())),
@@ -255,8 +261,9 @@ mod tests {
             retry_policy: Some(RetryPolicy { multiplier: Some(1.5), ..RetryPolicy::default() }),
             history: 1,
             history_days: 3,
-            priority_step: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-            timeout: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            dead_days: 3,
+            priority_step: second,
+            timeout: second,
             paused: true,
             max_payload_bytes: 1,
             max_backlog: 1,
@@ -273,7 +280,7 @@ mod tests {
             changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set.clone())
                 .matches(',')
                 .count(),
-            18
+            19
         );
         let all: Vec<&str> = unset_words().into_iter().flat_map(|word| ["--unset", word]).collect();
         assert_eq!(changed(&all, set), "");

@@ -80,7 +80,7 @@ BEGIN
         WHERE (k.unused_since IS NOT NULL) = (
             k.step_changed IS NOT NULL OR howdah.limits_of(k) <> '{}'
             OR num_nonnulls(k.max_attempts, k.retry_policy, k.history, k.priority_step_us, k.timeout_ms, k.paused,
-                            k.max_payload_bytes, k.max_backlog, k.history_days, k.fallback) > 0
+                            k.max_payload_bytes, k.max_backlog, k.history_days, k.dead_days, k.fallback) > 0
             OR EXISTS (SELECT FROM howdah.ready j WHERE j.type_id = k.id)
             OR EXISTS (SELECT FROM howdah.waiting j WHERE j.type_id = k.id)
             OR EXISTS (SELECT FROM howdah.dead j WHERE j.type_id = k.id)

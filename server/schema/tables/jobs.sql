@@ -139,6 +139,8 @@ CREATE INDEX dead_by_type ON howdah.dead (type_id, id);
 CREATE INDEX dead_by_attempt ON howdah.dead (type_id, attempt DESC);
 -- Index for searches by key. Jobs without a key have no entries. The hash takes half the space of the key.
 CREATE INDEX dead_by_key ON howdah.dead (hashtext(key), type_id, id) WHERE key IS NOT NULL;
+-- Index for the discard of old dead jobs (dead_days).
+CREATE INDEX dead_by_died ON howdah.dead (type_id, died);
 -- Index for error groups. `died` is included, so that counting the groups is an index-only scan.
 CREATE INDEX dead_by_error_group ON howdah.dead (type_id, error_group, id) INCLUDE (died);
 

@@ -27,6 +27,8 @@ CREATE TABLE howdah.settings (
                   CHECK (extract(epoch FROM max_timeout) BETWEEN 1 AND 3650 * 86400::bigint),
     -- Maximum number of task types. Every broker keeps all types in memory, and its sweep visits each type with ready jobs.
     task_types    integer NOT NULL DEFAULT 10000 CHECK (task_types BETWEEN 100 AND 100000),
+    -- Number of days after which dead jobs are discarded; null: they are kept.
+    dead_days     integer CHECK (dead_days BETWEEN 1 AND 3650),
     -- The time at which this store was closed to new jobs (howdah store drain), under which store name, and by whom. Null: the
     -- store is open.
     closed        timestamptz,

@@ -32,6 +32,7 @@ CREATE TABLE howdah.task_type (
     max_payload_bytes integer CHECK (max_payload_bytes > 0),
     max_backlog       bigint CHECK (max_backlog > 0),
     history_days      smallint CHECK (history_days > 0),
+    dead_days         smallint CHECK (dead_days > 0),
     -- Time at which priority_step_us was changed, as long as ranks of some jobs may have the old step; null: all ranks have the
     -- current step.
     step_changed      timestamptz,

@@ -9,6 +9,7 @@ SELECT id, name,
        max_payload_bytes,
        max_backlog,
        history_days,
+       dead_days,
        howdah.limits_of(t) AS limits,
        (SELECT f.name FROM howdah.task_type f WHERE f.id = t.fallback) AS fallback,
        step_changed IS NOT NULL AS step_changed
@@ -23,4 +24,5 @@ WHERE step_changed IS NOT NULL OR howdah.limits_of(t) <> '{}' OR num_nonnulls(
        max_payload_bytes,
        max_backlog,
        history_days,
+       dead_days,
        fallback) > 0

@@ -11,6 +11,7 @@ WITH page AS MATERIALIZED (
            max_payload_bytes,
            max_backlog,
            history_days,
+           dead_days,
            howdah.limits_of(t) AS limits,
            (SELECT f.name FROM howdah.task_type f WHERE f.id = t.fallback) AS fallback
     FROM howdah.task_type t

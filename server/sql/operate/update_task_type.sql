@@ -14,7 +14,8 @@ stored AS (
         max_payload_bytes,
         max_backlog,
         history_days,
-        fallback)
+        fallback,
+        dead_days)
     SELECT $1::text,
         $2::smallint,
         $3::jsonb,
@@ -25,7 +26,8 @@ stored AS (
         $8::integer,
         $9::bigint,
         $10::smallint,
-        $11::integer
+        $11::integer,
+        $12::smallint
     FROM bumped
     ON CONFLICT (name) DO UPDATE SET
         max_attempts = excluded.max_attempts,
@@ -38,6 +40,7 @@ stored AS (
         max_backlog = excluded.max_backlog,
         history_days = excluded.history_days,
         fallback = excluded.fallback,
+        dead_days = excluded.dead_days,
         step_changed = CASE WHEN t.priority_step_us IS DISTINCT FROM excluded.priority_step_us THEN now()
                             ELSE t.step_changed END
     RETURNING id, step_changed

@@ -23,6 +23,8 @@ pub struct ClusterSettings {
     pub max_timeout: Duration,
     /// Maximum number of task types.
     pub task_types: usize,
+    /// Number of days after which dead jobs are discarded. 0: they are kept.
+    pub dead_days: usize,
 }
 
 /// Bytes of a gRPC message with one job, besides its payload and headers.
@@ -32,8 +34,17 @@ const DAY: Duration = Duration::from_hours(24);
 
 impl ClusterSettings {
     /// Names of the settings in the protocol, in SQL and on the command line.
-    pub const NAMES: [&'static str; 8] =
-        ["payload_bytes", "headers", "header_bytes", "key_bytes", "batch", "max_delay", "max_timeout", "task_types"];
+    pub const NAMES: [&'static str; 9] = [
+        "payload_bytes",
+        "headers",
+        "header_bytes",
+        "key_bytes",
+        "batch",
+        "max_delay",
+        "max_timeout",
+        "task_types",
+        "dead_days",
+    ];
 
     /// Settings of a new database.
     pub const DEFAULT: Self = Self {
@@ -45,6 +56,7 @@ impl ClusterSettings {
         max_delay: DAY.saturating_mul(3650),
         max_timeout: DAY.saturating_mul(30),
         task_types: 10_000,
+        dead_days: 0,
     };
 
     /// Lowest allowed values.
@@ -57,6 +69,7 @@ impl ClusterSettings {
         max_delay: Duration::from_secs(1),
         max_timeout: Duration::from_secs(1),
         task_types: 100,
+        dead_days: 1,
     };
 
     /// Highest allowed values.
@@ -69,6 +82,7 @@ impl ClusterSettings {
         max_delay: DAY.saturating_mul(36_500),
         max_timeout: DAY.saturating_mul(3_650),
         task_types: 100_000,
+        dead_days: 3_650,
     };
 
     /// Maximum size of a gRPC message with one job, in bytes.
@@ -102,4 +116,6 @@ pub struct ClusterSettingsChange {
     pub max_timeout: Option<Duration>,
     /// See [`ClusterSettings::task_types`].
     pub task_types: Option<usize>,
+    /// See [`ClusterSettings::dead_days`].
+    pub dead_days: Option<usize>,
 }

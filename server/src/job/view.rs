@@ -184,12 +184,14 @@ pub struct TypeSettings {
     pub max_backlog: Option<i64>,
     /// Retention of finished jobs, in days.
     pub history_days: Option<i16>,
+    /// Number of days after which dead jobs are discarded.
+    pub dead_days: Option<i16>,
 }
 
 impl TypeSettings {
     /// Highest value of the maximum backlog. Up to this many jobs are counted regularly.
     pub const MAX_BACKLOG: i64 = 10_000_000;
-    /// Maximum retention of finished jobs, in days.
+    /// Maximum retention of finished and of dead jobs, in days.
     pub const MAX_HISTORY_DAYS: i64 = 3_650;
 
     /// Priority step in µs, or its default.

@@ -1,6 +1,6 @@
-//! Maintenance task: creates the day partitions of history in advance, and drops old ones. Also deletes old request
-//! keys, and jobs of task types with a shorter retention. The database's clock determines the age of data, so nothing
-//! is deleted while that clock is unreliable.
+//! Maintenance task: creates the day partitions of history in advance, and drops old ones. Also discards old dead jobs,
+//! and deletes old request keys, and jobs of task types with a shorter retention. The database's clock determines the
+//! age of data, so nothing is deleted while that clock is unreliable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use futures::{FutureExt as _, future::BoxFuture};
 use super::{Context, clock, until_done};
 use crate::{
     backoff::Backoff,
-    store::{DEFAULTS, StoreError},
+    store::{Actor, DEFAULTS, StoreError},
 };
 
 const EVERY: Duration = Duration::from_secs(3600);
@@ -30,6 +30,8 @@ const BATCH: i32 = 10_000;
 pub(crate) const ARCHIVE_LATE_MINUTES: i32 = 120;
 /// Maximum number of ended bulk operations; the oldest are deleted first.
 pub(crate) const BULKS: i64 = 10_000;
+/// Maximum number of dead jobs that a transaction discards.
+const DEAD: i32 = 1_000;
 /// Blocks of a history partition that a statement reads: 8 MiB.
 const BLOCKS: i64 = 1_024;
 
@@ -97,7 +99,8 @@ type Part<'a> = BoxFuture<'a, Result<bool, StoreError>>;
 async fn run_once(context: &Context) -> Result<Round, StoreError> {
     let made = make_partitions(context).await?;
     let noted = record_id_ranges(context).await?;
-    let parts: [Part<'_>; 6] = [
+    let parts: [Part<'_>; 7] = [
+        discard_dead(context).boxed(),
         drop_history(context).boxed(),
         drop_audit(context).boxed(),
         empty_defaults(context).boxed(),
@@ -116,6 +119,39 @@ async fn run_once(context: &Context) -> Result<Round, StoreError> {
         }
     }
     Ok(round)
+}
+
+/// Discards dead jobs that are older than `dead_days` of their task type or of the cluster, in transactions of bounded
+/// size with an audit row each. Returns false if another transaction has locked a job that depends on one of them.
+async fn discard_dead(context: &Context) -> Result<bool, StoreError> {
+    for (type_id, days) in context.store.types_with_old_dead().await? {
+        let by = Actor {
+            principal: Some("maintenance".into()),
+            broker: Some(context.config.name.clone()),
+            peer: Some(String::new()),
+            method: "dead_days",
+            reason: format!("dead for more than {days} days"),
+        };
+        let mut jobs = 0;
+        loop {
+            match context.store.discard_old_dead(type_id, days, DEAD, &by).await {
+                Ok((0, _)) => break,
+                Ok((discarded, woken)) => {
+                    jobs += discarded;
+                    context.dispatch.wakeups(&woken);
+                }
+                Err(StoreError::Locked(error)) => {
+                    tracing::debug!(%error, "another transaction has locked a job; discarding dead jobs later");
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if jobs > 0 {
+            tracing::info!(jobs, days, type_id, "discarded old dead jobs");
+        }
+    }
+    Ok(true)
 }
 
 async fn drop_history(context: &Context) -> Result<bool, StoreError> {

@@ -72,6 +72,7 @@ impl Store {
                         &ms(change.max_delay),
                         &ms(change.max_timeout),
                         &number(change.task_types),
+                        &number(change.dead_days),
                     ],
                 )
                 .await?;
@@ -118,5 +119,6 @@ fn settings(row: &Row) -> ClusterSettings {
         max_delay: time("max_delay_ms"),
         max_timeout: time("max_timeout_ms"),
         task_types: number("task_types"),
+        dead_days: number("dead_days"),
     }
 }

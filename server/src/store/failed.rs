@@ -144,6 +144,33 @@ impl Store {
         Ok(discarded)
     }
 
+    /// Returns the task types with dead jobs older than their `dead_days`, and this number of days.
+    pub async fn types_with_old_dead(&self) -> Result<Vec<(TypeId, i32)>, StoreError> {
+        let rows = self.general().await?.query(Statement::TypesWithOldDead, &[]).await?;
+        Ok(rows.iter().map(|row| (row.get("id"), row.get("days"))).collect())
+    }
+
+    /// Discards at most `at_most` jobs of a task type that died more than `days` days ago. Skips locked jobs. Returns
+    /// the number of discarded jobs, and wake-ups.
+    pub async fn discard_old_dead(
+        &self,
+        type_id: TypeId,
+        days: i32,
+        at_most: i32,
+        by: &Actor,
+    ) -> Result<(usize, Wakeups), StoreError> {
+        let mut transaction = self.begin().await?;
+        let rows = transaction.query(Statement::LockOldDead, &[&type_id, &days, &at_most]).await?;
+        let mut ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
+        if ids.is_empty() {
+            return Ok((0, Wakeups::default()));
+        }
+        ids.sort_unstable();
+        let (discarded, wakeups) = transaction.discard_jobs(&ids.into(), by).await?;
+        transaction.commit().await?;
+        Ok((discarded.len(), wakeups))
+    }
+
     /// Returns the largest error groups of one task type or of all types. Also returns whether the counts may be too
     /// low, because some scheduled jobs were not read.
     pub async fn error_groups(

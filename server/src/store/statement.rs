@@ -177,6 +177,8 @@ statements! {
             "SELECT howdah.sum_statistics($1, $2::bigint * interval '1 millisecond') AS summed",
         SampleBacklog = "sample_backlog",
         DeleteExpiredRequests = "delete_expired_requests",
+        TypesWithOldDead = "types_with_old_dead",
+        LockOldDead = "lock_old_dead",
         DeleteIdleLimitStates = "delete_idle_limit_states",
         RerankReady = "rerank_ready" on READY in "rerank",
         RerankScheduled = "rerank_scheduled" on SCHEDULED in "rerank",

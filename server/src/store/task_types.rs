@@ -120,6 +120,7 @@ impl Store {
                     &settings.max_backlog,
                     &settings.history_days,
                     &fallback,
+                    &settings.dead_days,
                 ],
             )
             .await?;
@@ -178,6 +179,7 @@ fn settings(row: &Row) -> TypeSettings {
         max_payload_bytes: row.get("max_payload_bytes"),
         max_backlog: row.get("max_backlog"),
         history_days: row.get("history_days"),
+        dead_days: row.get("dead_days"),
         fallback: row.get::<_, Option<&str>>("fallback").and_then(|name| TaskTypeName::parse(name).ok()),
     }
 }

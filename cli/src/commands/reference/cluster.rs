@@ -22,8 +22,17 @@ pub(super) fn table(_: &[&str]) -> String {
 
 /// Returns the values, in the order of `ClusterSettings::NAMES`.
 fn values(settings: &ClusterSettings) -> [String; ClusterSettings::NAMES.len()] {
-    let &ClusterSettings { payload_bytes, headers, header_bytes, key_bytes, batch, max_delay, max_timeout, task_types } =
-        settings;
+    let &ClusterSettings {
+        payload_bytes,
+        headers,
+        header_bytes,
+        key_bytes,
+        batch,
+        max_delay,
+        max_timeout,
+        task_types,
+        dead_days,
+    } = settings;
     [
         bytes_words(payload_bytes as u64),
         headers.to_string(),
@@ -33,5 +42,6 @@ fn values(settings: &ClusterSettings) -> [String; ClusterSettings::NAMES.len()] 
         duration_text(max_delay),
         duration_text(max_timeout),
         task_types.to_string(),
+        dead_days.to_string(),
     ]
 }

@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Time(fn(&mut ClusterSettings) -> &mut Option<prost_types::Duration>),
 }
 
-pub(super) const ALL: [Field; 8] = [
+pub(super) const ALL: [Field; 9] = [
     field("payload_bytes", "maximum size of a payload and of a result", Kind::Size(|s| &mut s.payload_bytes)),
     field("headers", "maximum number of headers of a job", Kind::Count(|s| &mut s.headers)),
     field("header_bytes", "maximum total size of a job's headers", Kind::Size(|s| &mut s.header_bytes)),
@@ -46,6 +46,11 @@ pub(super) const ALL: [Field; 8] = [
     ),
     field("max_timeout", "maximum timeout of an attempt, and maximum extension", Kind::Time(|s| &mut s.max_timeout)),
     field("task_types", "maximum number of task types", Kind::Count(|s| &mut s.task_types)),
+    field(
+        "dead_days",
+        "days after which dead jobs are discarded, unless their type sets its own; 0: never",
+        Kind::Count(|s| &mut s.dead_days),
+    ),
 ];
 
 const fn field(name: &'static str, about: &'static str, kind: Kind) -> Field {
@@ -101,7 +106,9 @@ pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
         Kind::Time(_) => "a duration with its unit, such as 90s, 12h or 30d",
     };
     match number {
-        Some(Number::Size(0) | Number::Count(0)) => Err(format!("{name} cannot be 0")),
+        Some(Number::Size(0) | Number::Count(0)) => {
+            Err(format!("{name} cannot be 0; `howdah settings reset {name}` restores its default"))
+        }
         Some(value) => Ok(Assignment { field, value }),
         None => Err(format!("{name} must be {expected}")),
     }
@@ -142,7 +149,7 @@ mod tests {
             assignment(text).unwrap().apply(&mut settings);
         }
         let shown = ALL.map(|field| field.kind.words(&settings));
-        assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m", "0"]);
+        assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m", "0", "0"]);
     }
 
     #[test]
@@ -152,7 +159,7 @@ mod tests {
             ("payload=1", "\"payload\" is not a setting of the cluster; use one of payload_bytes, headers, "),
             ("payload_bytes=many", "payload_bytes must be a number of bytes, such as 65536 or 64KiB"),
             ("batch=-1", "batch must be a whole number"),
-            ("batch=0", "batch cannot be 0"),
+            ("batch=0", "batch cannot be 0; `howdah settings reset batch`"),
             ("max_delay=5", "max_delay must be a duration with its unit"),
         ] {
             let error = assignment(text).unwrap_err();

@@ -56,6 +56,7 @@ Settings:
   max_delay       maximum delay of a job: 1s to 36500days [default: 3650days]
   max_timeout     maximum timeout of an attempt: 1s to 3650days [default: 30days]
   task_types      number of task types; unused types are deleted: 100 to 100000 [default: 10000]
+  dead_days       days after which dead jobs are discarded: 1 to 3650 [default: 0]
 
 Examples:
   howdah settings set payload_bytes=2MiB
@@ -172,6 +173,7 @@ mod tests {
             max_delay: settings.max_delay.try_into().ok(),
             max_timeout: settings.max_timeout.try_into().ok(),
             task_types: settings.task_types as u32,
+            dead_days: settings.dead_days as u32,
         };
         let help = Set::augment_args(clap::Command::new("set")).get_after_help().unwrap().to_string();
         for field in &ALL {

@@ -16,5 +16,6 @@ pub(crate) fn cluster_settings(settings: &ClusterSettings) -> v1::ClusterSetting
         max_delay: Some(duration(settings.max_delay)),
         max_timeout: Some(duration(settings.max_timeout)),
         task_types: settings.task_types as u32,
+        dead_days: settings.dead_days as u32,
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
         paused: settings.paused,
         max_payload_bytes: settings.max_payload_bytes.map_or(0, i64::from),
         max_backlog: settings.max_backlog.unwrap_or_default(),
-        history_days: settings.history_days.map_or(0, |days| u32::try_from(days).unwrap_or_default()),
+        history_days: days(settings.history_days),
+        dead_days: days(settings.dead_days),
         max_running: limit(limits.max_running),
         rate: rate(limits.rate_per_s, limits.rate_burst),
         key_max_running: limit(limits.key_max_running),
@@ -54,6 +55,10 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
             max_delay: limits.brake_max_ms.map(millis),
         }),
     }
+}
+
+fn days(days: Option<i16>) -> u32 {
+    days.map_or(0, |days| u32::try_from(days).unwrap_or_default())
 }
 
 fn millis(ms: i64) -> prost_types::Duration {

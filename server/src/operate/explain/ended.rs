@@ -132,9 +132,10 @@ fn finished(state: JobState, at: Option<SystemTime>, now: SystemTime) -> Reason 
         JobState::Succeeded => (ReasonKind::Succeeded, format!("The job succeeded{when}.")),
         JobState::Cancelled => (ReasonKind::Cancelled, format!("The job was cancelled{when}.")),
         JobState::Expired => (ReasonKind::Expired, format!("The job expired{when}: no worker had started it.")),
-        _ => {
-            (ReasonKind::Discarded, format!("The job was discarded{when}: it was dead, and an operator discarded it."))
-        }
+        _ => (
+            ReasonKind::Discarded,
+            format!("The job was discarded{when}: it was dead, and an operator or the setting dead_days discarded it."),
+        ),
     };
     Reason { kind, text, since: at, ..Reason::default() }
 }

@@ -107,6 +107,7 @@ fn describe(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
         ("Largest backlog", if settings.max_backlog == 0 { String::new() } else { number(settings.max_backlog) }),
         ("History keeps", history.to_owned()),
         ("Days of history", count(settings.history_days)),
+        ("Days of dead jobs", count(settings.dead_days)),
     ];
     all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }

@@ -92,6 +92,7 @@ fn change(settings: &v1::ClusterSettings, paths: &[String]) -> Result<ClusterSet
         max_delay: time("max_delay", settings.max_delay, |s| s.max_delay)?,
         max_timeout: time("max_timeout", settings.max_timeout, |s| s.max_timeout)?,
         task_types: number("task_types", settings.task_types.into(), |s| s.task_types)?,
+        dead_days: number("dead_days", settings.dead_days.into(), |s| s.dead_days)?,
     })
 }
 

@@ -87,8 +87,8 @@ fn settings(
         paused: settings.paused,
         max_payload_bytes: unless_0("max_payload_bytes", settings.max_payload_bytes, most_bytes)?.map(|n| n as i32),
         max_backlog: unless_0("max_backlog", settings.max_backlog, TypeSettings::MAX_BACKLOG)?,
-        history_days: unless_0("history_days", settings.history_days.into(), TypeSettings::MAX_HISTORY_DAYS)?
-            .map(|n| n as i16),
+        history_days: days("history_days", settings.history_days)?,
+        dead_days: days("dead_days", settings.dead_days)?,
         limits: type_limits(settings)?,
         fallback: fallback("fallback", &settings.fallback, of)?,
     })

@@ -1,0 +1,8 @@
+-- Returns the types that have dead jobs older than their setting dead_days or, without it, that of the cluster; with the number
+-- of days. One look-up in an index per type.
+SELECT t.id, d.days
+FROM howdah.settings s CROSS JOIN howdah.task_type t
+CROSS JOIN LATERAL (SELECT coalesce(t.dead_days, s.dead_days) AS days) d
+WHERE d.days IS NOT NULL
+  AND EXISTS (SELECT FROM howdah.dead j WHERE j.type_id = t.id AND j.died < now() - d.days * interval '1 day')
+ORDER BY t.id
