@@ -1,5 +1,7 @@
 //! Tests data that is written once, the parts of finished jobs that history keeps, and retention.
 
+mod own_mode; // of a job
+
 use howdah_proto::v1::{HistoryMode, JobState, ListJobsRequest, NewJob, TaskTypeSettings};
 use howdah_server::{config::Config, store::Store};
 

@@ -15,7 +15,7 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
                 retry_policy => '{{\"kind\": \"linear\", \"initial_delay\": \"5 s\", \"max_delay\": \"1 min\", \"jitter\": 0.5}}',
                 fallback => 'f', key_policy => 'replace_if_newer', key_version => 7, key_hold => '1 day',
                 expire_after => '2 h', limit_key => 'l', fair_key => 'fair', next_stages => '{{s1,s2}}', stage_payload => 'unchanged',
-                after => '{{{plain}}}', on_dependency_failure => 'run', parent_id => {plain}, traceparent => 'tp', tracestate => 'ts', tags => '{{one,two}}',
+                after => '{{{plain}}}', on_dependency_failure => 'run', parent_id => {plain}, traceparent => 'tp', tracestate => 'ts', tags => '{{one,two}}', history => 'none',
                 request_key => 'r')"
         ),
     )
@@ -25,7 +25,7 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
         AND headers = '{\"tenant\": \"b\"}' AND convert_from(payload, 'UTF8')::jsonb = '{\"x\": 1}'
         AND options -> 'retry_policy' = '{\"kind\": \"linear\", \"initial_delay_ms\": 5000, \"max_delay_ms\": 60000, \"jitter\": 0.5}'
         AND options @> '{\"coordinated\": true, \"limit_key\": \"l\", \"fair_key\": \"fair\", \"stage_payload\": \"unchanged\",
-                         \"on_dependency_failure\": \"run\", \"traceparent\": \"tp\", \"tracestate\": \"ts\", \"tags\": [\"one\", \"two\"]}'
+                         \"on_dependency_failure\": \"run\", \"traceparent\": \"tp\", \"tracestate\": \"ts\", \"history\": \"none\", \"tags\": [\"one\", \"two\"]}'
         AND (options ->> 'parent_id')::bigint = (SELECT min(id) FROM howdah.ready)
         AND (options ->> 'fallback')::integer = (SELECT id FROM howdah.task_type WHERE name = 'f')
         AND (options -> 'next_stages') = (SELECT jsonb_agg(id ORDER BY name) FROM howdah.task_type WHERE name IN ('s1', 's2'))

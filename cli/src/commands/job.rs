@@ -3,7 +3,7 @@
 use howdah_client::proto::{AttemptFailure, Job};
 use jiff::Timestamp;
 
-use super::{context::Global, failure::Failure, output::Output, text, values};
+use super::{context::Global, failure::Failure, output::Output, text, type_set::history_word, values};
 use howdah_server::logging::escaped;
 
 /// Show a job: state, progress, payload, result and failures
@@ -99,6 +99,9 @@ fn describe_coordination(job: &Job, now: Timestamp) -> Vec<String> {
         if !key.is_empty() {
             lines.push(field(name, escaped(key)));
         }
+    }
+    if let Some(mode) = history_word(job.history()) {
+        lines.push(field("history", mode));
     }
     if let Some(time) = text::timestamp(job.expire_time.as_ref()) {
         lines.push(field("expires", format_args!("{}  ({})", text::time(time), text::relative(time, now))));

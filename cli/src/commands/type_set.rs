@@ -172,8 +172,8 @@ fn unset_words() -> Vec<&'static str> {
 }
 
 /// Returns the history mode as a value of `--history`; `None` if the mode is unset.
-fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
-    HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
+pub(super) fn history_word(of: HistoryMode) -> Option<&'static str> {
+    HISTORY.iter().find(|(_, mode)| *mode == of).map(|(word, _)| *word)
 }
 
 /// Returns all settings of a task type as pairs of flag name and value. The value of an unset setting is `None`.
@@ -184,7 +184,7 @@ pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, O
     let mut list = vec![("max-attempts", count(settings.max_attempts.into()))];
     list.extend(retry_list(settings.retry_policy.as_ref()));
     list.extend([
-        ("history", history_word(settings).map(str::to_owned)),
+        ("history", history_word(settings.history()).map(str::to_owned)),
         ("history-days", count(settings.history_days.into())),
         ("dead-days", count(settings.dead_days.into())),
         ("priority-step", time(settings.priority_step)),

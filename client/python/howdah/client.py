@@ -84,6 +84,7 @@ class JobOptions(TypedDict, total=False):
     after_local: Sequence[str]
     on_dependency_failure: str  #: ``cancel``, ``run`` or ``wait``
     parent_id: int
+    history: str  #: ``full``, ``failures``, ``without_empty`` or ``none``: whether history keeps the succeeded job
     fallback: str  #: the task type in which the job continues after its last failure
     traceparent: str
     tracestate: str

@@ -215,6 +215,12 @@ impl NewJob {
         self
     }
 
+    /// Sets whether history keeps the job if it succeeds. Default: the task type's setting.
+    pub fn history(mut self, mode: proto::HistoryMode) -> Self {
+        self.0.history = mode as i32;
+        self
+    }
+
     /// Sets the producer's W3C trace context (`traceparent`), which the worker receives. At most 200 bytes.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.0.traceparent = traceparent.into();

@@ -7,6 +7,7 @@ import {
   DependencyFailure,
   type EnqueuedJob,
   EnqueueOutcome,
+  HistoryMode,
   HolderFailure,
   KeyPolicy,
   type NewJob,
@@ -63,6 +64,8 @@ export interface JobOptions extends Partial<Pick<NewJob, Plain>> {
    * Default: `supersede`.
    */
   onHolderFailure?: Name<typeof HolderFailure>;
+  /** Whether history keeps the job if it succeeds. Default: the task type's setting. */
+  history?: Name<typeof HistoryMode>;
   /** The payload of the next stage. Default: `result`. */
   stagePayload?: Name<typeof StagePayload>;
   /** Policy if a dependency does not succeed. Default: `cancel`. */
@@ -128,6 +131,7 @@ export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptio
     keyDebounceLimit: duration(keyDebounceLimit, "keyDebounceLimit"),
     keyPolicy: enumOf(KeyPolicy, options.keyPolicy, "keyPolicy"),
     onHolderFailure: enumOf(HolderFailure, options.onHolderFailure, "onHolderFailure"),
+    history: enumOf(HistoryMode, options.history, "history"),
     stagePayload: enumOf(StagePayload, options.stagePayload, "stagePayload"),
     onDependencyFailure: enumOf(DependencyFailure, options.onDependencyFailure, "onDependencyFailure"),
     retryPolicy: retryPolicy && policy(retryPolicy),

@@ -27,7 +27,7 @@ $$;
 CREATE OR REPLACE FUNCTION howdah.kept_options(requested jsonb, starts_later boolean, has_dependents boolean, now_us bigint)
 RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT nullif(coalesce(requested, '{}') - howdah.enqueue_only()
-        || CASE WHEN has_dependents OR requested ?| '{limit_key,next_stages}' OR requested ? 'fair_key' AND starts_later
+        || CASE WHEN has_dependents OR requested ?| '{limit_key,next_stages,history}' OR requested ? 'fair_key' AND starts_later
                 THEN '{"coordinated": true}'::jsonb ELSE '{}' END
         || CASE WHEN requested ? 'expire_after_ms'
                 THEN jsonb_build_object('expire_at_us', now_us + (requested ->> 'expire_after_ms')::bigint * 1000) ELSE '{}' END, '{}')

@@ -120,7 +120,7 @@ BEGIN
            g.options, g.failures, g.payload, r.result
     FROM unnest(deleted) g JOIN howdah.task_type t ON t.id = g.type_id
     CROSS JOIN LATERAL (SELECT results[width_bucket(g.id, ids)] AS result) r
-    WHERE g.id = ANY (ended) AND howdah.keeps_history(t.history, g.failures, r.result);
+    WHERE g.id = ANY (ended) AND howdah.keeps_history(coalesce(g.options ->> 'history', t.history), g.failures, r.result);
 
     RETURN QUERY SELECT x.kind, NULL::bigint, x.type_id, x.rank, x.jobs, x.in_us FROM howdah.route(onward) x;
     RETURN QUERY SELECT x.kind, NULL::bigint, x.type_id, x.rank, x.jobs, x.in_us

@@ -309,12 +309,13 @@ fn with_settings(
     if let Some(step) = settings.priority_step_us.filter(|&step| job.priority != 0 && step != PRIORITY_STEP) {
         job.options_mut().priority_step_us = Some(step);
     }
+    let history = job.options.as_ref().and_then(|options| options.history).or(settings.history);
     Ok(Resolved {
         type_id,
         max_attempts: job.max_attempts.or(settings.max_attempts).unwrap_or(default_attempts),
         rank_base: rank_base(job.priority, settings.step_us()),
         // A separate row for the payload saves WAL only if the job row is written a second time, to the history.
-        out_of_line: bytes > OUT_OF_LINE_BYTES && settings.history != Some(HistoryMode::None),
+        out_of_line: bytes > OUT_OF_LINE_BYTES && history != Some(HistoryMode::None),
         job,
     })
 }

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{DependencyFailure, HolderFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
+use super::{DependencyFailure, HistoryMode, HolderFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
 
 /// Rarely used options. They are stored in one JSON column, which is null for all other jobs and so costs them one bit.
 /// The names match the protocol; names of times end with the unit (`server/src/job/options.rs`). The fields after the
@@ -30,6 +30,9 @@ pub struct JobOptions {
     /// Task type that gets the job when its attempts are used up; unset: the setting of its task type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<TypeId>,
+    /// Whether history keeps the job if it succeeds; unset: the setting of its task type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryMode>,
     /// Policy for the enqueue when another job holds the key. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_policy: Option<KeyPolicy>,
@@ -113,6 +116,8 @@ impl JobOptions {
             || self.limit_key.is_some()
             || self.fair_key.is_some()
             || self.stage_payload.is_some()
+            // The mark `coordinated` lets `howdah.ack_coordinated` settle the job.
+            || self.history.is_some()
             // Tags are also written to a separate table, which only `howdah.enqueue_jobs` does.
             || !self.tags.is_empty()
             || !self.after.is_empty()

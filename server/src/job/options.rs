@@ -175,6 +175,7 @@ pub const OPTIONS: &[JobOption] = {
         TaskTypes, Text, Time, Word,
     };
     const KINDS: &[&str] = &["exponential", "linear", "fixed", "list"];
+    const MODES: &[&str] = &["full", "failures", "without_empty", "none"];
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
         option(Job, "headers", Headers, "Pass this header to the worker"),
@@ -203,6 +204,9 @@ pub const OPTIONS: &[JobOption] = {
         option(Job, "fallback", TaskType, "Move the job to this task type when its attempts are used up")
             .or("the type's, else none")
             .notes("not the job's own type; [Fallback](../concepts/failures.md#fallback)"),
+        option(Job, "history", Word(MODES), "Choose whether history keeps the job if it succeeds")
+            .or("the type's, else `full`")
+            .notes("[History](../concepts/jobs.md#history)"),
         option(Job, "traceparent", Text(200), "Pass this W3C trace context to the worker"),
         option(Job, "tracestate", Text(512), "Pass this W3C trace state to the worker"),
         option(Job, "tags", Tags, "Let the job be found by this tag")

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::{Braked, CoordinationView, JobOptions, JobState, PRIORITY_STEP, RetryOverride, TaskTypeName, TypeLimits};
 
@@ -200,8 +201,9 @@ impl TypeSettings {
     }
 }
 
-/// Which succeeded jobs of a type go to history. Jobs with other outcomes always do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which succeeded jobs go to history, of a type or as an option of a job. Jobs with other outcomes always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HistoryMode {
     /// All jobs.
     Full,

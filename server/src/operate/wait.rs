@@ -203,18 +203,18 @@ impl Wait {
         Ok(gone.into_iter().filter(|id| self.left.contains(id)).collect())
     }
 
-    /// Rejects jobs of types that do not keep all succeeded jobs, because such a job might end and be deleted before the call
-    /// finds it.
+    /// Rejects jobs that history may not keep if they succeed, because such a job might end and be deleted before the call finds
+    /// it.
     async fn refuse_unkept(&self, live: &[i64]) -> Result<(), Error> {
         let types = self.context.registry.short_histories().incomplete();
-        if types.is_empty() || live.is_empty() {
+        if live.is_empty() {
             return Ok(());
         }
-        match self.context.store.live_of_types(live, &types).await? {
+        match self.context.store.live_unkept(live, &types).await? {
             None => Ok(()),
             Some((id, task_type)) => Err(Error::NoHistory(format!(
-                "job {id} cannot be waited for: its task type {task_type} does not keep every succeeded job; set its \
-                 history to full"
+                "job {id} cannot be waited for: its history mode, or that of its task type {task_type}, does not keep every \
+                 succeeded job; set it to full"
             ))),
         }
     }

@@ -144,10 +144,10 @@ impl Store {
         Ok(cancelled)
     }
 
-    /// Returns one of the given jobs that is of one of the given task types and is ready, leased, scheduled or waiting,
-    /// with the name of its type.
-    pub async fn live_of_types(&self, ids: &[i64], types: &[TypeId]) -> Result<Option<(i64, String)>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LiveOfTypes, &[&ids, &types]).await?;
+    /// Returns one of the given jobs that is ready, leased, scheduled or waiting, and that history may not keep if it
+    /// succeeds, with the name of its type. `types` are the task types whose history does not keep every job.
+    pub async fn live_unkept(&self, ids: &[i64], types: &[TypeId]) -> Result<Option<(i64, String)>, StoreError> {
+        let rows = self.hot().await?.query(Statement::LiveUnkept, &[&ids, &types]).await?;
         Ok(rows.first().map(|row| (row.get("id"), row.get("name"))))
     }
 

@@ -276,7 +276,7 @@ statements! {
         Cancel = "cancel",
         Reprioritize = "reprioritize",
         StillLive = "still_live",
-        LiveOfTypes = "live_of_types",
+        LiveUnkept = "live_unkept",
         ListReady = "list_ready" on READY in "list_by_type",
         ListLeased = "list_leased" on LEASED in "list_by_id",
         ListScheduled = "list_scheduled" on SCHEDULED in "list_by_id",

@@ -38,7 +38,7 @@ use howdah_proto::v1;
 
 use crate::{
     error::Error,
-    job::{ClusterSettings, TaskTypeName},
+    job::{ClusterSettings, HistoryMode, TaskTypeName},
 };
 
 /// Checks jobs against the cluster settings. For programs that use this crate without a broker.
@@ -66,4 +66,16 @@ pub(super) fn fallback(field: &str, name: &str, of: &TaskTypeName) -> Result<Opt
         return Err(Error::invalid(field, format!("is {name:?}, the task type itself; name another one")));
     }
     optional_task_type(field, name)
+}
+
+/// Checks a history mode. Returns `None` if it is unspecified.
+pub(super) fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
+    match v1::HistoryMode::try_from(number) {
+        Ok(v1::HistoryMode::Unspecified) => Ok(None),
+        Ok(v1::HistoryMode::Full) => Ok(Some(HistoryMode::Full)),
+        Ok(v1::HistoryMode::Failures) => Ok(Some(HistoryMode::Failures)),
+        Ok(v1::HistoryMode::None) => Ok(Some(HistoryMode::None)),
+        Ok(v1::HistoryMode::WithoutEmpty) => Ok(Some(HistoryMode::WithoutEmpty)),
+        Err(_) => Err(Error::invalid("history", format!("is the unknown value {number}"))),
+    }
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration, time::SystemTime};
 use bytes::Bytes;
 use howdah_proto::v1::{self, new_job::Start as WireStart};
 
-use super::{coordination, fallback, numbers, retry, task_type, text, time};
+use super::{coordination, fallback, history, numbers, retry, task_type, text, time};
 use crate::{
     error::Error,
     job::{ClusterSettings, JobOptions, Limits, NewJob, Start},
@@ -30,6 +30,7 @@ pub(in crate::api) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now
         traceparent: text::optional("traceparent", std::mem::take(&mut job.traceparent), TRACEPARENT)?,
         tracestate: text::optional("tracestate", std::mem::take(&mut job.tracestate), TRACESTATE)?,
         tags: tags("tags", std::mem::take(&mut job.tags))?,
+        history: history(job.history)?,
         ..JobOptions::default()
     };
     let options = coordination::coordinate(&mut job, options, start, limits, now)?;
@@ -204,6 +205,7 @@ mod tests {
             ("tags[1]", v1::NewJob { tags: vec!["a".into(), String::new()], ..job() }),
             ("tags[0]", v1::NewJob { tags: vec!["é".repeat(33)], ..job() }),
             ("tags[2]", v1::NewJob { tags: vec!["a".into(), "b".into(), "c\u{85}".into()], ..job() }),
+            ("history", v1::NewJob { history: 5, ..job() }),
             ("timeout", timeout(0, 999_999)),
             ("timeout", timeout(30 * 24 * 3600 + 1, 0)),
             ("timeout", timeout(-1, 0)),

@@ -4,7 +4,10 @@ use std::time::SystemTime;
 
 use howdah_proto::v1;
 
-use super::time::{micros, time};
+use super::{
+    task_type::history_mode,
+    time::{micros, time},
+};
 use crate::job::{CompletedStage, EnqueueOutcome, Enqueued, Failure, JobView, LeasedJob, Progress, TaskTypeName};
 
 /// Converts the result of enqueuing one job.
@@ -74,6 +77,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         completed_stages: coordination.completed_stages.into_iter().map(completed_stage).collect(),
         after: coordination.after,
         original_task_type: job.original_task_type.unwrap_or_default(),
+        history: options.history.map_or(v1::HistoryMode::Unspecified, history_mode) as i32,
         broker: job.broker.unwrap_or_default(),
         worker_id: job.worker.unwrap_or_default(),
     }

@@ -34,7 +34,7 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     v1::TaskTypeSettings {
         max_attempts: settings.max_attempts.map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
         retry_policy: Some(&settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
-        history: settings.history.map_or(v1::HistoryMode::Unspecified, history) as i32,
+        history: settings.history.map_or(v1::HistoryMode::Unspecified, history_mode) as i32,
         fallback: settings.fallback.as_ref().map(ToString::to_string).unwrap_or_default(),
         priority_step: settings.priority_step_us.map(|us| duration(Duration::from_micros(us.max(0) as u64))),
         timeout: settings.timeout.map(duration),
@@ -73,7 +73,8 @@ fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
     per_second.map(|per_second| v1::Rate { per_second, burst: limit(burst) })
 }
 
-fn history(mode: HistoryMode) -> v1::HistoryMode {
+/// Converts a history mode.
+pub(super) fn history_mode(mode: HistoryMode) -> v1::HistoryMode {
     match mode {
         HistoryMode::Full => v1::HistoryMode::Full,
         HistoryMode::Failures => v1::HistoryMode::Failures,

@@ -5,7 +5,7 @@ mod timeline;
 
 use askama::Template;
 use axum::response::Response;
-use howdah_proto::v1::{self, JobState};
+use howdah_proto::v1::{self, HistoryMode, JobState};
 
 use crate::{
     access::Operation,
@@ -123,9 +123,21 @@ fn facts(job: &v1::Job) -> Vec<(&'static str, String)> {
         ("Key", job.key.clone()),
         ("Limit key", job.limit_key.clone()),
         ("Fair key", job.fair_key.clone()),
+        ("History", history(job.history()).to_owned()),
         ("Enqueued as", job.original_task_type.clone()),
     ];
     all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Returns when history keeps the job if it succeeds; empty if the job has no mode of its own.
+fn history(mode: HistoryMode) -> &'static str {
+    match mode {
+        HistoryMode::Unspecified => "",
+        HistoryMode::Full => "kept",
+        HistoryMode::Failures => "kept after a failed attempt",
+        HistoryMode::WithoutEmpty => "kept with a result or after a failed attempt",
+        HistoryMode::None => "not kept",
+    }
 }
 
 fn times(job: &v1::Job) -> Vec<(&'static str, When)> {

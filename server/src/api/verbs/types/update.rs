@@ -7,12 +7,12 @@ use howdah_proto::{Rpc, v1};
 use crate::{
     access::{Operation, Rule},
     api::{
-        check::{fallback, numbers, retry, task_type, time},
+        check::{fallback, history, numbers, retry, task_type, time},
         render,
         verbs::{Answer, Call, Merge, Verb},
     },
     error::Error,
-    job::{ClusterSettings, HistoryMode, Limits, PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings},
+    job::{ClusterSettings, Limits, PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings},
 };
 
 /// Maximum value of a limit in the settings of a task type.
@@ -94,6 +94,10 @@ fn settings(
     })
 }
 
+fn days(field: &str, days: u32) -> Result<Option<i16>, Error> {
+    Ok(unless_0(field, days.into(), TypeSettings::MAX_HISTORY_DAYS)?.map(|days| days as i16))
+}
+
 /// Checks a number from 1 to `most`. Returns `None` if it is 0.
 fn unless_0(field: &str, value: i64, most: i64) -> Result<Option<i64>, Error> {
     Ok(Some(numbers::within(field, value, 0..=most)?).filter(|&number| number != 0))
@@ -104,17 +108,6 @@ fn priority_step(value: Option<prost_types::Duration>) -> Result<Option<i64>, Er
     let range = time::MILLISECOND..=Duration::from_micros(PRIORITY_STEP as u64);
     let step = time::optional("priority_step", value, &range)?;
     Ok(step.map(|step| (step.as_micros() as i64).min(PRIORITY_STEP)))
-}
-
-fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
-    match v1::HistoryMode::try_from(number) {
-        Ok(v1::HistoryMode::Unspecified) => Ok(None),
-        Ok(v1::HistoryMode::Full) => Ok(Some(HistoryMode::Full)),
-        Ok(v1::HistoryMode::Failures) => Ok(Some(HistoryMode::Failures)),
-        Ok(v1::HistoryMode::None) => Ok(Some(HistoryMode::None)),
-        Ok(v1::HistoryMode::WithoutEmpty) => Ok(Some(HistoryMode::WithoutEmpty)),
-        Err(_) => Err(Error::invalid("history", format!("is the unknown value {number}"))),
-    }
 }
 
 /// Checks the limits in the settings of a task type.

@@ -4,6 +4,7 @@ import com.google.protobuf.ByteString;
 import com.google.protobuf.MessageLite;
 import com.google.protobuf.Timestamp;
 import dev.howdah.v1.DependencyFailure;
+import dev.howdah.v1.HistoryMode;
 import dev.howdah.v1.HolderFailure;
 import dev.howdah.v1.KeyPolicy;
 import dev.howdah.v1.RetryPolicy;
@@ -206,6 +207,13 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
          *     that job fails. By default, that job is cancelled, and this one runs
          */
         public Builder onHolderFailure(HolderFailure policy) { return with(job.setOnHolderFailure(policy)); }
+
+        /**
+         * {@return this}
+         *
+         * @param mode whether history keeps the job if it succeeds; by default, the setting of its task type
+         */
+        public Builder history(HistoryMode mode) { return with(job.setHistory(mode)); }
 
         /**
          * {@return this}
