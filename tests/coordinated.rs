@@ -1,5 +1,6 @@
 //! Tests coordinated jobs: jobs that need extra work before they start or when they end.
 
+mod key_versions; // versions of jobs that have succeeded
 mod keys; // keys and key policies
 mod supersede; // a newer version waits for a running one
 mod expiry; // jobs that have not started in time

@@ -145,7 +145,7 @@ async fn each_role_can_read_only_the_listed_tables() {
     let reader = readable("howdah_reader").await;
     assert_eq!(
         reader,
-        "archive archive_file archive_late archive_target arrived backlog backlog_sample brake broker bulk_change dead dependency expiry fair_share grants history history_pruned id_range identity job job_key job_tag \
+        "archive archive_file archive_late archive_target arrived backlog backlog_sample brake broker bulk_change dead dependency expiry fair_share grants history history_pruned id_range identity job job_key job_tag key_version \
          leased leaving \
          limit_change limit_state moved payload pull ready schedule scheduled schema_part settings \
          statistics \

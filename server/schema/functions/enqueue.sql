@@ -19,7 +19,7 @@ END $$;
 
 -- Returns the names of the options that only the enqueue uses. All other options are stored with the job.
 CREATE OR REPLACE FUNCTION howdah.enqueue_only() RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT '{key_policy,key_version,key_hold_ms,key_debounce_limit_ms,expire_after_ms,after,after_ordinals}'::text[]
+    SELECT '{key_policy,key_hold_ms,key_debounce_limit_ms,expire_after_ms,after,after_ordinals}'::text[]
 $$;
 
 -- Returns the options that are stored with a job. Adds the mark `coordinated` if becoming ready or ending has consequences
@@ -27,7 +27,7 @@ $$;
 CREATE OR REPLACE FUNCTION howdah.kept_options(requested jsonb, starts_later boolean, has_dependents boolean, now_us bigint)
 RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT nullif(coalesce(requested, '{}') - howdah.enqueue_only()
-        || CASE WHEN has_dependents OR requested ?| '{limit_key,next_stages,history}' OR requested ? 'fair_key' AND starts_later
+        || CASE WHEN has_dependents OR requested ?| '{limit_key,next_stages,history,key_version}' OR requested ? 'fair_key' AND starts_later
                 THEN '{"coordinated": true}'::jsonb ELSE '{}' END
         || CASE WHEN requested ? 'expire_after_ms'
                 THEN jsonb_build_object('expire_at_us', now_us + (requested ->> 'expire_after_ms')::bigint * 1000) ELSE '{}' END, '{}')

@@ -113,6 +113,7 @@ DECLARE
     target bigint;
     state howdah.job_state;
     taken record;
+    last howdah.key_version;
 BEGIN
     stays := false;
     FOR try IN 1..20 LOOP
@@ -128,6 +129,16 @@ BEGIN
                 WHERE o.type_id = j.type_id AND o.key = j.key AND o.job_id = k.job_id AND o.held_until <= now() AND o.next_id IS NULL
                 RETURNING o.* INTO k;
                 CONTINUE WHEN NOT FOUND;
+            END IF;
+        END IF;
+        IF policy = 'replace_if_newer' THEN
+            -- Read after the key was taken: the insert has waited for the end of a former holder.
+            SELECT * INTO last FROM howdah.key_version v WHERE v.type_id = j.type_id AND v.key = j.key;
+            IF new_version <= last.version THEN
+                DELETE FROM howdah.job_key o WHERE o.type_id = j.type_id AND o.key = j.key AND o.job_id = j.id;
+                j.outcome := 'stale';
+                j.answer_id := last.job_id;
+                RETURN;
             END IF;
         END IF;
         IF k.job_id = j.id THEN
@@ -271,7 +282,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Frees the keys of jobs that have ended, except keys that are held for a time. Returns the ids of the successors, which get
+-- Frees the keys of jobs that have ended, except keys that are held for a time, and records the versions of jobs that have
+-- succeeded. Returns the ids of the successors, which get
 -- the keys and run next. The caller has locked the successors. Keys are locked first, and each decision is a separate
 -- statement, which sees the changes of the transactions that held the locks. Otherwise a successor that was replaced meanwhile
 -- would wait for ever, and a key whose successor has ended meanwhile would never be freed.
@@ -292,6 +304,14 @@ BEGIN
     END IF;
     PERFORM FROM unnest(of_types, of_keys) AS e(type_id, key)
     CROSS JOIN LATERAL (SELECT FROM howdah.job_key k WHERE k.type_id = e.type_id AND k.key = e.key FOR UPDATE) k;
+    -- The options have the version of the job itself, while the version in job_key may be that of its successor.
+    INSERT INTO howdah.key_version AS v (type_id, key, version, job_id, ended)
+    SELECT DISTINCT ON (1, 2) coalesce((e.options ->> 'key_type')::integer, e.type_id), e.key COLLATE "C",
+           (e.options ->> 'key_version')::bigint, e.id, now()
+    FROM unnest(ids, type_ids, keys, free_keys.options, endings) AS e(id, type_id, key, options, ending)
+    WHERE e.ending = 'succeeded' AND e.key IS NOT NULL AND e.options ? 'key_version'
+    ORDER BY 1, 2, e.id DESC
+    ON CONFLICT ON CONSTRAINT key_version_pkey DO UPDATE SET version = excluded.version, job_id = excluded.job_id, ended = excluded.ended;
     -- Remove successors that will never run: the ended job is the successor itself, or the successor is no longer waiting.
     UPDATE howdah.job_key SET next_id = NULL WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM unnest(ended_ids, of_types, of_keys) AS e(id, type_id, key)

@@ -105,6 +105,7 @@ BEGIN
     candidates := ARRAY(SELECT unnest(candidates) EXCEPT SELECT howdah.types_in_options());
     DELETE FROM howdah.fair_share f WHERE f.type_id = ANY (candidates);
     DELETE FROM howdah.limit_state l WHERE l.type_id = ANY (candidates);
+    DELETE FROM howdah.key_version v WHERE v.type_id = ANY (candidates);
     DELETE FROM howdah.limit_change l WHERE l.type_id = ANY (candidates);
     DELETE FROM howdah.statistics o WHERE o.type_id = ANY (candidates);
     DELETE FROM howdah.backlog o WHERE o.type_id = ANY (candidates);

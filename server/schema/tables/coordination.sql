@@ -15,6 +15,17 @@ CREATE TABLE howdah.job_key (
 );
 CREATE INDEX job_key_held ON howdah.job_key (held_until) WHERE held_until IS NOT NULL;
 
+-- The version of the last job of each key that succeeded, compared by key_policy replace_if_newer. Only keys of jobs with a
+-- key_version have a row. It is deleted when the type's history of that day is.
+CREATE TABLE howdah.key_version (
+    type_id  integer NOT NULL,
+    key      text COLLATE "C" NOT NULL,
+    version  bigint NOT NULL,
+    job_id   bigint NOT NULL,
+    ended    timestamptz NOT NULL,
+    PRIMARY KEY (type_id, key)
+);
+
 -- Dependencies: job_id waits for after_id.
 CREATE TABLE howdah.dependency (
     after_id  bigint NOT NULL,

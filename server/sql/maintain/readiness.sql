@@ -9,5 +9,5 @@ FROM (VALUES ('history'), ('payload'), ('job_tag')) p (parent),
      to_char(now() AT TIME ZONE 'UTC', '_YYYYMMDD') AS day
 WHERE NOT EXISTS (SELECT FROM howdah.ready, howdah.leased, howdah.scheduled, howdah.waiting, howdah.dead, howdah.history,
                               howdah.payload, howdah.job_tag, howdah.request, howdah.job_key, howdah.task_type, howdah.settings,
-                              howdah.dependency, howdah.expiry, howdah.limit_state, howdah.brake,
+                              howdah.dependency, howdah.expiry, howdah.limit_state, howdah.brake, howdah.key_version,
                               howdah.fair_share WHERE false)

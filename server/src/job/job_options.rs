@@ -36,7 +36,7 @@ pub struct JobOptions {
     /// Policy for the enqueue when another job holds the key. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_policy: Option<KeyPolicy>,
-    /// Version that `KeyPolicy::ReplaceIfNewer` compares. Not stored.
+    /// Version that `KeyPolicy::ReplaceIfNewer` compares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_version: Option<i64>,
     /// Time in ms for which the job holds its key; unset: until the job ends. Not stored.

@@ -24,7 +24,7 @@ pub(crate) const UNUSED_DAYS: i64 = 2;
 const TYPES: i32 = 1_000;
 /// Number of days for which partitions are created in advance.
 pub(super) const AHEAD: i32 = 3;
-/// Maximum number of request keys in a statement.
+/// Maximum number of request keys, and of versions of keys, in a statement.
 const BATCH: i32 = 10_000;
 /// Time after the end of a day after which its archiving is overdue, in minutes. Applies only with an archive.
 pub(crate) const ARCHIVE_LATE_MINUTES: i32 = 120;
@@ -169,6 +169,7 @@ async fn delete_rows(context: &Context) -> Result<bool, StoreError> {
     let days = i32::from(context.config.history_days);
     context.store.delete_idle_limit_states().await?;
     while context.store.delete_expired_requests(BATCH).await? {}
+    while context.store.forget_key_versions(days, BATCH).await? {}
     context.store.forget_moved(days).await?;
     context.store.delete_old_bulks(days, BULKS).await?;
     Ok(true)

@@ -178,6 +178,13 @@ impl Store {
         Ok(rows.len() >= at_most as usize)
     }
 
+    /// Deletes at most `at_most` versions of keys that are older than the history of their type, or than `days_kept`.
+    /// Returns whether more may exist.
+    pub async fn forget_key_versions(&self, days_kept: i32, at_most: i32) -> Result<bool, StoreError> {
+        let rows = self.general().await?.query(Statement::ForgetKeyVersions, &[&days_kept, &at_most]).await?;
+        Ok(rows.len() >= at_most as usize)
+    }
+
     /// Sends a notification to brokers that listen on the channel.
     pub async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
         self.hot().await?.query(Statement::Notify, &[&channel, &payload]).await.map(drop)

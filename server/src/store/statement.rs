@@ -176,6 +176,7 @@ statements! {
         SumStatistics = "sum_statistics":
             "SELECT howdah.sum_statistics($1, $2::bigint * interval '1 millisecond') AS summed",
         SampleBacklog = "sample_backlog",
+        ForgetKeyVersions = "forget_key_versions",
         DeleteExpiredRequests = "delete_expired_requests",
         TypesWithOldDead = "types_with_old_dead",
         LockOldDead = "lock_old_dead",
