@@ -5,6 +5,7 @@ mod keys; // keys and key policies
 mod supersede; // a newer version waits for a running one
 mod expiry; // jobs that have not started in time
 mod dependencies; // dependencies between jobs
+mod results; // results of dependencies
 mod revive; // retries of dead jobs with dependents
 mod stages; // one job goes through several task types
 mod fairness; // round-robin between tenants

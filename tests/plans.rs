@@ -93,6 +93,14 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     ),
     (Statement::EndedJobs, &["Function Scan on history_of", "using dead_pkey on dead"]),
     (
+        Statement::DependencyResults,
+        &["Function Scan on history_of", "using dead_pkey on dead", "using ready_by_id on ready"],
+    ),
+    (
+        Statement::DependenciesOf,
+        &["using leased_pkey", "using ready_by_id", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
+    ),
+    (
         Statement::SearchKey,
         &[
             "using job_key_pkey on job_key",
@@ -215,7 +223,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
             // Most statements get their order from an index. enqueue_keyed and retry_jobs sort the keys they insert, and
-            // report_pulls sorts types. Scans in steps (bulk operations too) sort the rows of one step, and WaitJobs sorts the
+            // report_pulls sorts types. dependency_results sorts the dependencies of the claimed jobs. Scans in steps (bulk operations too) sort the rows of one step, and WaitJobs sorts the
             // few ended jobs. Searches and the order by attempts sort their results, and an explanation sorts the times at
             // which a job was put back. Pages of the archive and of history merge partitions, which EXPLAIN shows as a sort
             // key.
@@ -225,6 +233,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                     | Statement::RetryJobs
                     | Statement::ReportPulls
                     | Statement::EndedJobs
+                    | Statement::DependencyResults
                     | Statement::FoundJobs
                     | Statement::ExplainJob
                     | Statement::ArchivePage

@@ -182,3 +182,40 @@ async fn a_made_up_session_id_is_refused_or_starts_a_new_session() {
     assert_eq!(broker.state(job.id).await, JobState::Leased);
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
 }
+
+#[tokio::test]
+async fn results_of_dependencies_are_for_workers_of_the_dependent_and_for_callers_who_may_see_its_payload() {
+    let guarded = Guarded::start().await;
+    let parent = guarded.admin.enqueue(new_job("theirs", "")).await;
+    let child = guarded.admin.enqueue(new_job("mine", "").after(&[parent])).await;
+    let mut worker = guarded.admin.worker("theirs").await;
+    let job = worker.next().await;
+    worker.ack(&job).result("secret").await;
+    let allowed: [&[&str]; 2] = [&["work:mine"], &["read:mine", "payload:mine"]];
+    for scopes in allowed {
+        let caller = guarded.caller("yes", scopes).await;
+        let answer = caller.workers().get_results(v1::GetResultsRequest { id: child, start: 0 }).await;
+        assert_eq!(&answer.expect("results").into_inner().results[0].result[..], b"secret", "{scopes:?}");
+    }
+    let refused: [&[&str]; 3] = [&["work:theirs"], &["payload:mine"], &["read:theirs", "payload:theirs"]];
+    for scopes in refused {
+        let caller = guarded.caller("no", scopes).await;
+        let error = caller.workers().get_results(v1::GetResultsRequest { id: child, start: 0 }).await;
+        assert_eq!(error.expect_err("refused").code(), Code::NotFound, "{scopes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_producer_must_be_allowed_to_see_the_results_that_it_passes_on_to_a_worker() {
+    let guarded = Guarded::start().await;
+    let parent = guarded.admin.enqueue(new_job("theirs", "")).await;
+    let reader = guarded.caller("r", &["enqueue:mine", "read:theirs"]).await;
+    let refused = reader.enqueue("mine").after(&[parent]).refused().await;
+    assert_eq!(refused.code, Code::PermissionDenied, "{refused}");
+    assert!(refused.message.contains("payload:theirs"), "{refused}");
+    let full = guarded.caller("f", &["enqueue:mine", "read:theirs", "payload:theirs"]).await;
+    full.enqueue("mine").after(&[parent]).await;
+    // Jobs of the same request are the caller's own.
+    let producer = guarded.caller("p", &["enqueue:mine", "enqueue:theirs"]).await;
+    producer.enqueue_all([new_job("theirs", "").local_name("a"), new_job("mine", "").after_local(&["a"])]).await;
+}

@@ -98,6 +98,7 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             })
             .await
             .map(drop),
+        Rpc::GetResults => work.get_results(v1::GetResultsRequest { id: 1, start: 0 }).await.map(drop),
         Rpc::ListWorkers => {
             work.list_workers(v1::ListWorkersRequest { task_type: task_type(), ..Default::default() }).await.map(drop)
         }
@@ -185,7 +186,7 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
 
 /// Calls that name jobs, schedules or bulk operations instead of task types. Objects without permission look to these calls as
 /// if they do not exist (see `foreign`).
-const BY_NAME: [Rpc; 16] = [
+const BY_NAME: [Rpc; 17] = [
     Rpc::GetBulk,
     Rpc::PauseBulk,
     Rpc::ResumeBulk,
@@ -193,6 +194,7 @@ const BY_NAME: [Rpc; 16] = [
     Rpc::EndLeases,
     Rpc::ExplainJob,
     Rpc::GetJob,
+    Rpc::GetResults,
     Rpc::WaitJobs,
     Rpc::SettleJobs,
     Rpc::ExtendJobs,
@@ -218,6 +220,9 @@ async fn each_call_is_permitted_by_its_operation_on_its_type_and_by_no_other() {
                 Rule::Types(needed) => {
                     (needed == operation).then_some((true, BY_NAME.contains(&rpc) || OF_ALL.contains(&rpc)))
                 }
+                Rule::TypesEither(needed, other) => [needed, other]
+                    .contains(&operation)
+                    .then_some((true, BY_NAME.contains(&rpc) || OF_ALL.contains(&rpc))),
                 Rule::Everything(needed) => (needed == operation).then_some((false, false)),
             };
             let (on_mine, on_theirs) = needed.unwrap_or_default();

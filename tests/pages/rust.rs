@@ -44,6 +44,24 @@ println!("{:?}", made.next_times);
 Ok(())
 }
 
+/// docs/concepts/stages.md
+async fn stages_1(mut client: howdah_client::Client, ) -> Result<(), Box<dyn std::error::Error>> {
+use howdah_client::*;
+let names: Vec<String> = (0..100).map(|n| format!("part {n}")).collect();
+let parts = names.iter().map(|name| NewJob::new("report.part").payload(name.clone()).local_name(name));
+let join = NewJob::new("report.join").after_local(&names);
+client.enqueue_all(parts.chain([join])).await?;
+
+let worker = client.worker().handle("report.join", |job: Job| async move {
+    let (mut results, mut bytes) = (job.results(), 0);
+    while let Some(part) = results.next().await? {
+        bytes += part.result.len();
+    }
+    Ok::<_, JobError>(bytes.to_string())
+});
+Ok(())
+}
+
 /// docs/operate/tls.md
 async fn tls_1() -> Result<(), Box<dyn std::error::Error>> {
 use howdah_client::*;

@@ -97,19 +97,32 @@ async fn coordinated_jobs_stay_in_the_old_store_and_run_there() {
     let staged = broker.enqueue("t").next_stages(&["t.next"]).await;
     let first = broker.enqueue("t").await;
     let after = broker.enqueue("t").after(&[first]).await;
+    // A job whose dependencies have ended stays near their results.
+    let ended = enqueue_at(&broker, "shop", "part").await;
+    let mut parts = broker.worker("part").await;
+    let part = parts.next().await;
+    parts.ack(&part).result("one").await;
+    let joins = broker.enqueue("t").after(&[ended]).await;
     let done = moved(&broker, "mail").await;
     let mut stay = done.staying_ids.clone();
     stay.sort_unstable();
-    assert_eq!((done.moved_count, done.staying_count, stay), (1, 4, vec![limited, staged, first, after]), "{done:?}");
+    assert_eq!(
+        (done.moved_count, done.staying_count, stay),
+        (1, 5, vec![limited, staged, first, after, joins]),
+        "{done:?}"
+    );
     let mut worker = broker.worker("t").window(10).await;
     let mut seen = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..6 {
         let job = worker.next().await;
+        if job.id == joins {
+            assert_eq!(&job.after[0].result[..], b"one");
+        }
         assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
         seen.push(job.id);
     }
     seen.sort_unstable();
-    assert_eq!(&seen[..4], [limited, staged, first, after]);
+    assert_eq!(&seen[..5], [limited, staged, first, after, joins]);
     assert_eq!(number(&mail, "SELECT count(*) FROM howdah.history").await, 1);
 }
 

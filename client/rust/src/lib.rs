@@ -94,7 +94,8 @@ pub use self::{
     signal::shutdown_signal,
     wait::EndedJobs,
     worker::{
-        IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
+        IntoOutcome, Job, JobError, Outcome, Results, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
+        WorkerState,
     },
 };
 

@@ -114,7 +114,8 @@ BEGIN
             END;
         END IF;
         local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', s.key_bytes);
-        SELECT jsonb_agg(DISTINCT ordinals -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
+        SELECT jsonb_agg(ordinals -> n.name ORDER BY n.nth) INTO parents
+        FROM jsonb_array_elements_text(j -> 'after_local') WITH ORDINALITY AS n(name, nth);
         IF parents @> 'null' THEN
             PERFORM howdah.refuse(p || 'after_local', 'names a job that does not come before it in jobs');
         ELSIF ordinals ? local_name THEN

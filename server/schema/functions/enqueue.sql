@@ -17,7 +17,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Returns the names of the options that only the enqueue uses. All other options are stored with the job.
+-- Returns the names of the options that only the enqueue uses. All other options are stored with the job. route_new stores the
+-- option `after` anew, with the ids of all dependencies.
 CREATE OR REPLACE FUNCTION howdah.enqueue_only() RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT '{key_policy,key_hold_ms,key_debounce_limit_ms,expire_after_ms,after,after_ordinals}'::text[]
 $$;
@@ -238,16 +239,31 @@ BEGIN
         RETURN QUERY SELECT * FROM howdah.route(routed);
         RETURN;
     END IF;
-    INSERT INTO howdah.dependency (after_id, job_id)
-    SELECT e.value::bigint, n.id
-    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.requested -> 'after') e
-    WHERE n.requested ? 'after' AND coalesce(n.outcome, 'new') IN ('new', 'next')
-    UNION
-    SELECT coalesce(p.answer_id, p.id), n.id
-    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.requested -> 'after_ordinals') e
-    JOIN unnest(new) p ON p.ordinal = e.value::integer
-    WHERE n.requested ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
-    ON CONFLICT DO NOTHING;
+    WITH named AS (
+        SELECT n.id, e.value::bigint AS after_id, e.nth, false AS is_local
+        FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.requested -> 'after') WITH ORDINALITY AS e(value, nth)
+        WHERE n.requested ? 'after' AND coalesce(n.outcome, 'new') IN ('new', 'next')
+        UNION ALL
+        SELECT n.id, coalesce(p.answer_id, p.id), e.nth, true
+        FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.requested -> 'after_ordinals') WITH ORDINALITY AS e(value, nth)
+        JOIN unnest(new) p ON p.ordinal = e.value::integer
+        WHERE n.requested ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
+    ),
+    -- Two names may stand for one job, because another job held its key. The first of them counts.
+    parent AS MATERIALIZED (SELECT DISTINCT ON (d.id, d.after_id) d.* FROM named d ORDER BY d.id, d.after_id, d.is_local, d.nth),
+    stored AS (INSERT INTO howdah.dependency (after_id, job_id) SELECT p.after_id, p.id FROM parent p ON CONFLICT DO NOTHING),
+    -- A job keeps the ids of its dependencies in its options, because it gets their results when it runs. The rows of the table
+    -- dependency are deleted when the dependencies end.
+    lists AS (SELECT p.id, jsonb_agg(p.after_id ORDER BY p.is_local, p.nth) AS ids FROM parent p GROUP BY p.id)
+    SELECT coalesce(array_agg(ROW(w.id, w.rank, w.created, w.timeout_ms, w.last_token, w.type_id, w.attempt, w.max_attempts, w.priority,
+                                  w.key, w.limit_key, w.headers,
+                                  CASE WHEN l.ids IS NULL THEN w.options
+                                       ELSE coalesce(w.options, '{}') || jsonb_build_object('after', l.ids) END,
+                                  w.failures, w.payload)::howdah.waiting ORDER BY w.nth), '{}')
+    INTO routed
+    FROM unnest(routed) WITH ORDINALITY AS w(id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
+                                             limit_key, headers, options, failures, payload, nth)
+    LEFT JOIN lists l ON l.id = w.id;
     RETURN QUERY SELECT * FROM howdah.route(routed);
 
     -- Collect the parents (jobs that new jobs depend on). Parents stored by the same call already have the mark `coordinated`.

@@ -53,7 +53,7 @@ BEGIN
     -- The job's relations to other jobs are kept. A job that has completed some of its stages starts with the first stage
     -- again.
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
-    WHERE o.key IN ('coordinated', 'queued_behind', 'awaited', 'parent_id', 'on_dependency_failure');
+    WHERE o.key IN ('coordinated', 'queued_behind', 'awaited', 'parent_id', 'on_dependency_failure', 'after');
     kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
     IF j.requested ->> 'key_policy' = 'debounce' THEN
         j.start_us := least(j.start_us, (extract(epoch FROM latest) * 1000000)::bigint);

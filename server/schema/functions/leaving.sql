@@ -2,10 +2,10 @@
 -- repeated after a crash.
 
 -- Returns whether a job may move to another store. Jobs with relations to other jobs or callers stay: with a limit key,
--- dependents, stages or waiting callers, or as the successor for a key. options may be malformed, because roles with SQL access
--- may have written them.
+-- dependents, dependencies, stages or waiting callers, or as the successor for a key. options may be malformed, because roles
+-- with SQL access may have written them.
 CREATE OR REPLACE FUNCTION howdah.may_leave(options jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE
-    RETURN options IS NULL OR NOT options ?| '{coordinated,limit_key,queued_behind,next_stages,completed_stages,key_type}'::text[];
+    RETURN options IS NULL OR NOT options ?| '{coordinated,limit_key,queued_behind,after,next_stages,completed_stages,key_type}'::text[];
 
 -- Begins or continues the move of a task type to another store, and makes this broker the owner of the move. Returns the
 -- version of the settings, the target store, and the name of another live broker that owns the move. Changes nothing if another

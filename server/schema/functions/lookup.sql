@@ -57,3 +57,14 @@ BEGIN
         END;
     END LOOP;
 END $$;
+
+-- Returns the states and results of the jobs with these ids. Jobs that the database does not contain have no row.
+CREATE OR REPLACE FUNCTION howdah.results_of(ids bigint[]) RETURNS TABLE (id bigint, state text, result bytea) LANGUAGE sql STABLE AS $$
+    SELECT h.id, h.outcome::text, h.result FROM howdah.history_of(ids) h
+    UNION ALL SELECT j.id, 'dead', NULL FROM howdah.dead j WHERE j.id = ANY (ids)
+    -- A dead dependency may have been retried after its dependent became ready.
+    UNION ALL SELECT j.id, 'ready', NULL FROM howdah.ready j WHERE j.id = ANY (ids)
+    UNION ALL SELECT j.id, 'leased', NULL FROM howdah.leased j WHERE j.id = ANY (ids)
+    UNION ALL SELECT j.id, 'scheduled', NULL FROM howdah.scheduled j WHERE j.id = ANY (ids)
+    UNION ALL SELECT j.id, 'waiting', NULL FROM howdah.waiting j WHERE j.id = ANY (ids)
+$$;

@@ -57,7 +57,8 @@ CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) 
             FROM jsonb_array_elements(options -> 'completed_stages') WITH ORDINALITY AS d(stage, n)
             JOIN howdah.task_type t ON t.id = (d.stage ->> 'type')::integer),
         'after', (
-            SELECT jsonb_agg(d.after_id ORDER BY d.after_id)
-            FROM (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = coordination_of.job_id LIMIT 100) d)
+            SELECT jsonb_agg(a.id ORDER BY a.n)
+            FROM jsonb_array_elements(CASE jsonb_typeof(options -> 'after') WHEN 'array' THEN options -> 'after' END)
+                     WITH ORDINALITY AS a(id, n) WHERE a.n <= 100)
     )), '{}')
 $$;

@@ -108,8 +108,11 @@ impl Caller {
         let rights = &self.grant.rights;
         match rule {
             Rule::Types(operation) if !rights.somewhere(operation) => Err(self.denied(operation, "TYPES")),
+            Rule::TypesEither(operation, other) if !rights.somewhere(operation) && !rights.somewhere(other) => {
+                Err(self.denied(operation, "TYPES"))
+            }
             Rule::Everything(operation) if !rights.everywhere(operation) => Err(self.denied(operation, "*")),
-            Rule::Types(_) | Rule::Everything(_) | Rule::Anyone => Ok(()),
+            Rule::Types(_) | Rule::TypesEither(..) | Rule::Everything(_) | Rule::Anyone => Ok(()),
         }
     }
 

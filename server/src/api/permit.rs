@@ -1,7 +1,7 @@
 //! Permissions for requests that name jobs instead of a task type. A job that a caller may not access is treated like a job that
 //! does not exist, so that callers cannot discover jobs by trying ids.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::{
     access::{Caller, Operation, Rule},
@@ -23,6 +23,12 @@ pub(super) fn no_job(id: i64) -> Error {
 pub(super) fn may(caller: &Caller, operation: Operation, task_type: &str) -> bool {
     caller.may_everywhere(operation)
         || TaskTypeName::parse(task_type).is_ok_and(|task_type| caller.may(operation, &task_type))
+}
+
+/// Whether the caller may see the results of the dependencies of a job of this type: as its worker, or with its payload.
+pub(super) fn may_see_results(caller: &Caller, task_type: &str) -> bool {
+    may(caller, Operation::Work, task_type)
+        || may(caller, Operation::Read, task_type) && may(caller, Operation::Payload, task_type)
 }
 
 /// Returns the job without the fields that the caller may not see. `None` if the caller may not see the job.
@@ -104,7 +110,8 @@ pub(super) async fn own_jobs(broker: &Broker, caller: &Caller, jobs: Chosen) -> 
 
 /// Checks the permission to enqueue these jobs: their task types, fallbacks, next stages and dependencies.
 pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -> Result<(), Error> {
-    if caller.may_everywhere(Operation::Enqueue) && caller.may_everywhere(Operation::Read) {
+    if [Operation::Enqueue, Operation::Read, Operation::Payload].into_iter().all(|needed| caller.may_everywhere(needed))
+    {
         return Ok(());
     }
     let mut last = None;
@@ -116,22 +123,32 @@ pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -
         }
         job.fallback.iter().chain(&job.next_stages).try_for_each(|to| caller.check_target(to))?;
     }
-    let after: HashMap<i64, usize> = jobs
+    let after: BTreeMap<i64, usize> = jobs
         .iter()
         .enumerate()
         .flat_map(|(i, job)| job.options.iter().flat_map(move |options| options.after.iter().map(move |id| (*id, i))))
         .collect();
-    let ids: Vec<i64> = after.keys().copied().collect();
-    match foreign(broker, caller, Operation::Read, &ids).await?.into_iter().min() {
-        Some(id) => {
-            let field = format!("jobs[{}].after", after.get(&id).copied().unwrap_or_default());
-            Err(Error::invalid(
-                field,
-                format!("names job {id}, which does not exist, or whose history has been dropped"),
-            ))
-        }
-        None => Ok(()),
+    dependencies(broker, caller, &after).await
+}
+
+/// Checks the permission for dependencies, each with the index of a job that names it. The worker of the job gets their
+/// results, so the caller must be allowed to see these.
+async fn dependencies(broker: &Broker, caller: &Caller, after: &BTreeMap<i64, usize>) -> Result<(), Error> {
+    if after.is_empty() {
+        return Ok(());
     }
+    let ids: Vec<i64> = after.keys().copied().collect();
+    let types = broker.operator.types_of(&ids).await?;
+    let types: HashMap<i64, String> = types.into_iter().map(|(id, _, task_type)| (id, task_type)).collect();
+    for (id, i) in after {
+        let seen = types.get(id).filter(|task_type| may(caller, Operation::Read, task_type));
+        let Some(task_type) = seen.and_then(|task_type| TaskTypeName::parse(task_type).ok()) else {
+            let problem = format!("names job {id}, which does not exist, or whose history has been dropped");
+            return Err(Error::invalid(format!("jobs[{i}].after"), problem));
+        };
+        caller.check(Operation::Payload, &task_type)?;
+    }
+    Ok(())
 }
 
 /// Checks the permission to manage a schedule with this template. Returns the task types that the template names.
@@ -144,8 +161,9 @@ pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskT
     names.iter().try_for_each(|name| caller.check_target(name))?;
     if !job.after.is_empty() {
         // Reading every type is required, because a caller that changes the schedule later may not be allowed to read the
-        // dependencies.
+        // dependencies and their results.
         caller.check_rule(Rule::Everything(Operation::Read))?;
+        caller.check_rule(Rule::Everything(Operation::Payload))?;
     }
     Ok(names)
 }

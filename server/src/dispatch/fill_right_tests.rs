@@ -89,6 +89,7 @@ fn job(id: i64) -> LeasedJob {
         headers: HashMap::new(),
         options: None,
         payload: Bytes::new(),
+        dependencies: Vec::new(),
         weight: BYTES,
     }
 }

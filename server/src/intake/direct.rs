@@ -103,6 +103,7 @@ fn leased_job(job: &PlainJob<'_>, lease: Lease, stored: &StoredDirect, waited: D
         headers: new.headers.clone(),
         options: new.options.clone(),
         payload: new.payload.clone(),
+        dependencies: Vec::new(),
         weight: new.leased_weight(),
     }
 }

@@ -1,7 +1,10 @@
 //! Options that coordinate jobs: keys, stages and dependencies. Jobs with such options are enqueued by a separate statement. They
 //! are marked `coordinated` in their options if their end affects other jobs or callers.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+
+use super::JobState;
 
 /// Policy for an enqueue when another job holds the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +56,19 @@ pub enum DependencyFailure {
     Wait,
 }
 
+/// A dependency of a job, and its result.
+#[derive(Clone, Debug)]
+pub struct DependencyResult {
+    /// Id of the dependency.
+    pub id: i64,
+    /// Its state; `None` if the database does not contain it.
+    pub state: Option<JobState>,
+    /// Its result; empty if it has none.
+    pub result: Bytes,
+    /// Whether the result was left out because of its size.
+    pub truncated: bool,
+}
+
 /// Result of `howdah.coordination_of`: dependencies and stages of a job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -61,7 +77,7 @@ pub struct CoordinationView {
     pub next_stages: Vec<String>,
     /// Completed stages.
     pub completed_stages: Vec<CompletedStage>,
-    /// Ids of unfinished dependencies.
+    /// Ids of the first 100 dependencies, finished or not.
     pub after: Vec<i64>,
 }
 

@@ -66,7 +66,7 @@ pub struct JobOptions {
     /// Payload of the next stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage_payload: Option<StagePayload>,
-    /// Ids of the jobs that this job runs after. Not stored.
+    /// Ids of the jobs that this job runs after, in the order of the request. Stored with the ids of `after_ordinals`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<i64>,
     /// Jobs of the same request that this job runs after, as ordinals from 1. Not stored.

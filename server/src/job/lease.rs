@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, time::SystemTime};
 
 use bytes::Bytes;
 
-use super::{JobOptions, Started, TypeId};
+use super::{DependencyResult, JobOptions, Started, TypeId};
 
 /// Identifies a lease: the job, and a random token that fences it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +76,9 @@ pub struct LeasedJob {
     pub options: Option<Box<JobOptions>>,
     /// Payload from the enqueue.
     pub payload: Bytes,
-    /// Bytes that the job uses of a window: its payload, and its headers as JSON. Postgres computes the size, because a
-    /// claim must only take jobs that fit.
+    /// The first dependencies of the job, with their results, as far as they fit.
+    pub dependencies: Vec<DependencyResult>,
+    /// Bytes that the job uses of a window: its payload, its headers as JSON, and its dependencies. Postgres computes the
+    /// size of payload and headers, because a claim must only take jobs that fit.
     pub weight: u64,
 }

@@ -33,7 +33,9 @@ pub use bulk_fields::BulkFields;
 pub use chosen::Chosen;
 pub use closed::Closed;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
-pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, HolderFailure, KeyPolicy, StagePayload};
+pub use coordination::{
+    CompletedStage, CoordinationView, DependencyFailure, DependencyResult, HolderFailure, KeyPolicy, StagePayload,
+};
 pub use explanation::{Before, Explanation, Reason, RelatedJob};
 pub use job_options::JobOptions;
 pub use lease::{Lease, LeasedJob, Tokens};

@@ -5,6 +5,7 @@ use crate::{
     config::Config,
     job::{Limits, PRIORITY_STEP, TaskTypeName, TypeSettings},
     maintain::retention::UNUSED_DAYS,
+    store::{SENT_RESULT, SENT_RESULTS},
 };
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
@@ -113,6 +114,14 @@ fn coordination() -> Vec<Limit> {
     vec![
         fixed("next stages", option("next_stages")),
         fixed("dependencies of a job", format!("{most} ids, {most} local names")).by_cluster(&["batch"]),
+        fixed(
+            "results of dependencies that come with a job",
+            format!(
+                "{} each, {} in all; `GetResults` returns all",
+                bytes(SENT_RESULT as usize),
+                bytes(SENT_RESULTS as usize)
+            ),
+        ),
         fixed(
             "hold of a key; limit of a debounce",
             format!("{}; {}", option("key_hold"), option("key_debounce_limit")),

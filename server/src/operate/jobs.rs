@@ -8,9 +8,9 @@ use std::{
 use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
-    job::{Chosen, JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
+    job::{Chosen, DependencyResult, JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
     session::CancelReason,
-    store::{Actor, CancelledJob, ListArgs, Store, Wakeups},
+    store::{Actor, CancelledJob, Dependent, ListArgs, Store, Wakeups},
     wake::Loss,
 };
 
@@ -60,6 +60,16 @@ impl Operator {
             _ => None,
         };
         Ok(Some(JobView { worker, ..job }))
+    }
+
+    /// Returns the task type and the options of a job that has dependencies, in any state.
+    pub(crate) async fn dependent(&self, id: i64) -> Result<Option<Dependent>, Error> {
+        Ok(self.context.store.dependent(id).await?)
+    }
+
+    /// Returns the results of these dependencies, as many as fit into a page.
+    pub(crate) async fn results_of(&self, ids: &[i64]) -> Result<Vec<DependencyResult>, Error> {
+        Ok(self.context.store.results_of(ids).await?)
     }
 
     /// Returns a page of a type's jobs.

@@ -96,6 +96,7 @@ impl Store {
             }
         }
         claimed.jobs.sort_unstable_by_key(|job| (job.rank, job.lease.id));
+        self.add_dependencies(&mut claimed.jobs, request).await;
         Ok(claimed)
     }
 
@@ -212,6 +213,7 @@ fn leased_job(row: &Row) -> LeasedJob {
         headers: headers.map(|Json(h)| h).unwrap_or_default(),
         options,
         payload: payload.to_vec().into(),
+        dependencies: Vec::new(),
         deadline_in_ms: row.get(11),
         waited_us: now_us.saturating_sub(ready_us),
         started: Started { type_id, at_us: now_us, waited_us },

@@ -14,6 +14,7 @@ mod cluster_settings; // settings that all brokers share
 mod connection; // prepared statements, statement timeouts
 mod connection_limits; // connection limits of the role, the database and the server
 mod coordination; // effects of a job's end on other jobs; checks of limit keys
+mod dependencies; // results of the jobs that a job depended on
 mod enqueue; // stores plain new jobs as ready or leased
 mod enqueue_coordinated; // new jobs with stages, dependencies, limits, key policies → ready, scheduled, waiting
 mod enqueue_keyed; // new jobs with keys or start times → ready, scheduled
@@ -81,6 +82,9 @@ pub use connect_backoff::{ConnectBackoff, reload_files};
 pub use connection::Connection;
 pub use connection_limits::{ConnectionLimits, Limit};
 pub use coordination::Wakeups;
+pub use dependencies::Dependent;
+#[cfg(test)]
+pub(crate) use dependencies::{SENT_RESULT, SENT_RESULTS};
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};

@@ -89,6 +89,7 @@ statements! {
     }
     claim {
         Claim = "claim",
+        DependencyResults = "dependency_results",
         LostClaim = "lost_claim",
         TypeQuota = "type_quota": "SELECT type_id, allowed, retry_in_ms, is_locked FROM howdah.type_quota($1, $2)",
         SpendTokens = "spend_tokens",
@@ -256,6 +257,7 @@ statements! {
         LockHolders = "lock_holders",
         ListBrokers = "list_brokers",
         GetJob = "get_job",
+        DependenciesOf = "dependencies_of",
         ExplainJob = "explain_job",
         ExplainReady = "explain_ready",
         ExplainLimitKey = "explain_limit_key",

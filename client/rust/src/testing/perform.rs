@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use howdah_proto::v1::{CancelReason, Extension, LeasedJob, ProgressReport};
+use howdah_proto::v1::{CancelReason, DependencyResult, Extension, LeasedJob, ProgressReport};
 
 use crate::{
     IntoOutcome, Job, NewJob, Outcome,
@@ -66,6 +66,13 @@ impl Attempt {
         self
     }
 
+    /// Sets the dependencies that [`Job::results`] returns.
+    pub fn results(mut self, results: impl IntoIterator<Item = DependencyResult>) -> Self {
+        self.job.after = results.into_iter().collect();
+        self.job.dependency_count = i32::try_from(self.job.after.len()).unwrap_or(i32::MAX);
+        self
+    }
+
     /// Cancels the job for this reason before the handler starts.
     pub fn cancelled(mut self, reason: CancelReason) -> Self {
         self.cancelled = Some(reason);
@@ -100,7 +107,7 @@ where
         lease.cancel(reason);
     }
     let (mut reports, mut extensions) = (Vec::new(), Vec::new());
-    let mut handled = std::pin::pin!(handler(Job::new(job, lease)));
+    let mut handled = std::pin::pin!(handler(Job::new(job, lease, None)));
     let outcome = loop {
         tokio::select! {
             biased;
@@ -148,6 +155,20 @@ mod tests {
             [4]
         );
         assert_eq!(done.extensions[0].duration.unwrap().seconds, 60);
+    }
+
+    #[tokio::test]
+    async fn a_handler_gets_the_results_that_the_test_gives() {
+        async fn join(job: Job) -> Result<String, JobError> {
+            let (mut results, mut joined) = (job.results(), String::new());
+            while let Some(part) = results.next().await? {
+                joined += std::str::from_utf8(&part.result)?;
+            }
+            Ok(joined)
+        }
+        let part = |result: &'static str| DependencyResult { result: result.into(), ..Default::default() };
+        let done = perform(join, Attempt::new(NewJob::new("join")).results([part("a"), part("b")])).await;
+        assert_eq!(done.outcome, Outcome::ack("ab"));
     }
 
     #[tokio::test]

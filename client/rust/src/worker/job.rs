@@ -16,9 +16,14 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, telemetry::Settling, time};
+use crate::{Client, Error, Result, telemetry::Settling, time};
 
-use super::{ledger::Key, mailbox::Mailbox, outcome::Outcome};
+use super::{
+    ledger::Key,
+    mailbox::Mailbox,
+    outcome::Outcome,
+    results::{Dependencies, Results},
+};
 
 /// One attempt of one job, to run now.
 #[derive(Debug, Clone)]
@@ -49,6 +54,7 @@ pub struct Job {
     /// The producer's W3C trace state; may be empty.
     pub tracestate: String,
     checkpoint: Bytes,
+    dependencies: Option<Arc<Dependencies>>,
     lease: Arc<Lease>,
 }
 
@@ -128,6 +134,23 @@ impl Job {
         Some(&self.checkpoint).filter(|bytes| !bytes.is_empty())
     }
 
+    /// The jobs that this job ran after (`after`, then `after_local`), with their results, in order. With
+    /// `DependencyFailure::Run`, look at `state`: a dependency may have failed. A result is unknown (`missing`) if the database
+    /// no longer contains the dependency.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Job, Result};
+    /// # async fn f(job: Job) -> Result<usize> {
+    /// let (mut results, mut bytes) = (job.results(), 0);
+    /// while let Some(part) = results.next().await? {
+    ///     bytes += part.result.len();
+    /// }
+    /// # Ok(bytes) }
+    /// ```
+    pub fn results(&self) -> Results {
+        Results::new(self.dependencies.clone())
+    }
+
     /// Reports progress and a checkpoint together. The job's id and token are filled in. Unset fields keep their values.
     ///
     /// Fails like [`extend`](Self::extend).
@@ -136,8 +159,9 @@ impl Job {
         lease.answer("report progress", lease.mailbox.report(lease.key, report)).await
     }
 
-    pub(crate) fn new(job: LeasedJob, lease: Arc<Lease>) -> Self {
+    pub(crate) fn new(mut job: LeasedJob, lease: Arc<Lease>, client: Option<&Client>) -> Self {
         Self {
+            dependencies: Dependencies::take(&mut job, client),
             id: job.id,
             token: job.token,
             task_type: job.task_type,

@@ -5,6 +5,7 @@
 //! - [`builder`]: handlers and limits
 //! - [`handler`]: kinds of handlers
 //! - [`job`]: the argument of a handler
+//! - [`results`]: the results of the jobs that a job depended on
 //! - [`outcome`]: the result of a handler
 //! - [`handle`]: handles of a running worker: stop it, resize it, read its report
 //!
@@ -34,6 +35,7 @@ mod mailbox;
 mod outcome;
 mod pulse;
 mod requests;
+mod results;
 mod serve;
 mod session;
 mod slots;
@@ -48,6 +50,7 @@ pub use self::{
     handler::TaskTypes,
     job::Job,
     outcome::{IntoOutcome, JobError, Outcome},
+    results::Results,
 };
 #[cfg(feature = "testing")]
 pub(crate) use self::{

@@ -158,7 +158,7 @@ impl Session {
                 continue;
             }
             self.taken += 1;
-            if let Some(job) = self.slots.enter(task_type, Job::new(job, lease)) {
+            if let Some(job) = self.slots.enter(task_type, Job::new(job, lease, Some(&self.client))) {
                 self.run_job(task_type, job);
             }
         }

@@ -49,6 +49,10 @@ impl WorkerService for Service {
         Err(Status::unimplemented("not in these tests"))
     }
 
+    async fn get_results(&self, _: Request<proto::GetResultsRequest>) -> Answer<proto::GetResultsResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
     async fn list_workers(&self, _: Request<proto::ListWorkersRequest>) -> Answer<proto::ListWorkersResponse> {
         Err(Status::unimplemented("not in these tests"))
     }

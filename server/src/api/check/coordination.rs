@@ -1,6 +1,9 @@
 //! Checks of options that coordinate jobs: keys with policies, expiry, limits, stages and dependencies.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use howdah_proto::v1::{self, new_job::Expiry};
 
@@ -168,8 +171,8 @@ fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Err
         return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is not a job's id", job.after[i])));
     }
     let mut after = std::mem::take(&mut job.after);
-    after.sort_unstable();
-    after.dedup();
+    let mut seen = HashSet::new();
+    after.retain(|id| seen.insert(*id));
     Ok(after)
 }
 

@@ -1,6 +1,6 @@
 //! Names by which jobs of one request refer to each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use howdah_proto::v1;
 
@@ -60,8 +60,8 @@ impl LocalNames {
                 })
             };
             let mut those = names.iter().enumerate().map(index).collect::<Result<Vec<_>, _>>()?;
-            those.sort_unstable();
-            those.dedup();
+            let mut seen = HashSet::new();
+            those.retain(|index| seen.insert(*index));
             after[*i] = those;
         }
         if let Some(i) = in_cycle(&after) {

@@ -8,7 +8,10 @@ use super::{
     task_type::history_mode,
     time::{micros, time},
 };
-use crate::job::{CompletedStage, EnqueueOutcome, Enqueued, Failure, JobView, LeasedJob, Progress, TaskTypeName};
+use crate::job::{
+    CompletedStage, DependencyFailure, DependencyResult, EnqueueOutcome, Enqueued, Failure, JobOptions, JobState,
+    JobView, LeasedJob, Progress, TaskTypeName,
+};
 
 /// Converts the result of enqueuing one job.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
@@ -28,6 +31,8 @@ pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
 pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     let options = job.options.unwrap_or_default();
     v1::LeasedJob {
+        after: dependencies(job.dependencies, &options),
+        dependency_count: options.after.len() as i32,
         id: job.lease.id,
         token: job.lease.token,
         task_type: name.to_string(),
@@ -42,6 +47,22 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
         tags: options.tags,
         create_time: Some(time(job.created)),
     }
+}
+
+/// Converts dependencies of a job with these options.
+pub(crate) fn dependencies(dependencies: Vec<DependencyResult>, options: &JobOptions) -> Vec<v1::DependencyResult> {
+    // A job with another policy runs only after all of its dependencies have succeeded, so this also holds for dependencies
+    // that are no longer stored.
+    let runs_anyway = options.on_dependency_failure == Some(DependencyFailure::Run);
+    let unstored = if runs_anyway { v1::JobState::Unspecified } else { v1::JobState::Succeeded };
+    let convert = |dependency: DependencyResult| v1::DependencyResult {
+        id: dependency.id,
+        state: dependency.state.map_or(unstored, JobState::to_proto) as i32,
+        result: dependency.result,
+        truncated: dependency.truncated,
+        missing: dependency.state.is_none(),
+    };
+    dependencies.into_iter().map(convert).collect()
 }
 
 /// Converts a job to the message for operators.
@@ -129,7 +150,7 @@ mod tests {
     use prost_types::Timestamp;
 
     use super::*;
-    use crate::job::{JobOptions, JobState, Lease, Started};
+    use crate::job::{Lease, Started};
 
     fn leased(options: Option<Box<JobOptions>>) -> v1::LeasedJob {
         let job = LeasedJob {
@@ -147,6 +168,7 @@ mod tests {
             headers: [("a".into(), "b".into())].into(),
             options,
             payload: "p".into(),
+            dependencies: Vec::new(),
         };
         leased_job(job, &TaskTypeName::parse("email.send").unwrap())
     }

@@ -14,7 +14,7 @@ mod work;
 pub(super) use bulk::bulk;
 pub(super) use error::request_error;
 use job::leased_job;
-pub(super) use job::{enqueued, job};
+pub(super) use job::{dependencies, enqueued, job};
 pub(super) use schedule::schedule;
 pub(super) use settings::cluster_settings;
 pub(super) use settle::{invalid_item, settle_result, settle_results};

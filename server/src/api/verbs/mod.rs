@@ -154,7 +154,7 @@ rpcs! {
     calls {
         jobs: CancelJobs, DiscardJobs, EndLeases, EnqueueJobs, ExplainJob, GetJob, ListErrorGroups, ListJobs,
             ReprioritizeJobs, RetryJobs, SearchJobs;
-        workers: ExtendJobs, ListWorkers, PullJobs, ReportProgress, SettleJobs;
+        workers: ExtendJobs, GetResults, ListWorkers, PullJobs, ReportProgress, SettleJobs;
         types: GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey, UpdateTaskType;
         schedules: CreateSchedule, DeleteSchedule, GetSchedule, ListSchedules, PauseSchedule, ResumeSchedule,
             RunSchedule, UpdateSchedule;

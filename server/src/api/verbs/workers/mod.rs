@@ -4,6 +4,7 @@ mod extend;
 mod list;
 mod progress;
 pub(crate) mod pull;
+mod results;
 mod settle;
 pub(super) mod work;
 
@@ -11,6 +12,7 @@ pub(crate) use extend::ExtendJobs;
 pub(crate) use list::ListWorkers;
 pub(crate) use progress::ReportProgress;
 pub(crate) use pull::PullJobs;
+pub(crate) use results::GetResults;
 pub(crate) use settle::SettleJobs;
 
 use howdah_proto::v1;
