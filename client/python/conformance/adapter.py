@@ -210,6 +210,10 @@ async def do_progress(run: int, fraction: Any = None, text: Any = None, checkpoi
     await find_run(run)[0].progress(fraction, text, checkpoint=state)
 
 
+async def do_results(run: int) -> Dict[str, Any]:
+    return {"dependencies": [to_json(result) async for result in find_run(run)[0].results()]}
+
+
 async def do_extend(run: int, duration_ms: int) -> None:
     await find_run(run)[0].extend(duration_ms / 1000)
 

@@ -6,12 +6,13 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import itertools
 import logging
 import sys
 import threading
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
-from typing import Any, Awaitable, Callable, Iterator, Optional, Sequence, Tuple, Union
+from typing import Any, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import v1
 from .connection import log
@@ -20,13 +21,20 @@ from .outcome import Done, Fatal, Outcome, OutcomeMessage, Retry
 from .telemetry import NO_PROCESSING, Processing
 from .threads import Threads
 
+GetResults = Callable[[v1.GetResultsRequest], Awaitable[v1.GetResultsResponse]]
 SendRequest = Callable[[Union[v1.Extension, v1.ProgressReport]], Awaitable[None]]
 
 
 class JobBase:
     """One attempt of one job, for its handler."""
 
-    def __init__(self, job: v1.LeasedJob, send_request: SendRequest, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        job: v1.LeasedJob,
+        send_request: SendRequest,
+        loop: asyncio.AbstractEventLoop,
+        get_results: Optional[GetResults] = None,
+    ) -> None:
         self.id = job.id
         #: The fencing token of the lease, for example for ``howdah.complete`` in SQL.
         self.token = job.token
@@ -48,11 +56,22 @@ class JobBase:
         #: Reason why the handler should abandon the job: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` (the
         #: worker stops and its stop timeout has passed). Empty while the handler should continue.
         self.cancel_reason = ""
-        self._send_request, self._loop = send_request, loop
+        self._sent, self._dependencies = list(job.after), job.dependency_count
+        self._get_results, self._send_request, self._loop = get_results, send_request, loop
         self._processing: Processing = NO_PROCESSING
         self._message = job
         #: Called when the handler should abandon the job.
         self._on_cancel: Callable[[], None] = lambda: None
+
+    def _sent_results(self) -> List[v1.DependencyResult]:
+        """Returns the results that came with the job, up to the first that the broker left out."""
+        return list(itertools.takewhile(lambda sent: not sent.truncated, self._sent))
+
+    async def _page(self, start: int) -> List[v1.DependencyResult]:
+        """Gets results from the broker, without those of the first ``start`` dependencies. An empty page is the last."""
+        if start >= self._dependencies or self._get_results is None:
+            return []
+        return list((await self._get_results(v1.GetResultsRequest(id=self.id, start=start))).results)
 
     def _extension(self, time: Seconds) -> v1.Extension:
         return v1.Extension(id=self.id, token=self.token, duration=duration(time))
@@ -64,6 +83,19 @@ class JobBase:
 
 class AsyncJob(JobBase):
     """The job for an ``async def`` handler."""
+
+    async def results(self) -> AsyncIterator[v1.DependencyResult]:
+        """Yields the jobs that this job ran after (``after``, then ``after_local``), with their results, in order.
+
+        With ``on_dependency_failure="run"``, look at ``state``: a dependency may have failed. A result is unknown
+        (``missing``) if the database no longer contains the dependency. `howdah.decode` decodes ``result``.
+        """
+        start, page = 0, self._sent_results() or await self._page(0)
+        while page:
+            for result in page:
+                yield result
+            start += len(page)
+            page = await self._page(start)
 
     async def extend(self, time: Seconds) -> None:
         """Sets the deadline to this long from now. Raises `LeaseLost` if the worker no longer holds the job."""
@@ -81,6 +113,19 @@ class AsyncJob(JobBase):
 
 class Job(JobBase):
     """The job for a handler that is a plain function, which runs in a thread."""
+
+    def results(self) -> Iterator[v1.DependencyResult]:
+        """Blocking version of `AsyncJob.results`."""
+        start, page = 0, self._sent_results() or self._next_page(0)
+        while page:
+            yield from page
+            start += len(page)
+            page = self._next_page(start)
+
+    def _next_page(self, start: int) -> List[v1.DependencyResult]:
+        if start >= self._dependencies:
+            return []
+        return asyncio.run_coroutine_threadsafe(self._page(start), self._loop).result()
 
     def extend(self, time: Seconds) -> None:
         """Blocking version of `AsyncJob.extend`."""

@@ -10,7 +10,7 @@ import grpc
 from . import v1
 from .connection import SMALL_CALL, log
 from .errors import HowdahError, LeaseLost, Stopped, deadline
-from .handler import AsyncJob, Job, log_failure
+from .handler import AsyncJob, GetResults, Job, log_failure
 from .ledger import HeldLease, Key, Ledger
 from .slots import Slot, Slots
 from .telemetry import processing
@@ -99,9 +99,10 @@ class Runner:
         middleware: Sequence[Callable[[Any], Any]],
         timeout: float,
         linked: bool,
+        get_results: GetResults,
     ) -> None:
         self.slots, self.ledger, self.middleware, self.timeout = slots, ledger, middleware, timeout
-        self.linked = linked
+        self.linked, self.get_results = linked, get_results
         self.extensions, self.reports = PendingRequests[v1.Extension](), PendingRequests[v1.ProgressReport]()
         self.loop, self.threads = asyncio.get_running_loop(), Threads()
         self.stopping = False
@@ -178,7 +179,7 @@ class Runner:
         while (held := self.slots.next()) is not None and held.slot is not None:
             handler = held.slot.handler
             kind = AsyncJob if handler.is_async else Job
-            held.job = job = kind(held.message, self._send_request, self.loop)
+            held.job = job = kind(held.message, self._send_request, self.loop, self.get_results)
             job._processing = processing(job, self.ledger.broker, self.linked)
             held.task = self.loop.create_task(handler.run(job, self.threads, self.middleware))
             held.task.add_done_callback(lambda task, held=held: self._ended(held, task))  # type: ignore[misc]

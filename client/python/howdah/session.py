@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence, cast
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -50,7 +50,10 @@ class Session:
 
     def __init__(self, connection: Connection, slots: Slots, options: SessionOptions) -> None:
         self.connection, self.options, self.ledger = connection, options, Ledger()
-        self.runner = Runner(slots, self.ledger, options.middleware, connection.request_timeout, options.linked)
+        get_results = cast(Any, v1.WorkerServiceStub(cast(Any, connection)).GetResults)
+        self.runner = Runner(
+            slots, self.ledger, options.middleware, connection.request_timeout, options.linked, get_results
+        )
         self.runner.changed, self.runner.windows_changed = self._changed, self._announce_windows
         self.loop, self.wake = asyncio.get_running_loop(), asyncio.Event()
         self.stream: Optional[Stream] = None

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 
 def make_job(payload: object = None, **fields: Any) -> v1.LeasedJob:
-    """Creates a job as a worker receives it, with fields such as ``attempt``, ``headers`` and ``checkpoint``."""
+    """Creates a job as a worker receives it, with fields such as ``attempt``, ``headers`` and ``checkpoint``.
+
+    ``after`` is a list of `v1.DependencyResult`, for ``job.results()``.
+    """
     fields["checkpoint"] = encode(fields.get("checkpoint"))
     defaults: Dict[str, Any] = {"id": 1, "token": 1, "task_type": "test", "attempt": 1, "max_attempts": 10}
+    defaults["dependency_count"] = len(fields.get("after", ()))
     return fill(v1.LeasedJob(payload=encode(payload)), {**defaults, **fields})
 
 
