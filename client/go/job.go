@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +35,37 @@ func (j *Job) Extend(ctx context.Context, d time.Duration) error {
 	extension := &howdahv1.Extension{Id: j.Id, Token: j.Token, Duration: durationpb.New(d)}
 	answer, err := j.calls.ExtendJobs(ctx, &howdahv1.ExtendJobsRequest{Extensions: []*howdahv1.Extension{extension}})
 	return resultError(answer.GetResults(), err)
+}
+
+// Results yields the jobs that this job ran after (NewJob.after, then after_local), with their results, in order. With
+// DEPENDENCY_FAILURE_RUN, look at State: a dependency may have failed. A result is unknown (Missing) if the database no
+// longer contains the dependency. After an error, the iteration ends.
+func (j *Job) Results(ctx context.Context) iter.Seq2[*howdahv1.DependencyResult, error] {
+	return func(yield func(*howdahv1.DependencyResult, error) bool) {
+		page := j.After
+		// The broker left out the first truncated result. It is asked for this one and all after it.
+		if cut := slices.IndexFunc(page, (*howdahv1.DependencyResult).GetTruncated); cut >= 0 {
+			page = page[:cut]
+		}
+		for start := int32(0); ; {
+			for _, result := range page {
+				if !yield(result, nil) {
+					return
+				}
+			}
+			if start += int32(len(page)); start >= j.DependencyCount {
+				return
+			}
+			answer, err := j.calls.GetResults(ctx, &howdahv1.GetResultsRequest{Id: j.Id, Start: start})
+			if err != nil {
+				yield(nil, AsError(err))
+				return
+			}
+			if page = answer.Results; len(page) == 0 {
+				return
+			}
+		}
+	}
 }
 
 // Progress reports the completed fraction, 0 to 1, and a text for operators, at most 1 KiB. It fails like [Job.Extend].

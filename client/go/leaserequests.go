@@ -10,7 +10,7 @@ import (
 	"howdah.dev/go/howdahv1"
 )
 
-// streamCalls sends the extensions and progress reports of handlers over the worker's stream.
+// streamCalls makes the calls of handlers: it sends extensions and progress reports over the worker's stream.
 type streamCalls struct {
 	howdahv1.WorkerServiceClient
 	s *session
@@ -30,6 +30,13 @@ func (c streamCalls) ReportProgress(
 	message := &howdahv1.WorkRequest_Progress{Progress: &howdahv1.Progress{Reports: in.Reports}}
 	results, err := c.s.sendLeaseRequest(ctx, in.Reports[0].Id, &howdahv1.WorkRequest{Message: message})
 	return &howdahv1.ReportProgressResponse{Results: results}, err
+}
+
+// GetResults is a unary call, because the results may be large, and the stream carries the heartbeat.
+func (c streamCalls) GetResults(
+	ctx context.Context, in *howdahv1.GetResultsRequest, options ...grpc.CallOption,
+) (*howdahv1.GetResultsResponse, error) {
+	return howdahv1.NewWorkerServiceClient(c.s.c).GetResults(ctx, in, options...)
 }
 
 // leaseRequest is an unanswered extension or progress report.

@@ -105,6 +105,10 @@ func execute(c command) (object, error) {
 			stop.(func())()
 			return object{}, nil
 		}
+	case "results":
+		if r, ok := runs.Load(get[int](c, "run")); ok {
+			return r.(*run).results()
+		}
 	case "finish", "progress", "extend":
 		if r, ok := runs.Load(get[int](c, "run")); ok {
 			return object{}, r.(*run).execute(do, c)
@@ -137,6 +141,17 @@ func (r *run) execute(do string, c command) error {
 	return r.job.Report(context.Background(), &howdahv1.ProgressReport{
 		Fraction: get[*float64](c, "fraction"), Text: get[*string](c, "text"), Checkpoint: get[[]byte](c, "checkpoint"),
 	})
+}
+
+func (r *run) results() (object, error) {
+	results := []json.RawMessage{}
+	for result, err := range r.job.Results(context.Background()) {
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, message(result))
+	}
+	return object{"dependencies": results}, nil
 }
 
 // connected is a client for the conformance runner, with a flag whether middleware wraps its handlers.

@@ -566,6 +566,8 @@ type NewJob struct {
 	// Name of this job within the request, for `after_local`. At most 200 bytes.
 	LocalName string `protobuf:"bytes,30,opt,name=local_name,json=localName,proto3" json:"local_name,omitempty"`
 	// Dependencies: ids of jobs that must succeed before this job starts. At most 10,000. An unknown id is INVALID_ARGUMENT.
+	// The worker of this job receives their results (LeasedJob.after), so the scopes `read` and `payload` are needed for their
+	// task types.
 	After []int64 `protobuf:"varint,31,rep,packed,name=after,proto3" json:"after,omitempty"`
 	// Dependencies on jobs of the same request, by local_name. A cycle is INVALID_ARGUMENT.
 	AfterLocal []string `protobuf:"bytes,32,rep,name=after_local,json=afterLocal,proto3" json:"after_local,omitempty"`
@@ -934,7 +936,7 @@ type Job struct {
 	NextStages []string `protobuf:"bytes,34,rep,name=next_stages,json=nextStages,proto3" json:"next_stages,omitempty"`
 	// The last 100 completed stages, oldest first.
 	CompletedStages []*CompletedStage `protobuf:"bytes,35,rep,name=completed_stages,json=completedStages,proto3" json:"completed_stages,omitempty"`
-	// Ids of dependencies that the job waits for, at most 100. Empty in lists.
+	// Ids of the dependencies of the job, finished or not: the first 100. Empty in lists.
 	After []int64 `protobuf:"varint,36,rep,packed,name=after,proto3" json:"after,omitempty"`
 	// Task type that the job was enqueued with, if the job went to its fallback. Otherwise empty.
 	OriginalTaskType string `protobuf:"bytes,40,opt,name=original_task_type,json=originalTaskType,proto3" json:"original_task_type,omitempty"`

@@ -52,6 +52,12 @@ type LeasedJob struct {
 	Tracestate string `protobuf:"bytes,11,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	// Tags as enqueued, without duplicates.
 	Tags []string `protobuf:"bytes,12,rep,name=tags,proto3" json:"tags,omitempty"`
+	// Dependencies of the job with their results, in the order of NewJob.after, then after_local. Results over 64 KiB are left out
+	// (`truncated`). The list takes at most about 1 MiB, less if a window or a message has less room: further results are left out,
+	// and then the last dependencies. GetResults returns everything.
+	After []*DependencyResult `protobuf:"bytes,20,rep,name=after,proto3" json:"after,omitempty"`
+	// Number of dependencies of the job. `after` has fewer if the list did not fit, or could not be read.
+	DependencyCount int32 `protobuf:"varint,21,opt,name=dependency_count,json=dependencyCount,proto3" json:"dependency_count,omitempty"`
 	// Checkpoint that an earlier attempt stored. Empty: none.
 	Checkpoint    []byte `protobuf:"bytes,30,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -172,6 +178,20 @@ func (x *LeasedJob) GetTags() []string {
 	return nil
 }
 
+func (x *LeasedJob) GetAfter() []*DependencyResult {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *LeasedJob) GetDependencyCount() int32 {
+	if x != nil {
+		return x.DependencyCount
+	}
+	return 0
+}
+
 func (x *LeasedJob) GetCheckpoint() []byte {
 	if x != nil {
 		return x.Checkpoint
@@ -179,11 +199,95 @@ func (x *LeasedJob) GetCheckpoint() []byte {
 	return nil
 }
 
+// A job that another job depended on, and its result.
+type DependencyResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the dependency.
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// State of the dependency, usually JOB_STATE_SUCCEEDED. With DEPENDENCY_FAILURE_RUN, any other final state or
+	// JOB_STATE_DEAD; or an unfinished state, if the dependency was retried since; or JOB_STATE_UNSPECIFIED with `missing`.
+	State JobState `protobuf:"varint,2,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
+	// Result from the ack of its worker. Empty: none.
+	Result []byte `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
+	// True: the result was left out because of its size. GetResults returns it.
+	Truncated bool `protobuf:"varint,4,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// True: the database does not contain the dependency, because its task type keeps no such jobs (HistoryMode), or its history
+	// has been dropped. Its result is not known.
+	Missing       bool `protobuf:"varint,5,opt,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DependencyResult) Reset() {
+	*x = DependencyResult{}
+	mi := &file_howdah_v1_leased_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DependencyResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DependencyResult) ProtoMessage() {}
+
+func (x *DependencyResult) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_leased_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DependencyResult.ProtoReflect.Descriptor instead.
+func (*DependencyResult) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_leased_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DependencyResult) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *DependencyResult) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *DependencyResult) GetResult() []byte {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *DependencyResult) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *DependencyResult) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
 var File_howdah_v1_leased_job_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_leased_job_proto_rawDesc = "" +
 	"\n" +
-	"\x1ahowdah/v1/leased_job.proto\x12\thowdah.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x04\n" +
+	"\x1ahowdah/v1/leased_job.proto\x12\thowdah.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\"\xe7\x04\n" +
 	"\tLeasedJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x10R\x05token\x12\x1b\n" +
@@ -200,13 +304,21 @@ const file_howdah_v1_leased_job_proto_rawDesc = "" +
 	"\n" +
 	"tracestate\x18\v \x01(\tR\n" +
 	"tracestate\x12\x12\n" +
-	"\x04tags\x18\f \x03(\tR\x04tags\x12\x1e\n" +
+	"\x04tags\x18\f \x03(\tR\x04tags\x121\n" +
+	"\x05after\x18\x14 \x03(\v2\x1b.howdah.v1.DependencyResultR\x05after\x12)\n" +
+	"\x10dependency_count\x18\x15 \x01(\x05R\x0fdependencyCount\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x1e \x01(\fR\n" +
 	"checkpoint\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B)\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x01\n" +
+	"\x10DependencyResult\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12)\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state\x12\x16\n" +
+	"\x06result\x18\x03 \x01(\fR\x06result\x12\x1c\n" +
+	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x18\n" +
+	"\amissing\x18\x05 \x01(\bR\amissingB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
 var (
@@ -221,21 +333,25 @@ func file_howdah_v1_leased_job_proto_rawDescGZIP() []byte {
 	return file_howdah_v1_leased_job_proto_rawDescData
 }
 
-var file_howdah_v1_leased_job_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_howdah_v1_leased_job_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_howdah_v1_leased_job_proto_goTypes = []any{
 	(*LeasedJob)(nil),             // 0: howdah.v1.LeasedJob
-	nil,                           // 1: howdah.v1.LeasedJob.HeadersEntry
-	(*timestamppb.Timestamp)(nil), // 2: google.protobuf.Timestamp
+	(*DependencyResult)(nil),      // 1: howdah.v1.DependencyResult
+	nil,                           // 2: howdah.v1.LeasedJob.HeadersEntry
+	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(JobState)(0),                 // 4: howdah.v1.JobState
 }
 var file_howdah_v1_leased_job_proto_depIdxs = []int32{
-	2, // 0: howdah.v1.LeasedJob.deadline:type_name -> google.protobuf.Timestamp
-	1, // 1: howdah.v1.LeasedJob.headers:type_name -> howdah.v1.LeasedJob.HeadersEntry
-	2, // 2: howdah.v1.LeasedJob.create_time:type_name -> google.protobuf.Timestamp
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	3, // 0: howdah.v1.LeasedJob.deadline:type_name -> google.protobuf.Timestamp
+	2, // 1: howdah.v1.LeasedJob.headers:type_name -> howdah.v1.LeasedJob.HeadersEntry
+	3, // 2: howdah.v1.LeasedJob.create_time:type_name -> google.protobuf.Timestamp
+	1, // 3: howdah.v1.LeasedJob.after:type_name -> howdah.v1.DependencyResult
+	4, // 4: howdah.v1.DependencyResult.state:type_name -> howdah.v1.JobState
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_leased_job_proto_init() }
@@ -243,13 +359,14 @@ func file_howdah_v1_leased_job_proto_init() {
 	if File_howdah_v1_leased_job_proto != nil {
 		return
 	}
+	file_howdah_v1_job_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_leased_job_proto_rawDesc), len(file_howdah_v1_leased_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

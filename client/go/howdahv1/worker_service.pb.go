@@ -2598,6 +2598,118 @@ func (x *ReportProgressResponse) GetResults() []*SettleResult {
 	return nil
 }
 
+// Request of GetResults.
+type GetResultsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the job that has the dependencies, in any state.
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Number of dependencies to skip, such as `next_start` of the previous page. 0 to twice the maximum number of jobs of an
+	// enqueue. 0: the page begins with the first.
+	Start         int32 `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetResultsRequest) Reset() {
+	*x = GetResultsRequest{}
+	mi := &file_howdah_v1_worker_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetResultsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetResultsRequest) ProtoMessage() {}
+
+func (x *GetResultsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_worker_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetResultsRequest.ProtoReflect.Descriptor instead.
+func (*GetResultsRequest) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_worker_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *GetResultsRequest) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *GetResultsRequest) GetStart() int32 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+// Response of GetResults.
+type GetResultsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Dependencies with their results, in the order of LeasedJob.after. At most 1,000 and about 3 MiB, but at least one if there is
+	// one. No result is left out.
+	Results []*DependencyResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// `start` of the next page. 0: this page is the last one.
+	NextStart     int32 `protobuf:"varint,2,opt,name=next_start,json=nextStart,proto3" json:"next_start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetResultsResponse) Reset() {
+	*x = GetResultsResponse{}
+	mi := &file_howdah_v1_worker_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetResultsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetResultsResponse) ProtoMessage() {}
+
+func (x *GetResultsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_worker_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetResultsResponse.ProtoReflect.Descriptor instead.
+func (*GetResultsResponse) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_worker_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GetResultsResponse) GetResults() []*DependencyResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *GetResultsResponse) GetNextStart() int32 {
+	if x != nil {
+		return x.NextStart
+	}
+	return 0
+}
+
 var File_howdah_v1_worker_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_worker_service_proto_rawDesc = "" +
@@ -2757,7 +2869,14 @@ const file_howdah_v1_worker_service_proto_rawDesc = "" +
 	"\x15ReportProgressRequest\x123\n" +
 	"\areports\x18\x01 \x03(\v2\x19.howdah.v1.ProgressReportR\areports\"K\n" +
 	"\x16ReportProgressResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.howdah.v1.SettleResultR\aresults*\x9b\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.howdah.v1.SettleResultR\aresults\"9\n" +
+	"\x11GetResultsRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\x05R\x05start\"j\n" +
+	"\x12GetResultsResponse\x125\n" +
+	"\aresults\x18\x01 \x03(\v2\x1b.howdah.v1.DependencyResultR\aresults\x12\x1d\n" +
+	"\n" +
+	"next_start\x18\x02 \x01(\x05R\tnextStart*\x9b\x01\n" +
 	"\fSettleStatus\x12\x1d\n" +
 	"\x19SETTLE_STATUS_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SETTLE_STATUS_OK\x10\x01\x12\x1c\n" +
@@ -2772,7 +2891,7 @@ const file_howdah_v1_worker_service_proto_rawDesc = "" +
 	"\vDrainReason\x12\x1c\n" +
 	"\x18DRAIN_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DRAIN_REASON_REQUESTED\x10\x01\x12\x19\n" +
-	"\x15DRAIN_REASON_SHUTDOWN\x10\x022\xcc\x03\n" +
+	"\x15DRAIN_REASON_SHUTDOWN\x10\x022\x97\x04\n" +
 	"\rWorkerService\x12;\n" +
 	"\x04Work\x12\x16.howdah.v1.WorkRequest\x1a\x17.howdah.v1.WorkResponse(\x010\x01\x12C\n" +
 	"\bPullJobs\x12\x1a.howdah.v1.PullJobsRequest\x1a\x1b.howdah.v1.PullJobsResponse\x12I\n" +
@@ -2780,7 +2899,9 @@ const file_howdah_v1_worker_service_proto_rawDesc = "" +
 	"SettleJobs\x12\x1c.howdah.v1.SettleJobsRequest\x1a\x1d.howdah.v1.SettleJobsResponse\x12I\n" +
 	"\n" +
 	"ExtendJobs\x12\x1c.howdah.v1.ExtendJobsRequest\x1a\x1d.howdah.v1.ExtendJobsResponse\x12U\n" +
-	"\x0eReportProgress\x12 .howdah.v1.ReportProgressRequest\x1a!.howdah.v1.ReportProgressResponse\x12L\n" +
+	"\x0eReportProgress\x12 .howdah.v1.ReportProgressRequest\x1a!.howdah.v1.ReportProgressResponse\x12I\n" +
+	"\n" +
+	"GetResults\x12\x1c.howdah.v1.GetResultsRequest\x1a\x1d.howdah.v1.GetResultsResponse\x12L\n" +
 	"\vListWorkers\x12\x1d.howdah.v1.ListWorkersRequest\x1a\x1e.howdah.v1.ListWorkersResponseB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
@@ -2797,7 +2918,7 @@ func file_howdah_v1_worker_service_proto_rawDescGZIP() []byte {
 }
 
 var file_howdah_v1_worker_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_howdah_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_howdah_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_howdah_v1_worker_service_proto_goTypes = []any{
 	(SettleStatus)(0),              // 0: howdah.v1.SettleStatus
 	(CancelReason)(0),              // 1: howdah.v1.CancelReason
@@ -2838,11 +2959,14 @@ var file_howdah_v1_worker_service_proto_goTypes = []any{
 	(*ExtendJobsResponse)(nil),     // 36: howdah.v1.ExtendJobsResponse
 	(*ReportProgressRequest)(nil),  // 37: howdah.v1.ReportProgressRequest
 	(*ReportProgressResponse)(nil), // 38: howdah.v1.ReportProgressResponse
-	nil,                            // 39: howdah.v1.Subscribe.LabelsEntry
-	(*durationpb.Duration)(nil),    // 40: google.protobuf.Duration
-	(*LeasedJob)(nil),              // 41: howdah.v1.LeasedJob
-	(*ListWorkersRequest)(nil),     // 42: howdah.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),    // 43: howdah.v1.ListWorkersResponse
+	(*GetResultsRequest)(nil),      // 39: howdah.v1.GetResultsRequest
+	(*GetResultsResponse)(nil),     // 40: howdah.v1.GetResultsResponse
+	nil,                            // 41: howdah.v1.Subscribe.LabelsEntry
+	(*durationpb.Duration)(nil),    // 42: google.protobuf.Duration
+	(*LeasedJob)(nil),              // 43: howdah.v1.LeasedJob
+	(*DependencyResult)(nil),       // 44: howdah.v1.DependencyResult
+	(*ListWorkersRequest)(nil),     // 45: howdah.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),    // 46: howdah.v1.ListWorkersResponse
 }
 var file_howdah_v1_worker_service_proto_depIdxs = []int32{
 	5,  // 0: howdah.v1.WorkRequest.subscribe:type_name -> howdah.v1.Subscribe
@@ -2864,25 +2988,25 @@ var file_howdah_v1_worker_service_proto_depIdxs = []int32{
 	27, // 16: howdah.v1.WorkResponse.progressed:type_name -> howdah.v1.Progressed
 	6,  // 17: howdah.v1.Subscribe.windows:type_name -> howdah.v1.Window
 	7,  // 18: howdah.v1.Subscribe.held:type_name -> howdah.v1.Lease
-	39, // 19: howdah.v1.Subscribe.labels:type_name -> howdah.v1.Subscribe.LabelsEntry
-	40, // 20: howdah.v1.Subscribe.liveness:type_name -> google.protobuf.Duration
+	41, // 19: howdah.v1.Subscribe.labels:type_name -> howdah.v1.Subscribe.LabelsEntry
+	42, // 20: howdah.v1.Subscribe.liveness:type_name -> google.protobuf.Duration
 	9,  // 21: howdah.v1.Settle.outcomes:type_name -> howdah.v1.Outcome
 	10, // 22: howdah.v1.Outcome.ack:type_name -> howdah.v1.Ack
 	11, // 23: howdah.v1.Outcome.nack:type_name -> howdah.v1.Nack
 	12, // 24: howdah.v1.Outcome.snooze:type_name -> howdah.v1.Snooze
 	13, // 25: howdah.v1.Outcome.release:type_name -> howdah.v1.Release
-	40, // 26: howdah.v1.Nack.retry_after:type_name -> google.protobuf.Duration
-	40, // 27: howdah.v1.Snooze.delay:type_name -> google.protobuf.Duration
+	42, // 26: howdah.v1.Nack.retry_after:type_name -> google.protobuf.Duration
+	42, // 27: howdah.v1.Snooze.delay:type_name -> google.protobuf.Duration
 	15, // 28: howdah.v1.Extend.extensions:type_name -> howdah.v1.Extension
-	40, // 29: howdah.v1.Extension.duration:type_name -> google.protobuf.Duration
+	42, // 29: howdah.v1.Extension.duration:type_name -> google.protobuf.Duration
 	17, // 30: howdah.v1.Progress.reports:type_name -> howdah.v1.ProgressReport
 	7,  // 31: howdah.v1.Welcome.kept:type_name -> howdah.v1.Lease
 	7,  // 32: howdah.v1.Welcome.lost:type_name -> howdah.v1.Lease
-	40, // 33: howdah.v1.Welcome.ping_interval:type_name -> google.protobuf.Duration
-	40, // 34: howdah.v1.Welcome.session_grace:type_name -> google.protobuf.Duration
+	42, // 33: howdah.v1.Welcome.ping_interval:type_name -> google.protobuf.Duration
+	42, // 34: howdah.v1.Welcome.session_grace:type_name -> google.protobuf.Duration
 	22, // 35: howdah.v1.Welcome.limits:type_name -> howdah.v1.Limits
-	40, // 36: howdah.v1.Welcome.liveness:type_name -> google.protobuf.Duration
-	41, // 37: howdah.v1.Jobs.jobs:type_name -> howdah.v1.LeasedJob
+	42, // 36: howdah.v1.Welcome.liveness:type_name -> google.protobuf.Duration
+	43, // 37: howdah.v1.Jobs.jobs:type_name -> howdah.v1.LeasedJob
 	25, // 38: howdah.v1.Settled.results:type_name -> howdah.v1.SettleResult
 	0,  // 39: howdah.v1.SettleResult.status:type_name -> howdah.v1.SettleStatus
 	25, // 40: howdah.v1.Extended.results:type_name -> howdah.v1.SettleResult
@@ -2890,33 +3014,36 @@ var file_howdah_v1_worker_service_proto_depIdxs = []int32{
 	29, // 42: howdah.v1.Cancel.jobs:type_name -> howdah.v1.CancelledJob
 	1,  // 43: howdah.v1.CancelledJob.reason:type_name -> howdah.v1.CancelReason
 	2,  // 44: howdah.v1.Drain.reason:type_name -> howdah.v1.DrainReason
-	40, // 45: howdah.v1.Drain.reconnect_after:type_name -> google.protobuf.Duration
-	40, // 46: howdah.v1.PullJobsRequest.lease_duration:type_name -> google.protobuf.Duration
-	40, // 47: howdah.v1.PullJobsRequest.wait:type_name -> google.protobuf.Duration
-	41, // 48: howdah.v1.PullJobsResponse.jobs:type_name -> howdah.v1.LeasedJob
+	42, // 45: howdah.v1.Drain.reconnect_after:type_name -> google.protobuf.Duration
+	42, // 46: howdah.v1.PullJobsRequest.lease_duration:type_name -> google.protobuf.Duration
+	42, // 47: howdah.v1.PullJobsRequest.wait:type_name -> google.protobuf.Duration
+	43, // 48: howdah.v1.PullJobsResponse.jobs:type_name -> howdah.v1.LeasedJob
 	9,  // 49: howdah.v1.SettleJobsRequest.outcomes:type_name -> howdah.v1.Outcome
 	25, // 50: howdah.v1.SettleJobsResponse.results:type_name -> howdah.v1.SettleResult
 	15, // 51: howdah.v1.ExtendJobsRequest.extensions:type_name -> howdah.v1.Extension
 	25, // 52: howdah.v1.ExtendJobsResponse.results:type_name -> howdah.v1.SettleResult
 	17, // 53: howdah.v1.ReportProgressRequest.reports:type_name -> howdah.v1.ProgressReport
 	25, // 54: howdah.v1.ReportProgressResponse.results:type_name -> howdah.v1.SettleResult
-	3,  // 55: howdah.v1.WorkerService.Work:input_type -> howdah.v1.WorkRequest
-	31, // 56: howdah.v1.WorkerService.PullJobs:input_type -> howdah.v1.PullJobsRequest
-	33, // 57: howdah.v1.WorkerService.SettleJobs:input_type -> howdah.v1.SettleJobsRequest
-	35, // 58: howdah.v1.WorkerService.ExtendJobs:input_type -> howdah.v1.ExtendJobsRequest
-	37, // 59: howdah.v1.WorkerService.ReportProgress:input_type -> howdah.v1.ReportProgressRequest
-	42, // 60: howdah.v1.WorkerService.ListWorkers:input_type -> howdah.v1.ListWorkersRequest
-	4,  // 61: howdah.v1.WorkerService.Work:output_type -> howdah.v1.WorkResponse
-	32, // 62: howdah.v1.WorkerService.PullJobs:output_type -> howdah.v1.PullJobsResponse
-	34, // 63: howdah.v1.WorkerService.SettleJobs:output_type -> howdah.v1.SettleJobsResponse
-	36, // 64: howdah.v1.WorkerService.ExtendJobs:output_type -> howdah.v1.ExtendJobsResponse
-	38, // 65: howdah.v1.WorkerService.ReportProgress:output_type -> howdah.v1.ReportProgressResponse
-	43, // 66: howdah.v1.WorkerService.ListWorkers:output_type -> howdah.v1.ListWorkersResponse
-	61, // [61:67] is the sub-list for method output_type
-	55, // [55:61] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	44, // 55: howdah.v1.GetResultsResponse.results:type_name -> howdah.v1.DependencyResult
+	3,  // 56: howdah.v1.WorkerService.Work:input_type -> howdah.v1.WorkRequest
+	31, // 57: howdah.v1.WorkerService.PullJobs:input_type -> howdah.v1.PullJobsRequest
+	33, // 58: howdah.v1.WorkerService.SettleJobs:input_type -> howdah.v1.SettleJobsRequest
+	35, // 59: howdah.v1.WorkerService.ExtendJobs:input_type -> howdah.v1.ExtendJobsRequest
+	37, // 60: howdah.v1.WorkerService.ReportProgress:input_type -> howdah.v1.ReportProgressRequest
+	39, // 61: howdah.v1.WorkerService.GetResults:input_type -> howdah.v1.GetResultsRequest
+	45, // 62: howdah.v1.WorkerService.ListWorkers:input_type -> howdah.v1.ListWorkersRequest
+	4,  // 63: howdah.v1.WorkerService.Work:output_type -> howdah.v1.WorkResponse
+	32, // 64: howdah.v1.WorkerService.PullJobs:output_type -> howdah.v1.PullJobsResponse
+	34, // 65: howdah.v1.WorkerService.SettleJobs:output_type -> howdah.v1.SettleJobsResponse
+	36, // 66: howdah.v1.WorkerService.ExtendJobs:output_type -> howdah.v1.ExtendJobsResponse
+	38, // 67: howdah.v1.WorkerService.ReportProgress:output_type -> howdah.v1.ReportProgressResponse
+	40, // 68: howdah.v1.WorkerService.GetResults:output_type -> howdah.v1.GetResultsResponse
+	46, // 69: howdah.v1.WorkerService.ListWorkers:output_type -> howdah.v1.ListWorkersResponse
+	63, // [63:70] is the sub-list for method output_type
+	56, // [56:63] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_worker_service_proto_init() }
@@ -2960,7 +3087,7 @@ func file_howdah_v1_worker_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_worker_service_proto_rawDesc), len(file_howdah_v1_worker_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

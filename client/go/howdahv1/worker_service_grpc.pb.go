@@ -26,6 +26,7 @@ const (
 	WorkerService_SettleJobs_FullMethodName     = "/howdah.v1.WorkerService/SettleJobs"
 	WorkerService_ExtendJobs_FullMethodName     = "/howdah.v1.WorkerService/ExtendJobs"
 	WorkerService_ReportProgress_FullMethodName = "/howdah.v1.WorkerService/ReportProgress"
+	WorkerService_GetResults_FullMethodName     = "/howdah.v1.WorkerService/GetResults"
 	WorkerService_ListWorkers_FullMethodName    = "/howdah.v1.WorkerService/ListWorkers"
 )
 
@@ -53,6 +54,10 @@ type WorkerServiceClient interface {
 	ExtendJobs(ctx context.Context, in *ExtendJobsRequest, opts ...grpc.CallOption) (*ExtendJobsResponse, error)
 	// Reports the progress of leased jobs, and stores checkpoints for their next attempts.
 	ReportProgress(ctx context.Context, in *ReportProgressRequest, opts ...grpc.CallOption) (*ReportProgressResponse, error)
+	// Returns the results of the dependencies of a job, page by page: those that LeasedJob.after leaves out, and all others. Needs
+	// the scope `work` for the task type of the job, or `read` and `payload`. NOT_FOUND: the job does not exist, or the caller has
+	// none of these scopes.
+	GetResults(ctx context.Context, in *GetResultsRequest, opts ...grpc.CallOption) (*GetResultsResponse, error)
 	// Lists the workers of all brokers, page by page, with the jobs that they hold and their throughput. For operators.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
 }
@@ -118,6 +123,16 @@ func (c *workerServiceClient) ReportProgress(ctx context.Context, in *ReportProg
 	return out, nil
 }
 
+func (c *workerServiceClient) GetResults(ctx context.Context, in *GetResultsRequest, opts ...grpc.CallOption) (*GetResultsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetResultsResponse)
+	err := c.cc.Invoke(ctx, WorkerService_GetResults_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *workerServiceClient) ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListWorkersResponse)
@@ -152,6 +167,10 @@ type WorkerServiceServer interface {
 	ExtendJobs(context.Context, *ExtendJobsRequest) (*ExtendJobsResponse, error)
 	// Reports the progress of leased jobs, and stores checkpoints for their next attempts.
 	ReportProgress(context.Context, *ReportProgressRequest) (*ReportProgressResponse, error)
+	// Returns the results of the dependencies of a job, page by page: those that LeasedJob.after leaves out, and all others. Needs
+	// the scope `work` for the task type of the job, or `read` and `payload`. NOT_FOUND: the job does not exist, or the caller has
+	// none of these scopes.
+	GetResults(context.Context, *GetResultsRequest) (*GetResultsResponse, error)
 	// Lists the workers of all brokers, page by page, with the jobs that they hold and their throughput. For operators.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
 	mustEmbedUnimplementedWorkerServiceServer()
@@ -178,6 +197,9 @@ func (UnimplementedWorkerServiceServer) ExtendJobs(context.Context, *ExtendJobsR
 }
 func (UnimplementedWorkerServiceServer) ReportProgress(context.Context, *ReportProgressRequest) (*ReportProgressResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportProgress not implemented")
+}
+func (UnimplementedWorkerServiceServer) GetResults(context.Context, *GetResultsRequest) (*GetResultsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetResults not implemented")
 }
 func (UnimplementedWorkerServiceServer) ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListWorkers not implemented")
@@ -282,6 +304,24 @@ func _WorkerService_ReportProgress_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkerService_GetResults_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetResultsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).GetResults(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_GetResults_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).GetResults(ctx, req.(*GetResultsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WorkerService_ListWorkers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListWorkersRequest)
 	if err := dec(in); err != nil {
@@ -322,6 +362,10 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportProgress",
 			Handler:    _WorkerService_ReportProgress_Handler,
+		},
+		{
+			MethodName: "GetResults",
+			Handler:    _WorkerService_GetResults_Handler,
 		},
 		{
 			MethodName: "ListWorkers",

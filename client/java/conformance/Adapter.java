@@ -95,7 +95,7 @@ class Adapter {
             case "work": work(client, command); return Map.of();
             case "stop": WORKERS.get(command.get("worker").asString()).close(); return Map.of();
             case "spans": return Map.of("spans", spans());
-            case "finish": case "progress": case "extend": return withRun(action, command);
+            case "finish": case "progress": case "extend": case "results": return withRun(action, command);
             default: throw new UnsupportedOperationException(command.toString());
         }
     }
@@ -106,6 +106,8 @@ class Adapter {
             throw new NoSuchElementException("no such run");
         } else if (run != null && action.equals("finish")) {
             run.finish.complete(command);
+        } else if (action.equals("results")) {
+            return Map.of("dependencies", run.job.results().map(Adapter::json).toList());
         } else if (action.equals("extend")) {
             run.job.extend(Duration.ofMillis(command.get("duration_ms").asLong()));
         } else if (action.equals("progress")) {

@@ -183,6 +183,13 @@ const commands: Record<string, (command: Command) => Promise<unknown>> = {
     return found(handlers, run).job.report(report);
   },
 
+  async results({ run }) {
+    const dependencies: JsonValue[] = [];
+    for await (const result of found(handlers, run).job.results())
+      dependencies.push(json(proto.DependencyResultSchema, result));
+    return { dependencies };
+  },
+
   extend: ({ run, duration_ms }) => found(handlers, run).job.extend(duration_ms),
   async stop({ worker: name = "w" }) {
     const { worker, ended } = found(workers, name);

@@ -33,6 +33,12 @@ export interface Job extends Readonly<Pick<pb.LeasedJob, Shown>> {
   /** Parses the checkpoint as JSON. Returns undefined without a checkpoint. */
   checkpointJson<T>(): T | undefined;
   /**
+   * The jobs that this job ran after (`after`, then `afterLocal`), with their results, in order. With
+   * `onDependencyFailure: "run"`, look at `state`: a dependency may have failed. A result is unknown (`missing`) if the
+   * database no longer contains the dependency. {@link fromJsonBytes} parses a result.
+   */
+  results(): AsyncIterable<pb.DependencyResult>;
+  /**
    * Sets the deadline to this long from now, 1 ms to 30 days. Fails with {@link LeaseLostError} if the lease is lost.
    */
   extend(duration: Duration): Promise<void>;
@@ -94,8 +100,10 @@ export interface Middleware {
   decided?: (job: Job, outcome: OutcomeMessage, error: unknown) => void;
 }
 
-/** @internal The requests that a handler sends to the broker: extensions and progress reports. */
+/** @internal The requests that a handler sends to the broker. */
 export interface JobRequests {
+  /** Returns a page of results, without those of the first `start` dependencies. */
+  results(start: number): Promise<pb.DependencyResult[]>;
   extend(duration: Duration): Promise<void>;
   report(report: Progress): Promise<void>;
 }
@@ -117,6 +125,7 @@ export function makeJob(message: pb.LeasedJob, signal: AbortSignal, requests: Jo
     deadline: message.deadline && timestampDate(message.deadline),
     createTime: message.createTime ? timestampDate(message.createTime) : new Date(0),
     signal,
+    results: () => resultsOf(message, requests),
     checkpointJson: () => fromJsonBytes(message.checkpoint),
     extend: (duration) => requests.extend(duration),
     progress: (fraction, text) => requests.report({ fraction, text }),
@@ -124,6 +133,22 @@ export function makeJob(message: pb.LeasedJob, signal: AbortSignal, requests: Jo
     saveCheckpoint: (value) => requests.report({ checkpoint: toBytes(value) }),
     toJSON: () => toJson(pb.LeasedJobSchema, { ...message, token: 0n }),
   };
+}
+
+/** Yields the results that came with the job, and gets the others from the broker. */
+async function* resultsOf({ after, dependencyCount }: pb.LeasedJob, requests: JobRequests) {
+  let start = 0;
+  for (const sent of after) {
+    if (sent.truncated) break;
+    yield sent;
+    start++;
+  }
+  while (start < dependencyCount) {
+    const page = await requests.results(start);
+    if (page.length === 0) return;
+    yield* page;
+    start += page.length;
+  }
 }
 
 /** @internal */

@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
-import { Code } from "@connectrpc/connect";
-import { Backoff, HowdahError } from "./calls.js";
+import { Code, createClient } from "@connectrpc/connect";
+import { Backoff, HowdahError, repeating } from "./calls.js";
 import { type Duration, duration } from "./duration.js";
 import * as pb from "./gen/index.js";
 import { type Entry, Ledger } from "./ledger.js";
@@ -257,6 +257,16 @@ export class Session {
       this.update();
     };
     this.#resendTimer ??= setTimeout(resend, this.#resendBackoff.next());
+  }
+
+  /** Gets a page of the results of a job's dependencies. */
+  async results({ id }: pb.LeasedJob, start: number): Promise<pb.DependencyResult[]> {
+    const workers = createClient(pb.WorkerService, repeating(this.network));
+    try {
+      return (await workers.getResults({ id, start }, { signal: this.#quit.signal })).results;
+    } catch (error) {
+      throw HowdahError.from(error, "");
+    }
   }
 
   extend({ id, token }: pb.LeasedJob, time: Duration): Promise<void> {

@@ -51,11 +51,13 @@ export async function perform<P>(handler: Handler<P>, payload: P, options: Perfo
     taskType: name,
     attempt: 1,
     maxAttempts: 10,
+    dependencyCount: fields.after?.length ?? 0,
     ...fields,
     payload: encode(payload),
   };
   const reported: Partial<Performed> = {};
   const job = makeJob(create(proto.LeasedJobSchema, init), signal, {
+    results: async () => [],
     extend: async () => {},
     report: async (report) => {
       for (const [field, value] of Object.entries(report))

@@ -155,6 +155,7 @@ export class Worker {
       return answer;
     };
     const job = makeJob(message, abort.signal, {
+      results: (start) => this.#session.results(message, start),
       extend: (duration) => tracked(this.#session.extend(message, duration)),
       report: (report) => tracked(this.#session.reportProgress(message, report)),
     });

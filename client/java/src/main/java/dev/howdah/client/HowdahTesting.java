@@ -58,8 +58,8 @@ public final class HowdahTesting {
     public static <T> Performed perform(Worker.Handler<? super T> handler, T payload, LeasedJob.Builder leased) {
         var json = HowdahClient.builder().json;
         var reports = new CopyOnWriteArrayList<ProgressReport>();
-        var job = new Job(leased.setPayload(NewJob.encode(payload, json)).build(), json, reports::add,
-            extension -> { });
+        leased.setPayload(NewJob.encode(payload, json)).setDependencyCount(leased.getAfterCount());
+        var job = new Job(leased.build(), json, reports::add, extension -> { }, start -> List.of());
         try {
             return new Performed(handler.handle((T) job.payload(payload.getClass()), job), reports);
         } catch (Exception error) {

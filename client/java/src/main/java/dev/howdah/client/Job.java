@@ -6,6 +6,7 @@ import com.google.protobuf.MessageLite;
 import com.google.protobuf.Parser;
 import dev.howdah.v1.Ack;
 import dev.howdah.v1.CancelReason;
+import dev.howdah.v1.DependencyResult;
 import dev.howdah.v1.Extension;
 import dev.howdah.v1.LeasedJob;
 import dev.howdah.v1.Nack;
@@ -27,6 +28,9 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
+import java.util.function.IntFunction;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
 import tools.jackson.core.JacksonException;
 import tools.jackson.databind.json.JsonMapper;
 
@@ -45,6 +49,8 @@ public final class Job {
     private final JsonMapper json;
     private final Consumer<ProgressReport> report;
     private final Consumer<Extension> extend;
+    /** Gets a page of results, without those of the first dependencies. */
+    private final IntFunction<List<DependencyResult>> pages;
     private final CompletableFuture<CancelReason> cancelled = new CompletableFuture<>();
     /** Observers of the attempt, which record its telemetry. */
     private final List<AttemptObserver> observers = new CopyOnWriteArrayList<>();
@@ -66,11 +72,13 @@ public final class Job {
         void settled(dev.howdah.v1.Outcome outcome, long nanos, HowdahException error);
     }
 
-    Job(LeasedJob leased, JsonMapper json, Consumer<ProgressReport> report, Consumer<Extension> extend) {
+    Job(LeasedJob leased, JsonMapper json, Consumer<ProgressReport> report, Consumer<Extension> extend,
+            IntFunction<List<DependencyResult>> pages) {
         this.leased = leased;
         this.json = json;
         this.report = report;
         this.extend = extend;
+        this.pages = pages;
     }
 
     /** {@return the job's id, unique in the database} */
@@ -120,6 +128,27 @@ public final class Job {
         return leased.getCheckpoint().isEmpty() ? Optional.empty()
             : Optional.of(decode(leased.getCheckpoint(), type, json));
     }
+
+    /**
+     * {@return the jobs that this job ran after, with their results, in order: those of {@code after}, then those of
+     * {@code afterLocal}} With {@code DEPENDENCY_FAILURE_RUN}, look at the state: a dependency may have failed. A result
+     * is unknown ({@code missing}) if the database no longer contains the dependency. The stream is lazy: it gets
+     * results that did not come with the job from the broker, page by page, and then throws {@link HowdahException} if
+     * that fails. {@link #result} decodes a result.
+     */
+    public Stream<DependencyResult> results() {
+        var sent = leased.getAfterList().stream().takeWhile(result -> !result.getTruncated()).toList();
+        return StreamSupport.stream(new Results(sent, leased.getDependencyCount(), pages), false);
+    }
+
+    /**
+     * {@return the result of a dependency as a value of a type}
+     *
+     * @param <T> the type
+     * @param dependency a dependency of {@link #results}
+     * @param type the type, as for {@link #payload}
+     */
+    public <T> T result(DependencyResult dependency, Class<T> type) { return decode(dependency.getResult(), type, json); }
 
     static <T> T decode(ByteString bytes, Class<T> type, JsonMapper json) {
         try {

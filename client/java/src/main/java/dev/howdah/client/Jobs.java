@@ -3,6 +3,8 @@ package dev.howdah.client;
 import com.google.protobuf.Message;
 import dev.howdah.v1.CancelReason;
 import dev.howdah.v1.CancelledJob;
+import dev.howdah.v1.DependencyResult;
+import dev.howdah.v1.GetResultsRequest;
 import dev.howdah.v1.Lease;
 import dev.howdah.v1.LeasedJob;
 import dev.howdah.v1.Nack;
@@ -11,6 +13,7 @@ import dev.howdah.v1.Release;
 import dev.howdah.v1.SettleResult;
 import dev.howdah.v1.SettleStatus;
 import dev.howdah.v1.Window;
+import dev.howdah.v1.WorkerServiceGrpc;
 import io.grpc.Status;
 import java.lang.System.Logger.Level;
 import java.util.ArrayDeque;
@@ -242,7 +245,8 @@ final class Jobs {
             var key = new Key(leased.getId(), leased.getToken());
             var job = new Held(key, new Job(leased, config.client.options.json,
                 report -> sendLeaseRequest(key, report.toBuilder().setId(key.id).setToken(key.token).build()),
-                extension -> sendLeaseRequest(key, extension.toBuilder().setId(key.id).setToken(key.token).build())));
+                extension -> sendLeaseRequest(key, extension.toBuilder().setId(key.id).setToken(key.token).build()),
+                start -> results(key.id, start)));
             job.job.broker = session.brokerAddress();
             var slot = slots.get(leased.getTaskType());
             if (held.putIfAbsent(job.key, job) != null) {
@@ -257,6 +261,17 @@ final class Jobs {
                 slot.queue.add(job);
                 fill();
             }
+        }
+    }
+
+    private List<DependencyResult> results(long id, int start) {
+        var connection = config.client.connection;
+        var request = GetResultsRequest.newBuilder().setId(id).setStart(start).build();
+        try {
+            return connection.call(connection.options.requestTimeout, Connection.ATTEMPT_TIMEOUT, false,
+                channel -> WorkerServiceGrpc.newBlockingStub(channel).getResults(request)).getResultsList();
+        } catch (RuntimeException thrown) {
+            throw HowdahException.from(thrown, session.address());
         }
     }
 

@@ -270,7 +270,7 @@ class TelemetryTest extends TelemetryTestBase {
         // Runs without a broker. A real broker reports a lost lease before the outcome is answered, except in a rare
         // race.
         var job = new Job(LeasedJob.newBuilder().setId(7).setTaskType(type).setAttempt(1).build(),
-            HowdahClient.builder().json, report -> { }, extension -> { });
+            HowdahClient.builder().json, report -> { }, extension -> { }, start -> List.of());
         job.broker = URI.create("http://broker:80");
         var telemetry = new Telemetry(sdk);
         var outcome = job.perform(same -> telemetry.handle(same, last -> Outcome.ok()));
