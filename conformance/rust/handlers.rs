@@ -36,6 +36,13 @@ impl Run {
     pub(crate) async fn handle_command(&self, verb: &str, command: &Value) -> Result<Value> {
         match verb {
             "finish" => drop(self.1.lock().take().map(|finish| finish.send(command.clone()))),
+            "results" => {
+                let (mut results, mut dependencies) = (self.0.results(), Vec::new());
+                while let Some(result) = results.next().await? {
+                    dependencies.push(messages::write("DependencyResult", &result).unwrap_or_default());
+                }
+                return Ok(json!({"dependencies": dependencies}));
+            }
             "extend" => self.0.extend(millis(command, "duration_ms").unwrap_or_default()).await?,
             _ => {
                 let checkpoint = command.get("checkpoint").map(|value| bytes(value).into());

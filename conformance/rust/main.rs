@@ -74,7 +74,7 @@ async fn handle_command(adapter: Arc<Adapter>, spans: kit::Spans, command: Value
             Ok(json!({}))
         }
         "spans" => Ok(spans.take()),
-        "finish" | "progress" | "extend" => match run() {
+        "finish" | "progress" | "extend" | "results" => match run() {
             Some(run) => run.handle_command(&verb, &command).await,
             None => return Err(json!({"code": "NOT_FOUND", "message": "no handler with this run number is running"})),
         },

@@ -15,6 +15,7 @@ const FILES: &[(&str, &str)] = &[
     ("drain", include_str!("../scenarios/drain.yaml")),
     ("cancel", include_str!("../scenarios/cancel.yaml")),
     ("checkpoint", include_str!("../scenarios/checkpoint.yaml")),
+    ("results", include_str!("../scenarios/results.yaml")),
     ("stop", include_str!("../scenarios/stop.yaml")),
     ("errors", include_str!("../scenarios/errors.yaml")),
     ("large", include_str!("../scenarios/large.yaml")),

@@ -13,7 +13,8 @@ use crate::{
 
 /// Step verbs that are sent to the adapter as commands, with the step's argument as fields.
 const COMMANDS: &[&str] = &[
-    "connect", "close", "enqueue", "produce", "wait", "call", "work", "finish", "progress", "extend", "stop", "spans",
+    "connect", "close", "enqueue", "produce", "wait", "call", "work", "finish", "progress", "extend", "results",
+    "stop", "spans",
 ];
 /// Pause between two repetitions of a command.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(200);
@@ -69,7 +70,7 @@ impl ScenarioRun<'_> {
             fields.entry(name).or_insert(value);
         };
         match verb {
-            "finish" | "progress" | "extend" => or("run", self.environment.variables.get("run").clone()),
+            "finish" | "progress" | "extend" | "results" => or("run", self.environment.variables.get("run").clone()),
             "stop" => or("worker", json!("w")),
             "spans" => {}
             _ => or("client", json!("c")),
@@ -162,6 +163,9 @@ impl ScenarioRun<'_> {
     fn handle_answer(&mut self, step: &Step, mut answer: Value) -> Result<(), String> {
         if step.verb == "wait" {
             dynamic::normalize("howdah.v1.Job", answer.pointer_mut("/ok/jobs"));
+        }
+        if step.verb == "results" {
+            dynamic::normalize("howdah.v1.DependencyResult", answer.pointer_mut("/ok/dependencies"));
         }
         let method = step.argument.get("method").and_then(Value::as_str).and_then(dynamic::method);
         if let Some(method) = method.filter(|_| step.verb == "call") {
