@@ -26,9 +26,12 @@ pub(crate) const MOST_TYPES: i32 = 1_000;
 
 /// Maximum cost of counting for which a page or call triggers a new count. If counting is slower, the last count is
 /// returned.
-const CHEAP: Duration = Duration::from_millis(20);
-/// Age up to which the last count is returned without a new one.
+const CHEAP: Duration = Duration::from_millis(400);
+/// Minimum age up to which the last count is returned without a new one.
 const FRESH: Duration = Duration::from_secs(1);
+/// Pages and calls cause counts during at most a fifth of the time. So a count of a million jobs, which takes 150 to 350 ms, is
+/// at most 2 s old.
+const SHARE: u32 = 5;
 /// Maximum time that a caller waits for a new count, which a lock or an unresponsive Postgres may block.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -78,7 +81,7 @@ impl JobCounts {
     /// cause only one.
     pub(crate) async fn look(&self, store: &Store) -> Arc<Counted> {
         let last = self.last.load_full();
-        if last.cost > CHEAP || last.age().is_some_and(|age| age < FRESH) {
+        if !is_due(last.cost, last.age()) {
             return last;
         }
         let Ok(_counting) = self.counting.try_lock() else { return last };
@@ -91,6 +94,11 @@ impl JobCounts {
         self.last.compare_and_swap(&last, Arc::new(held_up));
         last
     }
+}
+
+/// Whether a page or call makes a new count, if the last one has this cost and age (`None`: there is no count yet).
+fn is_due(cost: Duration, age: Option<Duration>) -> bool {
+    cost <= CHEAP && age.is_none_or(|age| age >= FRESH.max(cost * SHARE))
 }
 
 pub(super) async fn run(context: Arc<Context>) {
@@ -141,4 +149,19 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 fn workers(context: &Context) -> HashMap<String, usize> {
     let name = |(type_id, workers)| Some((context.registry.name(type_id)?.to_string(), workers));
     context.dispatch.workers().into_iter().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_made_every_second_and_less_often_when_counting_takes_long() {
+        let due = |cost, age| is_due(Duration::from_millis(cost), Some(Duration::from_millis(age)));
+        assert!(is_due(Duration::ZERO, None), "the first count");
+        for (cost, age) in [(1, 1_000), (200, 1_000), (300, 1_500), (400, 2_000)] {
+            assert!(due(cost, age) && !due(cost, age - 1), "{cost} ms");
+        }
+        assert!(!due(401, 60_000), "left to the maintenance task");
+    }
 }
