@@ -4,6 +4,7 @@ mod dead_days; // discarded after some days
 mod dead; // retried, discarded, cancelled; by id, type and error group
 mod fallback; // fallbacks of dead jobs
 mod groups; // groups of errors
+mod newest; // newest failures first; jobs of all types
 mod policies; // retry delays
 mod coordinated; // with limits, stages, dependencies
 

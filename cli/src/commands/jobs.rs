@@ -1,4 +1,4 @@
-//! `howdah jobs`: lists the jobs of a task type.
+//! `howdah jobs`: lists the jobs of a task type, or of all types.
 
 use howdah_client::proto::{Job, JobOrder, JobState as ProtoState, ListJobsRequest, ListJobsResponse};
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::{
 };
 use howdah_server::{job::JobState, logging::escaped};
 
-/// List the jobs of a task type
+/// List the jobs of a task type, or of all types
 ///
 /// Lists ready jobs in the order in which they will run, and finished jobs newest first. With --state leased, shows the start and
 /// the broker of each job.
@@ -23,11 +23,12 @@ Examples:
   howdah jobs email.send --state leased
   howdah jobs email.send --state dead --payload
   howdah jobs email.send --sort attempts --limit 20
+  howdah jobs --sort failure --limit 20
   howdah jobs email.send --state ready --all --json | jq -r .id")]
 pub(super) struct Args {
-    /// Task type of the jobs
+    /// Task type of the jobs; without it, the jobs of all types are listed
     #[arg(value_name = "TYPE")]
-    task_type: String,
+    task_type: Option<String>,
     /// List only jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded,
     /// cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
@@ -37,8 +38,8 @@ pub(super) struct Args {
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
     /// List in this order; attempts: only unfinished jobs that have started, including dead jobs, most attempts first, at most
-    /// 1,000
-    #[arg(long, value_enum, value_name = "ORDER", conflicts_with_all = ["all", "error_group"])]
+    /// 1,000; failure: only dead jobs and jobs that wait for a retry, newest failure first
+    #[arg(long, value_enum, value_name = "ORDER")]
     sort: Option<Sort>,
     /// List at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -59,6 +60,8 @@ pub(super) struct Args {
 enum Sort {
     /// Most attempts first
     Attempts,
+    /// Newest failure first
+    Failure,
 }
 
 pub(super) fn state(name: &str) -> Result<ProtoState, String> {
@@ -73,17 +76,21 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         let mut left = if args.all { u64::MAX } else { args.limit };
         let mut request = ListJobsRequest {
-            task_type: args.task_type.clone(),
+            task_type: args.task_type.clone().unwrap_or_default(),
             state: args.state.unwrap_or_default() as i32,
             include_payload: args.payload,
             error_group: args.error_group.clone().unwrap_or_default(),
-            order: args.sort.map_or(JobOrder::Unspecified, |Sort::Attempts| JobOrder::Attempts) as i32,
+            order: match args.sort {
+                None => JobOrder::Unspecified,
+                Some(Sort::Attempts) => JobOrder::Attempts,
+                Some(Sort::Failure) => JobOrder::Failure,
+            } as i32,
             ..ListJobsRequest::default()
         };
         let mut listed = 0_u64;
         while left > 0 {
             // A page with payloads must fit into one gRPC message, so it has fewer jobs.
-            let most = if args.payload && args.sort.is_none() { 100 } else { 1_000 };
+            let most = if args.payload && !matches!(args.sort, Some(Sort::Attempts)) { 100 } else { 1_000 };
             request.page_size = left.min(most) as i32;
             let page = client.list_jobs(request.clone()).await?;
             print(&mut output, args, &page.jobs, listed == 0)?;
@@ -100,10 +107,13 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             }
         }
         if listed == 0 {
-            task_type::must_exist(&client, &*args.task_type).await?;
+            task_type::must_exist(&client, args.task_type.as_deref()).await?;
         }
         if listed == 0 && !args.json {
-            note(format_args!("no such jobs of type {:?}", args.task_type));
+            match &args.task_type {
+                Some(task_type) => note(format_args!("no such jobs of type {task_type:?}")),
+                None => note(format_args!("no such jobs")),
+            }
         }
         Ok(())
     })
@@ -135,7 +145,10 @@ fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<
         jobs.iter().try_for_each(|job| output.job(job))?;
     } else if !jobs.is_empty() {
         let now = Timestamp::now();
-        if args.state == Some(ProtoState::Leased) {
+        if args.task_type.is_none() {
+            let table = of_all(jobs, args.payload, now);
+            output.line(if first { table } else { table.without_heading() })?;
+        } else if args.state == Some(ProtoState::Leased) {
             let table = running(jobs, args.payload, now);
             output.line(if first { table } else { table.without_heading() })?;
         } else {
@@ -157,18 +170,41 @@ fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
         (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
     ]);
     for job in jobs {
-        let ago =
-            |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
-        let next = if job.finish_time.is_some() { &job.finish_time } else { &job.run_time };
-        table.row([
-            job.id.to_string(),
-            text::state(job.state).to_owned(),
-            job.priority.to_string(),
-            format!("{}/{}", job.attempt, job.max_attempts),
-            ago(&job.create_time),
-            ago(next),
-            if payload { text::payload_summary(&job.payload) } else { remark(job) },
-        ]);
+        table.row(cells(job, payload, now));
+    }
+    table
+}
+
+fn cells(job: &Job, payload: bool, now: Timestamp) -> [String; 7] {
+    let ago =
+        |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
+    let next = if job.finish_time.is_some() { &job.finish_time } else { &job.run_time };
+    [
+        job.id.to_string(),
+        text::state(job.state).to_owned(),
+        job.priority.to_string(),
+        format!("{}/{}", job.attempt, job.max_attempts),
+        ago(&job.create_time),
+        ago(next),
+        if payload { text::payload_summary(&job.payload) } else { remark(job) },
+    ]
+}
+
+/// Table of jobs of all types.
+fn of_all(jobs: &[Job], payload: bool, now: Timestamp) -> Table<8> {
+    let mut table = Table::new([
+        ("ID", Align::Right),
+        ("TYPE", Align::Left),
+        ("STATE", Align::Left),
+        ("PRIO", Align::Right),
+        ("ATTEMPTS", Align::Right),
+        ("CREATED", Align::Right),
+        ("NEXT OR END", Align::Right),
+        (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
+    ]);
+    for job in jobs {
+        let [id, state, priority, attempts, created, next, last] = cells(job, payload, now);
+        table.row([id, job.task_type.clone(), state, priority, attempts, created, next, last]);
     }
     table
 }
@@ -241,6 +277,12 @@ mod tests {
         assert_eq!(lines[1], " 9  ready         0      0/10     10s ago");
         assert_eq!(lines[2], "10  scheduled     0      2/10  1m 40s ago        in 1m  k1: no luck");
         assert!(table(&jobs, true, now).to_string().contains("hello"));
+        let jobs = jobs.map(|job| Job { task_type: "mail".into(), ..job });
+        let all = of_all(&jobs, false, now).to_string();
+        assert_eq!(
+            all.lines().nth(2),
+            Some("10  mail  scheduled     0      2/10  1m 40s ago        in 1m  k1: no luck")
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 -- Returns a page of jobs by id. There is no index by type, so a page reads at most 20,000 rows, some 30 ms, and may have fewer
 -- jobs than requested. last_id is where the next page starts (null: nothing is left). It is computed only if the page is not
 -- full, because a full page ends the scan early.
--- $1 type $2 (unused; history: outcome) $3 position $4 at most $5 with payload $6 bytes at most (but at least one job)
+-- $1 type (null: all) $2 (unused; history: outcome) $3 position $4 at most $5 with payload $6 bytes at most (but at least one job)
 WITH page AS MATERIALIZED (
     SELECT id FROM (
         SELECT * FROM howdah.{table} WHERE {after} ORDER BY {scan} LIMIT 20000
@@ -15,6 +15,7 @@ SELECT * FROM (
                {leased_at} AS leased_at, {finished} AS finished, {deadline} AS deadline, headers,
                CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $5::boolean THEN howdah.payload_of(id, payload, options) END AS payload, {result} AS result,
+               (SELECT t.name FROM howdah.task_type t WHERE t.id = type_id) AS task_type,
                howdah.original_type(options) AS original_task_type, options -> 'tags' AS tags, {broker} AS broker, l.last_id,
                coalesce(CASE WHEN $5::boolean THEN howdah.payload_size(payload, options) END, 0)
                    + coalesce(octet_length({result}), 0)

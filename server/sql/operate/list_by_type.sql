@@ -7,6 +7,7 @@ SELECT * FROM (
                {leased_at} AS leased_at, {finished} AS finished, {deadline} AS deadline, headers,
                CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array((failures -> -1) - 'details') END AS failures,
                CASE WHEN $5::boolean THEN howdah.payload_of(id, payload, options) END AS payload, {result} AS result,
+               (SELECT t.name FROM howdah.task_type t WHERE t.id = type_id) AS task_type,
                howdah.original_type(options) AS original_task_type, options -> 'tags' AS tags, {broker} AS broker, id AS last_id,
                coalesce(CASE WHEN $5::boolean THEN howdah.payload_size(payload, options) END, 0)
                    + coalesce(octet_length(headers::text), 0) + coalesce(octet_length((options -> 'tags')::text), 0) + 500

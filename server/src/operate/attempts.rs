@@ -24,7 +24,8 @@ const STATES: [JobState; 5] =
 impl Operator {
     /// Returns a page of the jobs with the most attempts. Scans the states in turn, one step at a time, until all are scanned
     /// or the time is over. So a state with many jobs does not hide the jobs of other states.
-    pub(super) async fn most_attempts(&self, type_id: TypeId, query: &ListQuery) -> Result<JobPage, Error> {
+    pub(super) async fn most_attempts(&self, type_id: Option<TypeId>, query: &ListQuery) -> Result<JobPage, Error> {
+        let (Some(type_id), Some(name)) = (type_id, &query.task_type) else { return Ok(JobPage::default()) };
         let store = &self.context.store;
         // One more job than fits into the page, to detect whether there are more.
         let most = query.page_size + 1;
@@ -50,7 +51,7 @@ impl Operator {
         look.has_more |= shown.cut;
         // The job may have changed its state, its type or its attempts since the scan.
         let mut jobs = shown.jobs;
-        jobs.retain(|job| job.task_type == query.task_type.as_str() && !job.state.is_finished() && of(&job.state));
+        jobs.retain(|job| job.task_type == name.as_str() && !job.state.is_finished() && of(&job.state));
         jobs.sort_by_key(|job| (Reverse(job.attempt), job.id));
         Ok(JobPage { jobs, next: None, look })
     }

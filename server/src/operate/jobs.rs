@@ -17,8 +17,8 @@ use crate::{
 /// Arguments of `ListJobs`.
 #[derive(Clone, Debug)]
 pub struct ListQuery {
-    /// Type of the jobs.
-    pub task_type: TaskTypeName,
+    /// Type of the jobs; `None` for jobs of all types.
+    pub task_type: Option<TaskTypeName>,
     /// State of the jobs; `None` for any state.
     pub state: Option<JobState>,
     /// Page size.
@@ -29,8 +29,19 @@ pub struct ListQuery {
     pub payload: bool,
     /// If set, lists only dead jobs of this error group.
     pub error_group: Option<String>,
-    /// If true, lists only jobs that have started and are not finished, ordered by attempts, most first.
-    pub by_attempts: bool,
+    /// Order of the jobs.
+    pub order: ListOrder,
+}
+
+/// Order of a list of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListOrder {
+    /// Ready jobs of a type as they will run, finished jobs newest first, others by id.
+    Run,
+    /// Most attempts first; lists only jobs that have started and are not finished.
+    Attempts,
+    /// Newest failure first; lists only dead jobs, and scheduled jobs that have failed.
+    Failure,
 }
 
 /// Maximum number of passes over the jobs of a cancel. Later passes find jobs that have changed their state meanwhile.
@@ -74,11 +85,17 @@ impl Operator {
 
     /// Returns a page of a type's jobs.
     pub async fn list_jobs(&self, query: ListQuery) -> Result<JobPage, Error> {
-        let Some(type_id) = self.context.registry.find(&query.task_type).await? else {
-            return Ok(JobPage::default());
+        let type_id = match &query.task_type {
+            None => None,
+            Some(name) => match self.context.registry.find(name).await? {
+                None => return Ok(JobPage::default()),
+                found => found,
+            },
         };
-        if query.by_attempts {
-            return self.most_attempts(type_id, &query).await;
+        match query.order {
+            ListOrder::Attempts => return self.most_attempts(type_id, &query).await,
+            ListOrder::Failure => return self.newest_failures(type_id, &query).await,
+            ListOrder::Run => {}
         }
         let first = query.state.unwrap_or(LIST_ORDER[0]);
         let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
@@ -95,9 +112,9 @@ impl Operator {
                 bytes: bytes_left,
                 error_group: query.error_group.as_deref(),
             };
-            let listed = self.context.store.list_jobs(type_id, query.task_type.as_str(), &list).await?;
+            let listed = self.context.store.list_jobs(type_id, &list).await?;
             // Ready and dead jobs have an index by task type, so jobs of other types are not scanned.
-            let by_type = matches!(from.state, JobState::Ready | JobState::Dead);
+            let by_type = type_id.is_some() && matches!(from.state, JobState::Ready | JobState::Dead);
             let looked_to = listed.last_scanned_id.filter(|_| !by_type);
             at = match (listed.jobs.last(), looked_to) {
                 (Some((job, rank)), _) if listed.cut => {

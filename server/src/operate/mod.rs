@@ -9,6 +9,7 @@ mod failed;
 pub(crate) mod jobs;
 mod leases;
 mod locked; // changes of many jobs, some of which are locked
+mod newest_failures;
 pub(crate) mod priority;
 mod readiness;
 mod schedules;
@@ -27,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::maintain::Context;
 pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
-pub use jobs::{CANCEL_STATES, ListQuery};
+pub use jobs::{CANCEL_STATES, ListOrder, ListQuery};
 pub(crate) use priority::ReprioritizeQuery;
 pub(crate) use schedules::{no_schedule, taken_schedule};
 pub use selection::{Selection, TypeSelection};

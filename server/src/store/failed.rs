@@ -85,6 +85,29 @@ impl Picked {
     }
 }
 
+/// Query for the jobs that failed last.
+#[derive(Clone, Copy, Debug)]
+pub struct FailuresArgs<'a> {
+    /// Type of the jobs; `None` for all types.
+    pub type_id: Option<TypeId>,
+    /// Only dead jobs, or only scheduled jobs; `None` for both.
+    pub state: Option<JobState>,
+    /// Only dead jobs of this error group.
+    pub error_group: Option<&'a str>,
+    /// Time and id of the failure before which the page starts; `None` for the newest.
+    pub before: Option<FailedJob>,
+    /// Maximum number of jobs.
+    pub at_most: i32,
+}
+
+/// A job and the time of its last failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedJob {
+    /// Time of the failure, in µs after 1970.
+    pub failed_us: i64,
+    pub id: i64,
+}
+
 impl Store {
     /// Returns ids of jobs of one task type in one state, from a position on.
     pub async fn pick(&self, pick: &PickArgs<'_>) -> Result<Picked, StoreError> {
@@ -107,6 +130,17 @@ impl Store {
         };
         let rows = self.general().await?.query(statement, params).await?;
         Ok(Picked::from_rows(&rows, from.state, *at_most))
+    }
+
+    /// Returns the jobs that failed last, the newest failure first.
+    pub async fn newest_failures(&self, query: &FailuresArgs<'_>) -> Result<Vec<FailedJob>, StoreError> {
+        let FailuresArgs { type_id, state, error_group, before, at_most } = query;
+        let dead = state.is_none_or(|state| state == JobState::Dead);
+        let backing_off = state.is_none_or(|state| state == JobState::Scheduled) && error_group.is_none();
+        let (failed_us, id) = (before.map(|job| job.failed_us), before.map_or(i64::MAX, |job| job.id));
+        let params: Params<'_> = &[type_id, &dead, &backing_off, error_group, &failed_us, &id, at_most];
+        let rows = self.read(Statement::NewestFailures, params).await?;
+        Ok(rows.iter().map(|row| FailedJob { failed_us: row.get("failed_us"), id: row.get("id") }).collect())
     }
 
     /// Retries the given jobs that are scheduled or dead. Returns also the ids of dependent jobs that were cancelled

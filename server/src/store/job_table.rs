@@ -8,7 +8,7 @@
 //! | `{after}` | condition for the rows after a position: `$1` type, `$2` rank, `$3` id |
 //! | `{scan}`, `{order}`, `{last}` | sort order: of the scan, by an index; of the result; reversed, for the last row |
 //! | `{rank}` | rank of a row, for its position; 0 if a position needs only the id |
-//! | `{of_type}` | condition for the jobs of the type; `true` if the scan reads no other jobs |
+//! | `{of_type}` | condition for the jobs of the type (`$1` null: of all types); `true` if the scan reads no other jobs |
 //! | `{since}` | time that must be in the range of a search |
 
 /// Values of the placeholders for one table.
@@ -49,7 +49,7 @@ const BY_ID: JobTable = JobTable {
     order: "id",
     last: "id DESC",
     rank: "0::bigint",
-    of_type: "type_id = $1::integer",
+    of_type: "type_id = coalesce($1::integer, type_id)",
     since: "created",
 };
 
@@ -91,6 +91,11 @@ pub(super) const DEAD: JobTable = JobTable {
     ..BY_ID
 };
 
+/// Ready and dead jobs of all task types, by id.
+pub(super) const READY_OF_ALL: JobTable = JobTable { table: "ready", state: READY.state, ..BY_ID };
+pub(super) const DEAD_OF_ALL: JobTable =
+    JobTable { table: "dead", state: DEAD.state, leased_at: "leased_at", finished: "died", ..BY_ID };
+
 /// Dead jobs of one error group. `$2` is the error group, or an error that belongs to it.
 pub(super) const DEAD_GROUP: JobTable = JobTable {
     after: "type_id = $1::integer AND error_group IN ($2::text, howdah.error_group($2)) AND id > $3::bigint",
@@ -109,7 +114,7 @@ pub(super) const HISTORY: JobTable = JobTable {
     scan: "id DESC",
     order: "id DESC",
     last: "id",
-    of_type: "type_id = $1::integer AND ($2::text IS NULL OR outcome = $2::howdah.job_state)",
+    of_type: "type_id = coalesce($1::integer, type_id) AND ($2::text IS NULL OR outcome = $2::howdah.job_state)",
     since: "finished",
     ..BY_ID
 };

@@ -92,14 +92,17 @@ impl Store {
 
     /// Returns a page of jobs in one state, from a position on. For finished jobs, the order is newest first, and
     /// position 0 is the start. `any_finished` lists all finished states.
-    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs<'_>) -> Result<Listed, StoreError> {
+    /// Without a type, the jobs of all types are listed.
+    pub async fn list_jobs(&self, type_id: Option<TypeId>, list: &ListArgs<'_>) -> Result<Listed, StoreError> {
         let from = list.from;
         let statement = match from.state {
+            JobState::Ready if type_id.is_none() => Statement::ListReadyOfAll,
             JobState::Ready => Statement::ListReady,
             JobState::Leased => Statement::ListLeased,
             JobState::Scheduled => Statement::ListScheduled,
             JobState::Waiting => Statement::ListWaiting,
             JobState::Dead if list.error_group.is_some() => Statement::ListDeadGroup,
+            JobState::Dead if type_id.is_none() => Statement::ListDeadOfAll,
             JobState::Dead => Statement::ListDead,
             _ => Statement::ListFinished,
         };
@@ -113,7 +116,7 @@ impl Store {
             self.read(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes]).await?;
         let last_scanned_id = rows.first().and_then(|row| row.get("last_id"));
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
-        let jobs: Vec<_> = found.map(|row| (job_view(row, type_name.to_owned()), row.get::<_, i64>("rank"))).collect();
+        let jobs: Vec<_> = found.map(|row| (job_view(row, row.get("task_type")), row.get::<_, i64>("rank"))).collect();
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
         // True if the page ended at its limit of bytes or jobs, because then more jobs may follow.
         let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);

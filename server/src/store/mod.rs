@@ -91,7 +91,7 @@ pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns
 pub use error::{Cause, StoreError};
 pub use examine::{Facts, LockHolder, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
-pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
+pub use failed::{FailedJob, FailuresArgs, PickArgs, Picked, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]
 pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
 #[cfg(feature = "archive")]

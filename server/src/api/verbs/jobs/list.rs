@@ -1,4 +1,4 @@
-//! `ListJobs`: the jobs of a type, in the order in which they run, or by their attempts.
+//! `ListJobs`: the jobs of a type or of all types, in the order in which they run, by their attempts, or by their failures.
 
 use std::cmp::Reverse;
 
@@ -11,14 +11,14 @@ use crate::{
         answer,
         check::{
             job_filter::{error_group, state},
-            numbers, task_type,
+            numbers, optional_task_type,
         },
-        page_token, render,
+        page_token, permit, render,
         verbs::{Answer, Call, Merge, Verb, paged},
     },
     error::Error,
     job::{ClusterSettings, JobState, Limits},
-    operate::{ListQuery, jobs::LIST_BYTES},
+    operate::{ListOrder, ListQuery, jobs::LIST_BYTES},
 };
 
 pub(crate) const PAGE: usize = 100;
@@ -54,21 +54,29 @@ impl Verb for ListJobs {
         if error_group.is_some() && state != Some(JobState::Dead) {
             return Err(Error::invalid("error_group", "is for dead jobs only; set state to JOB_STATE_DEAD"));
         }
-        let by_attempts = by_attempts(&request, state)?;
+        let order = order(&request, state)?;
+        if request.task_type.is_empty()
+            && (order == ListOrder::Attempts || (error_group.is_some() && order == ListOrder::Run))
+        {
+            return Err(Error::invalid(
+                "task_type",
+                "is empty, but this order or error_group needs a task type; set it",
+            ));
+        }
         Ok(ListQuery {
-            task_type: task_type("task_type", &request.task_type)?,
+            task_type: optional_task_type("task_type", &request.task_type)?,
             state,
             page_size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
             from,
             payload: request.include_payload,
             error_group,
-            by_attempts,
+            order,
         })
     }
 
     fn permit(caller: &Caller, query: &ListQuery) -> Result<(), Error> {
-        caller.check(Operation::Read, &query.task_type)?;
-        if query.payload { caller.check(Operation::Payload, &query.task_type) } else { Ok(()) }
+        permit::one_or_all(caller, Operation::Read, query.task_type.as_ref())?;
+        if query.payload { permit::one_or_all(caller, Operation::Payload, query.task_type.as_ref()) } else { Ok(()) }
     }
 
     fn answer_bytes(query: &ListQuery, cluster: &ClusterSettings) -> usize {
@@ -88,7 +96,7 @@ impl Verb for ListJobs {
 
     async fn route(call: &Call, request: v1::ListJobsRequest) -> Answer<Self> {
         let stores = call.concerned(&request.task_type).await?;
-        if request.order() == v1::JobOrder::Unspecified {
+        if request.order() != v1::JobOrder::Attempts {
             return call.pages::<Self>(stores, request).await;
         }
         let size = request.page_size;
@@ -105,11 +113,17 @@ impl Merge for ListJobs {
     }
 }
 
-/// Returns whether the jobs are ordered by attempts (most first), and checks that the request allows this order.
-fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result<bool, Error> {
+/// Returns the order of the jobs, and checks that the request allows this order.
+fn order(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result<ListOrder, Error> {
     match v1::JobOrder::try_from(request.order) {
         Err(_) => Err(Error::invalid("order", format!("is the unknown value {}", request.order))),
-        Ok(v1::JobOrder::Unspecified) => Ok(false),
+        Ok(v1::JobOrder::Unspecified) => Ok(ListOrder::Run),
+        Ok(v1::JobOrder::Failure)
+            if !state.is_none_or(|state| matches!(state, JobState::Dead | JobState::Scheduled)) =>
+        {
+            Err(Error::invalid("order", "by failure is for dead and scheduled jobs; set one of these states, or none"))
+        }
+        Ok(v1::JobOrder::Failure) => Ok(ListOrder::Failure),
         Ok(v1::JobOrder::Attempts) if state.is_some_and(JobState::is_finished) => {
             Err(Error::invalid("order", "by attempts is for jobs that are not finished; set another state, or none"))
         }
@@ -119,7 +133,7 @@ fn by_attempts(request: &v1::ListJobsRequest, state: Option<JobState>) -> Result
         Ok(v1::JobOrder::Attempts) if !request.page_token.is_empty() => {
             Err(Error::invalid("page_token", "is set, but the order by attempts has one page only; leave it out"))
         }
-        Ok(v1::JobOrder::Attempts) => Ok(true),
+        Ok(v1::JobOrder::Attempts) => Ok(ListOrder::Attempts),
     }
 }
 
@@ -153,19 +167,28 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_all_that_a_list_needs() {
+    fn an_empty_request_lists_the_jobs_of_all_types_as_they_run() {
+        let query = list_jobs(&v1::ListJobsRequest::default()).unwrap();
+        assert_eq!((query.task_type, query.state, query.order), (None, None, ListOrder::Run));
         let query = list_jobs(&request()).unwrap();
         assert_eq!((query.state, query.page_size, query.from, query.payload), (None, 100, None, false));
         let query = list_jobs(&v1::ListJobsRequest { state: 5, ..request() }).unwrap();
-        assert_eq!((query.state, query.by_attempts), (Some(JobState::Dead), false));
-        assert!(list_jobs(&v1::ListJobsRequest { order: 1, ..request() }).unwrap().by_attempts);
+        assert_eq!((query.state, query.order), (Some(JobState::Dead), ListOrder::Run));
+        let order = |order| list_jobs(&v1::ListJobsRequest { order, ..request() }).unwrap().order;
+        assert_eq!([order(1), order(2)], [ListOrder::Attempts, ListOrder::Failure]);
+        let group = v1::ListJobsRequest { error_group: "e".into(), state: 5, order: 2, ..Default::default() };
+        assert_eq!(list_jobs(&group).unwrap().error_group.as_deref(), Some("e"));
     }
 
     #[test]
     fn the_error_names_the_invalid_field_of_list_jobs() {
         let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let cases = [
-            ("task_type", v1::ListJobsRequest::default()),
+            ("task_type", v1::ListJobsRequest { task_type: "a b".into(), ..Default::default() }),
+            ("task_type", v1::ListJobsRequest { order: 1, ..Default::default() }),
+            ("task_type", v1::ListJobsRequest { state: 5, error_group: "e".into(), ..Default::default() }),
+            ("order", v1::ListJobsRequest { order: 2, state: 1, ..request() }),
+            ("order", v1::ListJobsRequest { order: 2, state: 6, ..request() }),
             ("state", v1::ListJobsRequest { state: 10, ..request() }),
             ("state", v1::ListJobsRequest { state: -1, ..request() }),
             ("state", v1::ListJobsRequest { state: i32::MAX, ..request() }),
@@ -176,7 +199,7 @@ mod tests {
             ("error_group", v1::ListJobsRequest { error_group: "\0".into(), state: 5, ..request() }),
             ("error_group", v1::ListJobsRequest { error_group: "e".repeat(2001), state: 5, ..request() }),
             ("page_token", v1::ListJobsRequest { page_token: dead.clone(), state: 1, ..request() }),
-            ("order", v1::ListJobsRequest { order: 2, ..request() }),
+            ("order", v1::ListJobsRequest { order: 3, ..request() }),
             ("order", v1::ListJobsRequest { order: 1, state: 6, ..request() }),
             ("order", v1::ListJobsRequest { order: 1, state: 5, error_group: "e".into(), ..request() }),
             ("page_token", v1::ListJobsRequest { order: 1, page_token: dead, ..request() }),
