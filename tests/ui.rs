@@ -8,6 +8,7 @@ mod hostile; // hostile requests
 mod limits; // limits and limit keys
 mod live; // live figures
 mod reading; // a read-only page
+mod overview; // the last hour, missing workers, error groups
 mod records; // audit, tokens, brokers, storage
 mod rights; // hidden data and actions
 mod schedules; // schedules and their actions

@@ -65,7 +65,7 @@ async fn scripts_in_everything_that_others_write_are_shown_as_text() {
     // Views of the page, each with the number of scripts that it shows, besides the names of the broker and the
     // principal.
     let paths = [
-        ("/ui/".to_owned(), 0),
+        ("/ui/".to_owned(), 1),
         (format!("/ui/?done={script}&n={script}"), 0),
         ("/ui/types".into(), 0),
         (format!("/ui/types?q={script}&sort={script}"), 2),

@@ -1,6 +1,6 @@
 //! Statistics of task types: attempts in groups, and percentiles from mergeable buckets.
 
-use std::{f64::consts::LN_2, time::Duration};
+use std::{collections::BTreeMap, f64::consts::LN_2, time::Duration};
 
 use super::TypeId;
 
@@ -94,6 +94,16 @@ impl DurationStats {
         self.buckets.iter().map(|(_, attempts)| attempts).sum()
     }
 
+    /// Adds the durations of another distribution.
+    pub fn add(&mut self, other: &Self) {
+        let mut buckets: BTreeMap<i16, i64> = self.buckets.iter().copied().collect();
+        for (bucket, attempts) in &other.buckets {
+            *buckets.entry(*bucket).or_default() += attempts;
+        }
+        self.buckets = buckets.into_iter().collect();
+        self.sum_us += other.sum_us;
+    }
+
     /// The mean; `None` without attempts.
     pub fn mean(&self) -> Option<Duration> {
         let count = self.count();
@@ -136,6 +146,20 @@ pub struct Stats {
     pub run: DurationStats,
     /// Highest numbers of ready, leased, scheduled, waiting and dead jobs in a sample of the period; `None` without a sample.
     pub backlog: Option<[i64; 5]>,
+}
+
+impl Stats {
+    /// Adds the events of other jobs or of another period. The backlog is not added, because it is a maximum.
+    pub fn add_events(&mut self, other: &Self) {
+        self.enqueued += other.enqueued;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.dead += other.dead;
+        self.cancelled += other.cancelled;
+        self.expired += other.expired;
+        self.wait.add(&other.wait);
+        self.run.add(&other.run);
+    }
 }
 
 /// Length of the periods of statistics. Each starts at a whole minute, hour or day in UTC.
@@ -191,6 +215,13 @@ mod tests {
         assert!((ms(0.5), ms(0.9)) == (1.0, 1.0) && (9.0..=11.0).contains(&ms(0.99)), "{stats:?}");
         assert_eq!(DurationStats::default().percentile(0.5), None);
         assert_eq!(DurationStats::default().mean(), None);
+    }
+
+    #[test]
+    fn distributions_are_added_bucket_by_bucket() {
+        let mut all = DurationStats { sum_us: 5.0, buckets: vec![(1, 2), (7, 1)] };
+        all.add(&DurationStats { sum_us: 4.0, buckets: vec![(-3, 1), (7, 4)] });
+        assert_eq!(all, DurationStats { sum_us: 9.0, buckets: vec![(-3, 1), (1, 2), (7, 5)] });
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::Operator;
 use crate::{
     doctor::Examination,
     error::Error,
-    job::{TaskTypeName, TypeSettings, TypeView},
+    job::{StatsPeriod, TaskTypeName, TypeSettings, TypeView},
     maintain::{job_gauges::Counted, statistics},
     store::{Actor, BrokerView, LimitKeyView, StatsRange, StatsRow, StorageHealth},
 };
@@ -142,6 +142,12 @@ impl Operator {
     /// Returns the statistics of the busiest task types, in total over the range.
     pub async fn stats_by_type(&self, range: StatsRange, at_most: usize) -> Result<Vec<StatsRow>, Error> {
         Ok(self.context.store.statistics_by_type(range, at_most as i32).await?)
+    }
+
+    /// Returns the statistics of all task types together, without run times, oldest period first. Periods without events are left
+    /// out.
+    pub(crate) async fn stats_of_all(&self, period: StatsPeriod, since: SystemTime) -> Result<Vec<StatsRow>, Error> {
+        Ok(self.context.store.statistics_of_all(period, since).await?)
     }
 
     /// Returns the time until which the statistics are complete. `None` before the first count.

@@ -1,13 +1,19 @@
 //! Workers of this broker, in their current state, and workers of other brokers, in the last reported state.
 
-use std::time::Duration;
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime},
+};
 
 use super::Operator;
 use crate::{
     dispatch::Recipient as _,
     error::Error,
-    job::{ListedWorker, WorkerPosition},
+    job::{ListedWorker, TypeView, WorkerPosition},
 };
+
+/// Programs that have called `PullJobs` for a task type within this time are expected to pull again.
+pub(super) const PULLS_AGAIN: Duration = Duration::from_secs(3_600);
 
 impl Operator {
     /// Returns up to `at_most` workers after a position. If `task_type` is set, returns only workers with a window for that
@@ -25,6 +31,28 @@ impl Operator {
         workers.sort_unstable_by_key(|worker| worker.position);
         workers.truncate(at_most);
         Ok(workers)
+    }
+
+    /// Returns the names of those task types whose ready jobs nobody takes: no worker subscribes to the type at any broker, and
+    /// no program has pulled its jobs lately. Paused types are left out.
+    pub(crate) async fn types_without_workers(&self, types: &[TypeView]) -> Result<HashSet<String>, Error> {
+        let context = &self.context;
+        let pulls_again = |last: SystemTime| last.elapsed().unwrap_or_default() <= PULLS_AGAIN;
+        let wait = types.iter().filter(|view| view.counts[0] > 0 && !view.settings.paused);
+        let mut names: HashSet<String> =
+            wait.filter(|view| !view.last_pull.is_some_and(pulls_again)).map(|view| view.name.clone()).collect();
+        for (type_id, _) in context.dispatch.workers().into_iter().filter(|(_, workers)| *workers > 0) {
+            if let Some(name) = context.registry.name(type_id) {
+                names.remove(name.as_str());
+            }
+        }
+        if !names.is_empty() {
+            let asked: Vec<&str> = names.iter().map(String::as_str).collect();
+            for name in context.store.types_with_workers(&asked, &context.dispatch.broker_ids()).await? {
+                names.remove(&name);
+            }
+        }
+        Ok(names)
     }
 
     fn own_workers(&self, after: WorkerPosition, task_type: Option<&str>, at_most: usize) -> Vec<ListedWorker> {

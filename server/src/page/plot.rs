@@ -13,6 +13,8 @@ const HEIGHT: f64 = 120.0;
 #[template(path = "parts/plot.html")]
 pub(super) struct Plot {
     title: &'static str,
+    /// Figure of the whole plot, shown beside its title; empty for none.
+    figure: String,
     width: f64,
     height: f64,
     /// CSS class, name and SVG path of each series.
@@ -29,6 +31,20 @@ impl HtmlSafe for Plot {}
 pub(super) type Series<V> = (&'static str, &'static str, Vec<V>);
 
 impl Plot {
+    fn new(
+        title: &'static str,
+        series: Vec<(&'static str, &'static str, String)>,
+        top: String,
+        ends: &(String, String),
+    ) -> Self {
+        Self { title, figure: String::new(), width: WIDTH, height: HEIGHT, series, top, ends: ends.clone() }
+    }
+
+    /// Returns the plot with a figure beside its title.
+    pub(super) fn with_figure(self, figure: String) -> Self {
+        Self { figure, ..self }
+    }
+
     /// Creates a plot with stacked bars of counts.
     pub(super) fn bars(
         title: &'static str,
@@ -51,7 +67,7 @@ impl Plot {
             }
             (class, name, path)
         });
-        Self { title, width: WIDTH, height: HEIGHT, series: drawn.collect(), top: scale(most), ends: ends.clone() }
+        Self::new(title, drawn.collect(), scale(most), ends)
     }
 
     /// Creates a plot with lines of durations. A missing value leaves a gap.
@@ -77,7 +93,7 @@ impl Plot {
             }
             (class, name, path)
         });
-        Self { title, width: WIDTH, height: HEIGHT, series: drawn.collect(), top: scale(most), ends: ends.clone() }
+        Self::new(title, drawn.collect(), scale(most), ends)
     }
 }
 

@@ -78,6 +78,13 @@ impl Store {
         let rows = self.read(Statement::StatisticsByType, &params).await?;
         Ok(rows.iter().map(row).collect())
     }
+
+    /// Returns the periods since a time in which any task type had events, oldest first, with the sums over all types, without
+    /// run times.
+    pub async fn statistics_of_all(&self, period: StatsPeriod, since: SystemTime) -> Result<Vec<StatsRow>, StoreError> {
+        let rows = self.read(Statement::StatisticsOfAll, &[&period.minutes(), &since]).await?;
+        Ok(rows.iter().map(row).collect())
+    }
 }
 
 fn row(row: &Row) -> StatsRow {

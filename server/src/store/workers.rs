@@ -48,6 +48,12 @@ impl Store {
         Ok(listed.collect())
     }
 
+    /// Returns which of these task types have a worker that takes jobs at a broker other than `but_of`.
+    pub async fn types_with_workers(&self, types: &[&str], but_of: &[i32]) -> Result<Vec<String>, StoreError> {
+        let rows = self.general().await?.query(Statement::TypesWithWorkers, &[&types, &but_of]).await?;
+        Ok(rows.iter().map(|row| row.get("name")).collect())
+    }
+
     /// Returns the id of the worker that holds this job, as its broker has reported it. `None` if no report names the
     /// job.
     pub async fn worker_of_job(&self, id: i64) -> Result<Option<String>, StoreError> {

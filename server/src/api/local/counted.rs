@@ -1,7 +1,10 @@
 //! Data that the page shows and that no call of the protocol returns in this form, such as the last job counts. Each function
 //! requires the permissions of the call that returns the same data.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::{Duration, SystemTime},
+};
 
 use howdah_proto::v1;
 use tonic::Status;
@@ -15,7 +18,7 @@ use crate::{
     },
     broker::SharedBroker,
     error::Error,
-    job::{TaskTypeName, TypeView},
+    job::{Stats, StatsPeriod, TaskTypeName, TypeView},
     store::{BrokerView, ReplicaState},
 };
 
@@ -44,6 +47,34 @@ impl Local {
         }
         all.types.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
+    }
+
+    /// Names of the task types that the caller may read and that have ready jobs, but no worker and no recent pull. Paused
+    /// types are left out.
+    pub(crate) async fn types_without_workers(&self, by: &By) -> Result<HashSet<String>, Status> {
+        self.check_rule(by)?;
+        let mut all = HashSet::new();
+        for (_, broker) in self.stores() {
+            let counted = broker.operator.counted_types().await;
+            all.extend(broker.operator.types_without_workers(&counted.types).await?);
+        }
+        all.retain(|name| permit::may(&by.caller, Operation::Read, name));
+        Ok(all)
+    }
+
+    /// Statistics of all task types together by minute, without run times, oldest first. Minutes without events are left out.
+    pub(crate) async fn minutes_of_all(&self, by: &By, since: SystemTime) -> Result<Vec<(SystemTime, Stats)>, Status> {
+        self.check_rule(by)?;
+        permit::one_or_all(&by.caller, Operation::Read, None)?;
+        let mut minutes: BTreeMap<SystemTime, Stats> = BTreeMap::new();
+        for (_, broker) in self.stores() {
+            // Sums up the latest changes first, if this has not been done for some seconds.
+            broker.operator.stats_until().await?;
+            for row in broker.operator.stats_of_all(StatsPeriod::Minute, since).await? {
+                minutes.entry(row.starts).or_default().add_events(&row.stats);
+            }
+        }
+        Ok(minutes.into_iter().collect())
     }
 
     /// Returns a task type with its current settings, its last job counts, and their age.

@@ -7,12 +7,11 @@ use howdah_proto::v1::ReasonKind;
 use super::{MOST_BEFORE, before, if_paused, text};
 use crate::{
     job::{Braked, ListedWorker, Reason},
+    operate::workers::PULLS_AGAIN,
     session::JOB_OVERHEAD,
     store::{JobFacts, ReadyFacts},
 };
 
-/// Programs that have called `PullJobs` for a task type within this time are expected to pull again.
-const RECENT: Duration = Duration::from_secs(3_600);
 /// Minimum period, in seconds, over which the settle rate is computed, so that the first settled job does not suggest a high
 /// rate.
 const LEAST_S: f64 = 60.0;
@@ -98,7 +97,7 @@ impl<'a> About<'a> {
     fn is_pulled(&self) -> bool {
         match self.pulled {
             Pulled::Never => false,
-            Pulled::At(last) => self.job.now.duration_since(last).unwrap_or_default() <= RECENT,
+            Pulled::At(last) => self.job.now.duration_since(last).unwrap_or_default() <= PULLS_AGAIN,
             Pulled::Now => true,
         }
     }

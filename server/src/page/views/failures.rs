@@ -31,17 +31,18 @@ struct View {
     rows: Vec<Row>,
 }
 
-struct Row {
-    task_type: String,
-    group: String,
-    dead: String,
-    backing_off: String,
-    last: Option<When>,
+/// An error group.
+pub(super) struct Row {
+    pub(super) task_type: String,
+    pub(super) group: String,
+    pub(super) dead: String,
+    pub(super) backing_off: String,
+    pub(super) last: Option<When>,
     first: Option<When>,
-    example: i64,
-    error: String,
+    pub(super) example: i64,
+    pub(super) error: String,
     operates: bool,
-    any_dead: bool,
+    pub(super) any_dead: bool,
 }
 
 /// Renders the error groups of one task type, or of all types.
@@ -67,7 +68,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     render(&view)
 }
 
-fn row(req: &PageRequest, group: v1::ErrorGroup) -> Row {
+pub(super) fn row(req: &PageRequest, group: v1::ErrorGroup) -> Row {
     Row {
         operates: req.by.may(Operation::Operate, &group.task_type),
         any_dead: group.dead_count > 0,

@@ -9,6 +9,8 @@ use crate::page::words::{State, When, first_line, wire_span};
 pub(super) struct TypeRow {
     pub(super) name: String,
     pub(super) paused: bool,
+    /// Whether the type has ready jobs, but no worker.
+    pub(super) no_worker: bool,
     /// Store of the task type; empty if there is only one store.
     pub(super) store: String,
     /// Job counts by state.
@@ -24,6 +26,7 @@ impl TypeRow {
         Self {
             paused: view.settings.is_some_and(|settings| settings.paused),
             counts,
+            no_worker: false,
             oldest_s: view.oldest_ready_age.map_or(-1, |age| age.seconds),
             oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
             name: view.name,

@@ -52,9 +52,14 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let link = |from: usize| query([("q", &*q), ("sort", sort), ("from", &from.to_string())]);
     let before = if first == 0 { String::new() } else { link(first.saturating_sub(PAGE)) };
     let next = if first.saturating_add(PAGE) < found { link(first + PAGE) } else { String::new() };
+    let mut rows: Vec<TypeRow> = rows.into_iter().skip(first).take(PAGE).collect();
+    let without_workers = req.calls().types_without_workers(&req.by).await.unwrap_or_default();
+    for row in &mut rows {
+        row.no_worker = without_workers.contains(&row.name);
+    }
     let view = View {
         layout: req.layout("types"),
-        rows: rows.into_iter().skip(first).take(PAGE).collect(),
+        rows,
         found: counted(found as i64, "type"),
         age: known.age.map(span).unwrap_or_default(),
         cut: known.cut,
