@@ -17,6 +17,7 @@ mod search; // search for jobs
 mod sessions; // login and cookies
 mod stores; // several databases
 mod views; // views
+mod type_settings; // settings of a task type
 mod watching; // workers, events, explanations
 
 use howdah_proto::v1::{LeasedJob, ProgressReport};

@@ -111,7 +111,7 @@ async fn a_type_is_paused_and_resumed_and_keeps_its_other_settings() {
     browser.get(browser.clone().confirm(&confirmation, "").await.leads_to()).await.has(&[
         "Done: resumed.",
         "Pause…",
-        "<dd>7</dd>",
+        "name=\"max_running\" value=\"7\"",
     ]);
     assert_eq!(settings().await, 0);
 }

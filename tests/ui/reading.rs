@@ -7,7 +7,7 @@ use super::{actions::dead_with, client::Browser};
 use crate::support::*;
 
 /// Every action of the page, on the data of `everything`. A unit test in server/src/page checks that this list is complete.
-const ACTIONS: [&[(&str, &str)]; 22] = [
+const ACTIONS: [&[(&str, &str)]; 23] = [
     &[("do", "retry"), ("type", "t")],
     &[("do", "cancel"), ("type", "t")],
     &[("do", "discard"), ("type", "t")],
@@ -15,6 +15,7 @@ const ACTIONS: [&[(&str, &str)]; 22] = [
     &[("do", "reprioritize"), ("type", "t"), ("priority", "1")],
     &[("do", "pause-type"), ("type", "t")],
     &[("do", "resume-type"), ("type", "t")],
+    &[("do", "set-type"), ("type", "t"), ("max_attempts", "3")],
     &[("do", "pause-key"), ("type", "t"), ("key", "k")],
     &[("do", "resume-key"), ("type", "t"), ("key", "k")],
     &[("do", "run-schedule"), ("name", "hourly")],

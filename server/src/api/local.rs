@@ -49,6 +49,11 @@ impl Local {
         answer
     }
 
+    /// Checks the message of a call without making the call, for previews.
+    pub(crate) fn check<V: Verb>(&self, message: V::Request) -> Result<V::Args, Error> {
+        V::check(message, &self.broker.cluster(), &self.broker.config().limits)
+    }
+
     /// Counts and logs a rejected call.
     fn note(&self, method: &str, by: &By, status: &Status) {
         self.broker.access.refusals.note(&Refusal {

@@ -6,6 +6,7 @@ use super::{
     action_kind::ActionKind,
     fields::Wanted,
     params::{Params, query},
+    type_settings::Given,
     words::{State, number},
 };
 use crate::error::Error;
@@ -38,6 +39,8 @@ pub(super) struct Action {
     pub(super) rate: Option<i32>,
     /// Form fields of a bulk operation: the destination task type, or the job fields to set.
     pub(super) wanted: Wanted,
+    /// Settings of a task type to change.
+    pub(super) given: Given,
 }
 
 /// Maximum number of job ids in one form.
@@ -100,7 +103,8 @@ impl Action {
         }
         let rate = if kind.starts().is_some() { params.number("rate")? } else { None };
         let wanted = Wanted::from_params(kind, params)?;
-        Ok(Self { kind, target, priority, rate, wanted })
+        let given = Given::from_params(kind, params);
+        Ok(Self { kind, target, priority, rate, wanted, given })
     }
 
     /// Returns the form fields that encode the action. `Action::from_params` parses them.
@@ -121,6 +125,7 @@ impl Action {
         pairs.extend(self.priority.map(|priority| ("priority", priority.to_string())));
         pairs.extend(self.rate.map(|rate| ("rate", rate.to_string())));
         pairs.extend(self.wanted.pairs());
+        pairs.extend(self.given.pairs());
         pairs
     }
 }
@@ -159,6 +164,7 @@ mod tests {
             "do=discard&type=a&state=dead&group=no+route+%23",
             "do=reprioritize&type=a&priority=-5",
             "do=pause-type&type=a",
+            "do=set-type&type=a&max_attempts=3&timeout=1m+30s",
             "do=pause-key&type=a&key=b+c",
             "do=run-schedule&name=a",
             "do=bulk-retry&type=a&group=no+route+%23&rate=10",

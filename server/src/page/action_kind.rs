@@ -12,6 +12,7 @@ pub(super) enum ActionKind {
     Reprioritize,
     PauseType,
     ResumeType,
+    SetType,
     PauseKey,
     ResumeKey,
     RunSchedule,
@@ -45,7 +46,7 @@ pub(super) struct Words {
 }
 
 impl ActionKind {
-    pub(super) const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::Retry,
         Self::Cancel,
         Self::Discard,
@@ -53,6 +54,7 @@ impl ActionKind {
         Self::Reprioritize,
         Self::PauseType,
         Self::ResumeType,
+        Self::SetType,
         Self::PauseKey,
         Self::ResumeKey,
         Self::RunSchedule,
@@ -123,6 +125,13 @@ impl ActionKind {
                 "No further job of this type starts. Running jobs continue, and jobs can still be enqueued.",
             ],
             Self::ResumeType => ["resume-type", "Resume", "UpdateTaskType", "Jobs of this type start again."],
+            Self::SetType => [
+                "set-type",
+                "Change settings",
+                "UpdateTaskType",
+                "The type's other settings stay as they are. The change takes effect within a second on all brokers, for later \
+                 enqueues, failures and successes; limits and ageing also apply to jobs that wait.",
+            ],
             Self::PauseKey => [
                 "pause-key",
                 "Pause",
@@ -150,6 +159,7 @@ impl ActionKind {
         let done = match button {
             "Pause" => "paused",
             "Run" => "run",
+            "Change settings" => "changed",
             _ => "resumed",
         };
         Words { name, button, call, effect, done, is_final: false }
@@ -240,6 +250,7 @@ impl ActionKind {
     pub(super) fn question(self) -> &'static str {
         match self {
             Self::Release => "Take",
+            Self::SetType => "Change settings of",
             Self::Reprioritize => "Set the priority of",
             Self::BulkReprioritize => "Bulk set the priority of",
             Self::BulkSet => "Bulk set fields of",

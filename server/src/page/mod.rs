@@ -21,6 +21,7 @@ mod error_page; // errors as pages
 mod views;
 mod page_request; // a request and its caller
 mod action_kind; // the kinds of actions and their texts
+mod type_settings; // settings of a task type
 mod words; // numbers, times and states for people
 
 #[cfg(test)]

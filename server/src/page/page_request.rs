@@ -17,6 +17,7 @@ use super::{
     layout::{Layout, Theme},
     params::Params,
     same_site,
+    type_settings::Defaults,
 };
 use crate::{
     access::Operation,
@@ -103,6 +104,12 @@ impl PageRequest {
     pub(super) async fn is_unknown(&self, task_type: &str) -> bool {
         self.by.may(Operation::Read, task_type)
             && self.calls().counted_type(&self.by, task_type).await.is_err_and(|it| it.code() == Code::NotFound)
+    }
+
+    /// Settings that apply to task types without own values.
+    pub(super) fn type_defaults(&self) -> Defaults<'_> {
+        let payload_bytes = i64::try_from(self.page.broker.cluster().payload_bytes).unwrap_or(i64::MAX);
+        Defaults { config: self.page.broker.config(), payload_bytes }
     }
 
     /// Semaphore that limits how many browsers receive live figures at the same time.

@@ -62,8 +62,9 @@ async fn make(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
         ActionKind::Discard => discard(req, action).await,
         ActionKind::Release => release(req, action).await,
         ActionKind::Reprioritize => reprioritize(req, action).await,
-        ActionKind::PauseType => pause(req, action, true).await,
-        ActionKind::ResumeType => pause(req, action, false).await,
+        ActionKind::PauseType => set_type(req, action, |now| Ok(v1::TaskTypeSettings { paused: true, ..now })).await,
+        ActionKind::ResumeType => set_type(req, action, |now| Ok(v1::TaskTypeSettings { paused: false, ..now })).await,
+        ActionKind::SetType => set_type(req, action, |now| action.given.applied_to(&now)).await,
         _ if action.kind.starts().is_some() => start_bulk(req, action).await,
         _ => on_name(req, action).await,
     }
@@ -129,11 +130,15 @@ async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageEr
     Ok(Done { count, next: made.next_page_token })
 }
 
-/// Pauses or resumes a task type. Reads the type's settings first, because an update replaces all of them.
-async fn pause(req: &PageRequest, action: &Action, paused: bool) -> Result<Done, PageError> {
+/// Changes settings of a task type. Reads the type's settings first, because an update replaces all of them.
+async fn set_type(
+    req: &PageRequest,
+    action: &Action,
+    change: impl FnOnce(v1::TaskTypeSettings) -> Result<v1::TaskTypeSettings, Error>,
+) -> Result<Done, PageError> {
     let Target::Type(name) = &action.target else { return Err(Error::invalid("type", "is missing").into()) };
     let (view, _) = req.calls().counted_type(&req.by, name).await?;
-    let settings = v1::TaskTypeSettings { paused, ..view.settings.unwrap_or_default() };
+    let settings = change(view.settings.unwrap_or_default())?;
     let request = v1::UpdateTaskTypeRequest { task_type: name.clone(), settings: Some(settings) };
     req.calls().call::<UpdateTaskType>(&req.by, request).await?;
     Ok(Done { count: 1, ..Done::default() })

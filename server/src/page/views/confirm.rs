@@ -39,8 +39,9 @@ struct View {
 
 /// The confirmation page.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
-    let action = Action::from_params(&req.params)?;
+    let mut action = Action::from_params(&req.params)?;
     let about = About::load(&req, &action).await?;
+    action.given = about.given;
     let words = action.kind.words();
     let title = match &about.nothing {
         Some(nothing) => format!("{}: {nothing}", words.button),
@@ -84,7 +85,8 @@ fn hidden(action: &Action, back: &str, page: &str) -> Vec<(&'static str, String)
     if action.kind.is_once() {
         hidden.push(("once", format!("page:{:032x}", rand::random::<u128>())));
     }
-    hidden.retain(|(_, value)| !value.is_empty());
+    // An empty value of a setting returns the setting to its default. Other empty values mean nothing.
+    hidden.retain(|(name, value)| !value.is_empty() || action.given.has(name));
     hidden
 }
 

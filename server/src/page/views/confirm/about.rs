@@ -9,12 +9,13 @@ use super::{
     numbers::{in_group, of_state, runs, selected},
 };
 use crate::{
-    api::verbs::{GetBulk, GetJob, ListJobs, PreviewBulk},
+    api::verbs::{GetBulk, GetJob, ListJobs, PreviewBulk, UpdateTaskType},
     error::Error,
     page::{
         PageError, PageRequest,
         action::{Action, Target},
         action_kind::ActionKind,
+        type_settings::{Given, changes},
         words::{State, counted, plain, wire_span},
     },
 };
@@ -37,6 +38,8 @@ pub(super) struct About {
     /// Further notes on the effect, in sentences.
     pub(super) notes: Vec<String>,
     pub(super) examples: Vec<JobRow>,
+    /// Settings of a task type that the action changes.
+    pub(super) given: Given,
 }
 
 /// Returns the parameters of an action on jobs that the question does not contain.
@@ -59,6 +62,9 @@ impl About {
                 known(req, task_type).await?;
                 Self::of_type(req, action.kind, task_type, *state, group).await?
             }
+            Target::Type(name) if action.kind == ActionKind::SetType => {
+                Self::of_settings(req, name, &action.given).await?
+            }
             Target::Type(name) => {
                 known(req, name).await?;
                 Self::named(name.clone())
@@ -80,6 +86,22 @@ impl About {
 
     fn named(name: String) -> Self {
         Self { name, ..Self::default() }
+    }
+
+    /// Describes a change of a type's settings: each with its old and its new value.
+    async fn of_settings(req: &PageRequest, name: &str, given: &Given) -> Result<Self, PageError> {
+        let (view, _) = req.calls().counted_type(&req.by, name).await?;
+        let old = view.settings.unwrap_or_default();
+        let new = given.applied_to(&old)?;
+        let update = v1::UpdateTaskTypeRequest { task_type: name.to_owned(), settings: Some(new.clone()) };
+        req.calls().check::<UpdateTaskType>(update)?;
+        let facts = changes(&old, &new, &req.type_defaults());
+        Ok(Self {
+            nothing: facts.is_empty().then(|| format!("{name} has these settings")),
+            facts,
+            given: given.clone().without_unchanged(&old, &new),
+            ..Self::named(name.to_owned())
+        })
     }
 
     async fn of_bulk(req: &PageRequest, action: &Action) -> Result<Self, PageError> {
@@ -123,6 +145,7 @@ impl About {
             facts: facts.into_iter().collect(),
             notes,
             examples: answer.examples.into_iter().map(JobRow::new).collect(),
+            given: Given::default(),
         })
     }
 

@@ -1,0 +1,268 @@
+//! Settings of a task type as form fields: the values in effect with their sources, and changes.
+
+mod place; // where a setting is stored
+mod table; // all settings
+
+use howdah_proto::v1::{RetryPolicy, RetryPolicyKind, TaskTypeSettings};
+
+use super::{
+    action_kind::ActionKind,
+    params::Params,
+    words::{number, size},
+};
+use crate::{config::Config, error::Error};
+use place::Place;
+use table::SETTINGS;
+
+/// A setting of a task type.
+pub(super) struct Setting {
+    /// Name of the setting, as in the protocol, and of its form field.
+    name: &'static str,
+    label: &'static str,
+    /// Example of a value; empty for a setting with choices.
+    example: &'static str,
+    /// Values to choose from, with their labels; empty for any text.
+    choices: &'static [(&'static str, &'static str)],
+    place: fn(&mut TaskTypeSettings) -> Place<'_>,
+    /// Returns the text of the value that applies without an own value of the type, and its source.
+    default: fn(&Defaults<'_>) -> (String, &'static str),
+}
+
+/// Values that apply to a type without own values.
+pub(super) struct Defaults<'a> {
+    pub(super) config: &'a Config,
+    /// Cluster setting `payload_bytes`.
+    pub(super) payload_bytes: i64,
+}
+
+/// Row of the table of settings.
+pub(super) struct SettingRow {
+    pub(super) name: &'static str,
+    pub(super) label: &'static str,
+    /// Value in effect.
+    pub(super) value: String,
+    /// Where the value in effect comes from.
+    pub(super) source: &'static str,
+    /// Whether the type has an own value.
+    pub(super) is_own: bool,
+    /// Own value of the type as text; empty if it has none.
+    pub(super) own: String,
+    pub(super) example: &'static str,
+    pub(super) choices: &'static [(&'static str, &'static str)],
+}
+
+/// Settings of a form by name, with their texts. An empty text returns the setting to its default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Given(Vec<(&'static str, String)>);
+
+impl Setting {
+    /// Returns the own value of the type as text; empty if it has none.
+    fn own(&self, settings: &TaskTypeSettings) -> String {
+        (self.place)(&mut settings.clone()).text(self.choices)
+    }
+
+    /// Formats a value for reading.
+    fn shown(&self, text: &str) -> String {
+        if let Some((_, label)) = self.choices.iter().find(|(word, _)| *word == text) {
+            return (*label).to_owned();
+        }
+        match text.parse::<i64>() {
+            Ok(bytes) if self.name == "max_payload_bytes" => size(usize::try_from(bytes).unwrap_or_default()),
+            Ok(value) => number(value),
+            Err(_) => text.to_owned(),
+        }
+    }
+
+    /// Returns the value in effect with its source.
+    fn in_effect(&self, settings: &TaskTypeSettings, defaults: &Defaults<'_>) -> (String, &'static str) {
+        let own = self.own(settings);
+        if !is_used(self.name, settings, defaults) {
+            return ("not used".into(), "kind of retries");
+        }
+        let is_lowered = self.name == "max_payload_bytes" && settings.max_payload_bytes > defaults.payload_bytes;
+        if own.is_empty() || is_lowered {
+            let (value, source) = (self.default)(defaults);
+            return (self.shown(&value), source);
+        }
+        (self.shown(&own), "task type")
+    }
+}
+
+/// Whether a retry policy of the kind in effect uses the setting.
+fn is_used(name: &str, settings: &TaskTypeSettings, defaults: &Defaults<'_>) -> bool {
+    let own = settings.retry_policy.as_ref().map_or(RetryPolicyKind::Unspecified, RetryPolicy::kind);
+    let kind = if own == RetryPolicyKind::Unspecified { table::kind_of(defaults.config.retry.kind) } else { own };
+    match name {
+        "retry_initial_delay" => kind != RetryPolicyKind::List,
+        "retry_multiplier" => kind == RetryPolicyKind::Exponential,
+        "retry_max_delay" => matches!(kind, RetryPolicyKind::Exponential | RetryPolicyKind::Linear),
+        "retry_delays" => kind == RetryPolicyKind::List,
+        _ => true,
+    }
+}
+
+/// Returns all settings of a type.
+pub(super) fn rows(settings: &TaskTypeSettings, defaults: &Defaults<'_>) -> Vec<SettingRow> {
+    let row = |setting: &Setting| {
+        let (value, source) = setting.in_effect(settings, defaults);
+        let own = setting.own(settings);
+        SettingRow {
+            name: setting.name,
+            label: setting.label,
+            value,
+            source,
+            is_own: !own.is_empty(),
+            own,
+            example: setting.example,
+            choices: setting.choices,
+        }
+    };
+    SETTINGS.iter().map(row).collect()
+}
+
+/// Returns the settings whose own values differ: label, and the values in effect before and after.
+pub(super) fn changes(
+    old: &TaskTypeSettings,
+    new: &TaskTypeSettings,
+    defaults: &Defaults<'_>,
+) -> Vec<(&'static str, String)> {
+    let differs = SETTINGS.iter().filter(|setting| setting.own(old) != setting.own(new));
+    let shown = |setting: &Setting, settings: &TaskTypeSettings| {
+        let own = setting.own(settings);
+        if own.is_empty() {
+            let (value, source) = (setting.default)(defaults);
+            format!("{} ({source})", setting.shown(&value))
+        } else {
+            setting.shown(&own)
+        }
+    };
+    differs.map(|setting| (setting.label, format!("{} → {}", shown(setting, old), shown(setting, new)))).collect()
+}
+
+impl Given {
+    /// Reads the settings of a form that changes settings. Settings that are missing in the form keep their values.
+    pub(super) fn from_params(kind: ActionKind, params: &Params) -> Self {
+        if kind != ActionKind::SetType {
+            return Self::default();
+        }
+        let given = |setting: &Setting| Some((setting.name, params.all(setting.name).next()?.to_owned()));
+        Self(SETTINGS.iter().filter_map(given).collect())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(given, _)| *given == name)
+    }
+
+    /// Returns the names and values that encode the settings in a form.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.0.iter().cloned()
+    }
+
+    /// Returns `settings` with the given values.
+    pub(super) fn applied_to(&self, settings: &TaskTypeSettings) -> Result<TaskTypeSettings, Error> {
+        let mut new = settings.clone();
+        for (name, text) in &self.0 {
+            let Some(setting) = SETTINGS.iter().find(|setting| setting.name == *name) else { continue };
+            let set = (setting.place)(&mut new).set(text, setting.choices);
+            set.map_err(|problem| Error::invalid(*name, problem))?;
+        }
+        // Looking at the parts of a message creates it.
+        new.retry_policy = new.retry_policy.filter(|policy| *policy != RetryPolicy::default());
+        for rate in [&mut new.rate, &mut new.key_rate] {
+            rate.take_if(|rate| rate.per_second == 0.0 && rate.burst == 0);
+        }
+        Ok(new)
+    }
+
+    /// Returns only the values that change something, so that a change which was confirmed later than another one keeps what
+    /// the other one has set.
+    pub(super) fn without_unchanged(self, old: &TaskTypeSettings, new: &TaskTypeSettings) -> Self {
+        let is_changed =
+            |name: &str| SETTINGS.iter().any(|setting| setting.name == name && setting.own(old) != setting.own(new));
+        Self(self.0.into_iter().filter(|(name, _)| is_changed(name)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_proto::v1::{HistoryMode, Rate};
+
+    use super::*;
+
+    fn given(pairs: &[(&str, &str)]) -> Given {
+        let text: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Given::from_params(ActionKind::SetType, &Params::parse(&text.join("&")).unwrap())
+    }
+
+    fn defaults(config: &Config) -> Defaults<'_> {
+        Defaults { config, payload_bytes: 1 << 20 }
+    }
+
+    #[test]
+    fn each_setting_is_written_as_it_is_read() {
+        let values = [
+            "7", "linear", "1m 30s", "1.5", "2h", "0.25", "1s, 5m", "90s", "other", "1000", "2.5", "10", "3", "yes",
+            "250ms", "1", "2", "1day", "4096", "500", "failures", "30",
+        ];
+        assert_eq!(values.len(), SETTINGS.len());
+        for (setting, value) in SETTINGS.iter().zip(values) {
+            let set = given(&[(setting.name, value)]).applied_to(&TaskTypeSettings::default()).unwrap();
+            let read = setting.own(&set);
+            let again = given(&[(setting.name, &read)]).applied_to(&TaskTypeSettings::default()).unwrap();
+            assert_eq!((set.clone(), !read.is_empty()), (again, true), "{}", setting.name);
+            let cleared = given(&[(setting.name, "")]).applied_to(&set).unwrap();
+            assert_eq!(cleared, TaskTypeSettings::default(), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn a_malformed_value_is_refused_with_the_name_of_its_setting() {
+        for (name, value) in [
+            ("max_attempts", "many"),
+            ("timeout", "long"),
+            ("retry_delays", "1s, x"),
+            ("history", "some"),
+            ("rate", "inf"),
+        ] {
+            let refused = given(&[(name, value)]).applied_to(&TaskTypeSettings::default());
+            assert_eq!(refused.expect_err(name).field(), Some(name));
+        }
+    }
+
+    #[test]
+    fn a_value_in_effect_has_its_source() {
+        let config = Config { max_attempts: 12, ..Config::new("") };
+        let rate = Some(Rate { per_second: 2.5, burst: 10 });
+        let settings = TaskTypeSettings { max_running: 1_000, rate, max_payload_bytes: 2 << 20, ..Default::default() };
+        let rows = rows(&settings, &defaults(&config));
+        let of = |name: &str| {
+            let row = rows.iter().find(|row| row.name == name).unwrap();
+            (row.value.as_str(), row.source, row.is_own)
+        };
+        assert_eq!(of("max_running"), ("1,000", "task type", true));
+        assert_eq!(of("rate_burst"), ("10", "task type", true));
+        assert_eq!(of("max_attempts"), ("12", "broker setting", false));
+        assert_eq!(of("history_days"), ("7", "broker setting", false));
+        assert_eq!(of("retry_kind"), ("exponential", "broker setting", false));
+        assert_eq!(of("retry_delays"), ("not used", "kind of retries", false));
+        assert_eq!(of("timeout"), ("none", "built in", false));
+        // The lower one of two limits applies.
+        assert_eq!(of("max_payload_bytes"), ("1.0 MiB", "cluster setting", true));
+    }
+
+    #[test]
+    fn only_settings_that_change_are_asked_about_and_sent() {
+        let config = Config::new("");
+        let old = TaskTypeSettings { max_running: 5, history: HistoryMode::None.into(), ..Default::default() };
+        let form = given(&[("max_running", "7"), ("max_attempts", ""), ("history", ""), ("timeout", "90s")]);
+        let new = form.applied_to(&old).unwrap();
+        let expected = [
+            ("Timeout of an attempt", "none (built in) → 1m 30s"),
+            ("Concurrent jobs", "5 → 7"),
+            ("History keeps", "no succeeded jobs → all jobs (built in)"),
+        ];
+        assert_eq!(changes(&old, &new, &defaults(&config)), expected.map(|(label, text)| (label, text.to_owned())));
+        let sent = form.without_unchanged(&old, &new);
+        assert_eq!(sent, given(&[("timeout", "90s"), ("max_running", "7"), ("history", "")]));
+    }
+}
