@@ -5,10 +5,11 @@ mod bulks; // changes of many jobs
 pub mod client; // the browser
 mod failures; // groups of failures
 mod hostile; // hostile requests
+mod jobs; // lists of jobs, and new jobs
 mod limits; // limits and limit keys
 mod live; // live figures
-mod reading; // a read-only page
 mod overview; // the last hour, missing workers, error groups
+mod reading; // a read-only page
 mod records; // audit, tokens, brokers, storage
 mod rights; // hidden data and actions
 mod schedules; // schedules and their actions
@@ -16,8 +17,8 @@ mod scripts; // user input is escaped
 mod search; // search for jobs
 mod sessions; // login and cookies
 mod stores; // several databases
-mod views; // views
 mod type_settings; // settings of a task type
+mod views; // views
 mod watching; // workers, events, explanations
 
 use howdah_proto::v1::{LeasedJob, ProgressReport};

@@ -68,6 +68,8 @@ async fn a_page_that_is_read_only_shows_every_view_and_offers_nothing() {
         ("/ui/jobs?type=t&sort=attempts", "no route to host"),
         ("/ui/jobs?type=t&key=none", "The newest first"),
         (&*format!("/ui/job?id={id}"), "no route to host"),
+        ("/ui/jobs?state=dead", "no route to host"),
+        ("/ui/new-job?type=t", "You may not enqueue jobs"),
         ("/ui/failures", "no route to host"),
         ("/ui/schedules", "hourly"),
         ("/ui/schedule?name=hourly", "Every 1h"),

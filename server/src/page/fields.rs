@@ -43,20 +43,11 @@ impl Wanted {
 }
 
 fn fields(params: &Params) -> Result<BulkFields, Error> {
-    let (delay, run_at) = (span(params, "delay")?, params.get("run_at"));
-    let start = match (delay, run_at) {
-        (Some(_), at) if !at.is_empty() => {
-            return Err(Error::invalid("run_at", "cannot be combined with delay"));
-        }
-        (Some(delay), _) => Some(Start::Delay(delay)),
-        (None, "") => None,
-        (None, at) => {
-            let time: jiff::Timestamp = howdah_proto::json::time_text(at)
-                .parse()
-                .map_err(|_| Error::invalid("run_at", "is not a time such as 2027-01-01T03:00:00Z"))?;
-            let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
-            Some(Start::RunAt(prost_types::Timestamp { seconds, nanos }))
-        }
+    let start = match (span(params, "delay")?, time(params, "run_at")?) {
+        (Some(_), Some(_)) => return Err(Error::invalid("run_at", "cannot be combined with delay")),
+        (Some(delay), None) => Some(Start::Delay(delay)),
+        (None, Some(at)) => Some(Start::RunAt(at)),
+        (None, None) => None,
     };
     Ok(BulkFields {
         max_attempts: params.number("attempts")?,
@@ -67,7 +58,20 @@ fn fields(params: &Params) -> Result<BulkFields, Error> {
     })
 }
 
-fn span(params: &Params, name: &'static str) -> Result<Option<prost_types::Duration>, Error> {
+/// Reads a time; `None` if the field is empty.
+pub(super) fn time(params: &Params, name: &'static str) -> Result<Option<prost_types::Timestamp>, Error> {
+    let text = params.get(name);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let time: jiff::Timestamp = howdah_proto::json::time_text(text)
+        .parse()
+        .map_err(|_| Error::invalid(name, "is not a time such as 2027-01-01T03:00:00Z"))?;
+    Ok(Some(prost_types::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond() }))
+}
+
+/// Reads a duration; `None` if the field is empty.
+pub(super) fn span(params: &Params, name: &'static str) -> Result<Option<prost_types::Duration>, Error> {
     let text = params.get(name);
     if text.is_empty() {
         return Ok(None);
@@ -78,6 +82,6 @@ fn span(params: &Params, name: &'static str) -> Result<Option<prost_types::Durat
 }
 
 /// Splits a comma-separated list of tags.
-fn tags(text: &str) -> Vec<String> {
+pub(super) fn tags(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
 }

@@ -108,6 +108,7 @@ fn views() -> [(&'static str, MethodRouter<SharedPage>); 18] {
         ("/type", view_route(views::task_type::view)),
         ("/jobs", view_route(views::jobs::view)),
         ("/job", view_route(views::job::view)),
+        ("/new-job", view_route(views::new_job::view)),
         ("/find", view_route(views::find::view)),
         ("/failures", view_route(views::failures::view)),
         ("/schedules", view_route(views::schedules::view)),
@@ -130,6 +131,7 @@ fn under(at: &str) -> Router<SharedPage> {
         .route(at, get(home))
         .route(&format!("{at}/confirm"), view_route(views::confirm::view))
         .route(&format!("{at}/act"), post(views::act::act))
+        .route(&format!("{at}/enqueue"), post(views::new_job::enqueue))
         .route(&format!("{at}/login"), get(login::form).post(login::log_in))
         .route(&format!("{at}/logout"), post(login::log_out))
         .route(&format!("{at}/theme"), post(layout::choose_theme))

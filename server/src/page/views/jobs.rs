@@ -1,4 +1,4 @@
-//! Lists jobs of a task type: by state, from a search, or ordered by attempts.
+//! Lists jobs of one task type or of all: by state, from a search, by their failures, or by attempts.
 
 mod search_form; // search query
 
@@ -22,6 +22,8 @@ use search_form::SearchForm;
 
 /// Jobs per page.
 const PAGE: i32 = 50;
+/// Orders of the list, other than the default of the state.
+const SORTS: [&str; 3] = ["run", "failure", "attempts"];
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
@@ -33,10 +35,15 @@ struct View {
     state: String,
     search_form: SearchForm,
     group: String,
-    by_attempts: bool,
+    /// Chosen order; empty for the default of the state.
+    sort: &'static str,
     states: Vec<&'static str>,
     rows: Vec<JobRow>,
     operates: bool,
+    /// Whether the user may enqueue jobs.
+    enqueues: bool,
+    /// Bulk operations on all jobs of the filter: action and button.
+    whole: Vec<(&'static str, &'static str)>,
     /// Whether the user may search in payloads.
     sees: bool,
     /// Sentences above the list: its order, and how many jobs the search scanned. Empty if not needed.
@@ -66,8 +73,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let params = &req.params;
     let task_type = params.get("type").to_owned();
     let (state, group, search_form) = (params.get("state"), params.get("group"), SearchForm::from_params(params));
-    // The order by attempts is ignored for an error group. Search results also have their own order.
-    let by_attempts = params.get("sort") == "attempts" && group.is_empty();
+    let sort = SORTS.into_iter().find(|sort| *sort == params.get("sort")).unwrap_or_default();
     if !params.get("id").is_empty() {
         return super::find::job_of(&req, params.get("id"));
     }
@@ -75,15 +81,24 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         "" => None,
         word => Some(State::parse(word).ok_or_else(|| Error::invalid("state", "is not a job state"))?),
     };
-    let found = match search_form.query()? {
-        _ if task_type.is_empty() => {
-            Found { missing: "Choose a task type, or enter the id of a job.", ..Found::default() }
+    let searched = search_form.query()?;
+    // A list by attempts or failures leaves out jobs that a bulk operation would change, except a list of dead jobs.
+    let lists_all = matches!(sort, "" | "run") || (sort == "failure" && wanted == Some(JobState::Dead));
+    let offers_bulk = searched.is_none() && lists_all && !task_type.is_empty();
+    let whole = if offers_bulk && req.by.may(Operation::Operate, &task_type) { whole(wanted) } else { Vec::new() };
+    let found = match searched {
+        _ if task_type.is_empty() && !req.by.may_everywhere(Operation::Read) => Found {
+            missing: "Choose a task type, or enter the id of a job: you may not read all types.",
+            ..Found::default()
+        },
+        Some(_) if task_type.is_empty() => {
+            Found { missing: "Choose a task type, too: a search covers one type.", ..Found::default() }
         }
         Some(query) => search(&req, &task_type, wanted, &search_form, query).await?,
-        None if by_attempts => most_attempts(&req, &task_type, wanted).await?,
-        None => list(&req, &task_type, wanted, group).await?,
+        None if sort == "attempts" => most_attempts(&req, &task_type, wanted).await?,
+        None => list(&req, &task_type, wanted, group, sort).await?,
     };
-    let same = [("type", &*task_type), ("state", state), ("group", group), ("since", &*found.since)];
+    let same = [("type", &*task_type), ("state", state), ("group", group), ("sort", sort), ("since", &*found.since)];
     let same = || same.into_iter().chain(search_form.pairs());
     let first = if params.get("page").is_empty() { String::new() } else { query(same()) };
     let next = if found.next.is_empty() { String::new() } else { query(same().chain([("page", &*found.next)])) };
@@ -91,12 +106,22 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let view = View {
         layout: req.layout("jobs"),
         types: types.take(200).collect(),
-        operates: req.by.may(Operation::Operate, &task_type),
+        operates: if task_type.is_empty() {
+            req.by.may_everywhere(Operation::Operate)
+        } else {
+            req.by.may(Operation::Operate, &task_type)
+        },
+        enqueues: if task_type.is_empty() {
+            req.by.may_everywhere(Operation::Enqueue)
+        } else {
+            req.by.may(Operation::Enqueue, &task_type)
+        },
+        whole,
         sees: task_type.is_empty() || req.by.may(Operation::Payload, &task_type),
         empty: empty(&req, &task_type, &found).await,
         state: state.to_owned(),
         group: group.to_owned(),
-        by_attempts,
+        sort,
         states: STATES.into_iter().map(|(_, word)| word).collect(),
         rows: found.jobs.into_iter().map(JobRow::new).collect(),
         note: found.note,
@@ -114,13 +139,41 @@ async fn empty(req: &PageRequest, task_type: &str, found: &Found) -> String {
         Found { missing, .. } if !missing.is_empty() => (*missing).to_owned(),
         Found { jobs, .. } if !jobs.is_empty() => String::new(),
         Found { next, .. } if !next.is_empty() => "No job on this page, but there may be more.".into(),
-        _ if req.is_unknown(task_type).await => format!("There is no task type {task_type}."),
+        _ if !task_type.is_empty() && req.is_unknown(task_type).await => format!("There is no task type {task_type}."),
         _ => "There is no such job.".into(),
     }
 }
 
-/// Reads a page of the jobs in one state or in any state, in the order in which they run.
-async fn list(req: &PageRequest, task_type: &str, state: Option<JobState>, group: &str) -> Result<Found, PageError> {
+/// Returns the bulk operations that change jobs in this state, with their buttons. Finished jobs are not changed.
+fn whole(state: Option<JobState>) -> Vec<(&'static str, &'static str)> {
+    let [retry, cancel, discard] =
+        [("bulk-retry", "Retry all"), ("bulk-cancel", "Cancel all"), ("bulk-discard", "Discard all")];
+    match state {
+        None | Some(JobState::Scheduled) => vec![retry, cancel],
+        Some(JobState::Ready | JobState::Leased | JobState::Waiting) => vec![cancel],
+        Some(JobState::Dead) => vec![retry, discard],
+        Some(_) => Vec::new(),
+    }
+}
+
+/// Reads a page of the jobs in one state or in any state. Dead jobs are listed by their failures, newest first, unless another
+/// order was chosen.
+async fn list(
+    req: &PageRequest,
+    task_type: &str,
+    state: Option<JobState>,
+    group: &str,
+    sort: &str,
+) -> Result<Found, PageError> {
+    let by_failure = sort == "failure" || (sort.is_empty() && state == Some(JobState::Dead));
+    if by_failure && !state.is_none_or(|state| matches!(state, JobState::Dead | JobState::Scheduled)) {
+        let missing = "Only dead and scheduled jobs are ordered by failure. Choose one of these states, or none.";
+        return Ok(Found { missing, ..Found::default() });
+    }
+    if !group.is_empty() && task_type.is_empty() {
+        return Ok(Found { missing: "Choose a task type, too: an error group is of one type.", ..Found::default() });
+    }
+    let order = if by_failure { v1::JobOrder::Failure } else { v1::JobOrder::Unspecified };
     let request = v1::ListJobsRequest {
         task_type: task_type.to_owned(),
         state: state.unwrap_or_default() as i32,
@@ -128,10 +181,11 @@ async fn list(req: &PageRequest, task_type: &str, state: Option<JobState>, group
         page_token: req.params.get("page").to_owned(),
         include_payload: false,
         error_group: group.to_owned(),
-        ..Default::default()
+        order: order.into(),
     };
     let answer = req.calls().call::<ListJobs>(&req.by, request).await?.into_inner();
-    Ok(Found { jobs: answer.jobs, next: answer.next_page_token, ..Found::default() })
+    let note = if by_failure { "The newest failure first.".to_owned() } else { String::new() };
+    Ok(Found { jobs: answer.jobs, next: answer.next_page_token, note, ..Found::default() })
 }
 
 /// Reads a page of the jobs that match a search.
@@ -175,6 +229,12 @@ async fn search(
 
 /// Reads the unfinished jobs with the most attempts.
 async fn most_attempts(req: &PageRequest, task_type: &str, state: Option<JobState>) -> Result<Found, PageError> {
+    if task_type.is_empty() {
+        return Ok(Found {
+            missing: "Choose a task type, too: the order by attempts is of one type.",
+            ..Found::default()
+        });
+    }
     let finished = [JobState::Succeeded, JobState::Cancelled, JobState::Expired, JobState::Discarded];
     if state.is_some_and(|state| finished.contains(&state)) {
         let missing = "Finished jobs cannot be ordered by attempts. Choose another state, or none.";

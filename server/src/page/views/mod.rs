@@ -10,6 +10,7 @@ pub(super) mod job;
 pub(super) mod jobs;
 pub(super) mod limits;
 pub(super) mod live; // live figures
+pub(super) mod new_job; // creates a job
 pub(super) mod not_found; // 404
 pub(super) mod overview;
 pub(super) mod schedule_form; // creates or changes a schedule

@@ -49,6 +49,7 @@ pub(super) fn counts(counts: v1::TaskTypeCounts) -> [(&'static str, i64); 5] {
 /// Table row of a job.
 pub(super) struct JobRow {
     pub(super) id: i64,
+    pub(super) task_type: String,
     pub(super) state: State,
     pub(super) attempt: u32,
     pub(super) max_attempts: u32,
@@ -71,6 +72,7 @@ impl JobRow {
         };
         Self {
             id: job.id,
+            task_type: job.task_type,
             state,
             attempt: job.attempt,
             max_attempts: job.max_attempts,
