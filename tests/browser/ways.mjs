@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { goTo } from "./keys.mjs";
 
-const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=mail.send", "/ui/jobs?type=mail.send&state=dead&text=order", "/ui/job?id=1", "/ui/failures",
+const views = ["/ui/", "/ui/types", "/ui/type?name=mail.send", "/ui/jobs?type=mail.send", "/ui/jobs?state=dead", "/ui/new-job?type=mail.send", "/ui/jobs?type=mail.send&state=dead&text=order", "/ui/job?id=1", "/ui/failures",
   "/ui/statistics", "/ui/statistics?type=mail.send&over=2h", "/ui/workers", "/ui/schedules",
   "/ui/schedule?name=nightly-report", "/ui/limits", "/ui/bulks", "/ui/storage", "/ui/audit", "/ui/tokens", "/ui/confirm?do=discard&type=mail.send"];
 
@@ -13,7 +13,7 @@ async function fits(page) {
 }
 
 /** Steps for phones, no scripts and the keyboard. */
-export async function ways({ step, open, picture, broker }) {
+export async function ways({ step, open, picture, comes, broker }) {
   await step("every view fits a phone and a window", async () => {
     for (const options of [{ viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true }, {}]) {
       const { page, close } = await open(options);
@@ -25,6 +25,22 @@ export async function ways({ step, open, picture, broker }) {
       if (options.isMobile) await picture(page, "phone");
       await close();
     }
+  });
+  await step("numbers of dead jobs and texts of errors are in the window of a phone", async () => {
+    const { page, close } = await open({ viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true });
+    await comes(page, "/ui/", page.locator("td.dead a").first());
+    for (const [view, seen] of [
+      ["/ui/", "td.dead, th a[href*='group=']"],
+      ["/ui/types", "td.dead"],
+      ["/ui/jobs?state=dead", "td.error, td [type=checkbox]"],
+      ["/ui/type?name=mail.send", ".settings td, .settings input"],
+    ]) {
+      await page.goto(broker.http + view);
+      const boxes = await page.locator(seen).evaluateAll((all) => all.map((one) => one.getBoundingClientRect()).map(({ left, right }) => [left, right]));
+      assert.ok(boxes.length > 0, `${seen} on ${view}`);
+      assert.deepEqual(boxes.filter(([left, right]) => left < 0 || right > 360 || right <= left), [], `${seen} on ${view}`);
+    }
+    await close();
   });
   await step("everything is read and done without a script", async () => {
     const { page, close } = await open({ javaScriptEnabled: false });

@@ -22,7 +22,12 @@ async fn types_with_limits_and_their_waiting_limit_keys_are_listed() {
     browser.get("/ui/limits?type=t").await.has(&["No limit key of this type has waiting jobs or is paused"]);
     broker.enqueue_all((0..3).map(|_| new_job("t", "").limit_key("ann <1>"))).await;
     // Wait until a broker has checked the limit and made a waiting job of the limit key ready.
-    until_shown(&browser, "/ui/limits?type=t", "<td class=\"n\">2</td><td class=\"n\">1</td>").await;
+    until_shown(
+        &browser,
+        "/ui/limits?type=t",
+        "class=\"n\">2</td><td data-name=\"Ready or leased\" class=\"n\">1</td>",
+    )
+    .await;
     browser.get("/ui/limits?type=t").await.has(&["ann &#60;1&#62;", "Pause…"]).has_no(&["ann <1>"]);
     assert_eq!(browser.get("/ui/limits?type=a%20b").await.status, 400);
     assert_eq!(browser.get("/ui/limits?type=t&page=x").await.status, 400);
