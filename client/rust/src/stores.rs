@@ -19,11 +19,7 @@ impl Client {
 
     /// Makes the broker read its configuration again, and add and remove stores accordingly.
     pub async fn reload_stores(&self) -> Result<proto::ReloadStoresResponse> {
-        let request = proto::ReloadStoresRequest {};
-        self.call("reload the stores", Tries::EachEndpoint, request, |client, request| async move {
-            client.stores().reload_stores(request).await
-        })
-        .await
+        rpc!(self.stores().reload_stores(proto::ReloadStoresRequest {}))
     }
 
     /// Reopens a store to new jobs, and returns it.

@@ -101,7 +101,7 @@ pub(crate) fn routes(stores: &SharedStores) -> Option<Router> {
 }
 
 /// All views by path.
-fn views() -> [(&'static str, MethodRouter<SharedPage>); 18] {
+fn views() -> [(&'static str, MethodRouter<SharedPage>); 19] {
     [
         ("/", view_route(views::overview::view)),
         ("/types", view_route(views::types::view)),

@@ -108,8 +108,9 @@ impl PageRequest {
 
     /// Settings that apply to task types without own values.
     pub(super) fn type_defaults(&self) -> Defaults<'_> {
-        let payload_bytes = i64::try_from(self.page.broker.cluster().payload_bytes).unwrap_or(i64::MAX);
-        Defaults { config: self.page.broker.config(), payload_bytes }
+        let cluster = self.page.broker.cluster();
+        let payload_bytes = i64::try_from(cluster.payload_bytes).unwrap_or(i64::MAX);
+        Defaults { config: self.page.broker.config(), payload_bytes, dead_days: cluster.dead_days }
     }
 
     /// Semaphore that limits how many browsers receive live figures at the same time.

@@ -3,7 +3,7 @@
 mod place; // where a setting is stored
 mod table; // all settings
 
-use howdah_proto::v1::{RetryPolicy, RetryPolicyKind, TaskTypeSettings};
+use howdah_proto::v1::{Brake, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
 
 use super::{
     action_kind::ActionKind,
@@ -33,6 +33,8 @@ pub(super) struct Defaults<'a> {
     pub(super) config: &'a Config,
     /// Cluster setting `payload_bytes`.
     pub(super) payload_bytes: i64,
+    /// Cluster setting `dead_days`.
+    pub(super) dead_days: usize,
 }
 
 /// Row of the table of settings.
@@ -168,6 +170,7 @@ impl Given {
         }
         // Looking at the parts of a message creates it.
         new.retry_policy = new.retry_policy.filter(|policy| *policy != RetryPolicy::default());
+        new.brake = new.brake.filter(|brake| *brake != Brake::default());
         for rate in [&mut new.rate, &mut new.key_rate] {
             rate.take_if(|rate| rate.per_second == 0.0 && rate.burst == 0);
         }
@@ -195,14 +198,14 @@ mod tests {
     }
 
     fn defaults(config: &Config) -> Defaults<'_> {
-        Defaults { config, payload_bytes: 1 << 20 }
+        Defaults { config, payload_bytes: 1 << 20, dead_days: 0 }
     }
 
     #[test]
     fn each_setting_is_written_as_it_is_read() {
         let values = [
             "7", "linear", "1m 30s", "1.5", "2h", "0.25", "1s, 5m", "90s", "other", "1000", "2.5", "10", "3", "yes",
-            "250ms", "1", "2", "1day", "4096", "500", "failures", "30",
+            "250ms", "1", "2", "20", "2s", "5m", "1day", "4096", "500", "failures", "30", "90",
         ];
         assert_eq!(values.len(), SETTINGS.len());
         for (setting, value) in SETTINGS.iter().zip(values) {

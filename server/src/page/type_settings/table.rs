@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use howdah_proto::v1::{RetryPolicy, RetryPolicyKind, TaskTypeSettings};
+use howdah_proto::v1::{Brake, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
 
 use super::{Defaults, Place, Setting};
 use crate::job::RetryKind;
@@ -29,6 +29,10 @@ const NO_LIMIT: Applies = |_| ("no limit".into(), BUILT_IN);
 
 fn retry(settings: &mut TaskTypeSettings) -> &mut RetryPolicy {
     settings.retry_policy.get_or_insert_default()
+}
+
+fn brake(settings: &mut TaskTypeSettings) -> &mut Brake {
+    settings.brake.get_or_insert_default()
 }
 
 fn span(span: Duration) -> (String, &'static str) {
@@ -65,7 +69,7 @@ const fn choice(
 }
 
 /// All settings, except the pause, which has its own action.
-pub(super) const SETTINGS: [Setting; 22] = [
+pub(super) const SETTINGS: [Setting; 26] = [
     text(
         "max_attempts",
         "Attempts",
@@ -143,6 +147,23 @@ pub(super) const SETTINGS: [Setting; 22] = [
         |s| Place::Count(&mut s.key_rate.get_or_insert_default().burst),
         NONE,
     ),
+    text("brake_failures", "Brake: after failures in a row", "20", |s| Place::Count(&mut brake(s).failures), |_| {
+        ("no brake".into(), BUILT_IN)
+    }),
+    text(
+        "brake_initial_delay",
+        "Brake: first pause",
+        "1s",
+        |s| Place::Span(&mut brake(s).initial_delay),
+        |_| ("1s".into(), BUILT_IN),
+    ),
+    text(
+        "brake_max_delay",
+        "Brake: longest pause",
+        "1m",
+        |s| Place::Span(&mut brake(s).max_delay),
+        |_| ("1m".into(), BUILT_IN),
+    ),
     text(
         "priority_step",
         "Ageing by one priority",
@@ -171,5 +192,12 @@ pub(super) const SETTINGS: [Setting; 22] = [
         "30",
         |s| Place::Count(&mut s.history_days),
         |d| (d.config.history_days.to_string(), BROKER),
+    ),
+    text(
+        "dead_days",
+        "Days of dead jobs",
+        "30",
+        |s| Place::Count(&mut s.dead_days),
+        |d| (if d.dead_days == 0 { "no limit".into() } else { d.dead_days.to_string() }, CLUSTER),
     ),
 ];

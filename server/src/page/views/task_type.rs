@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::response::Response;
+use howdah_proto::v1;
 
 use crate::{
     access::Operation,
