@@ -36,7 +36,7 @@ async fn a_store_is_added_to_a_running_broker_and_its_jobs_go_to_connected_worke
     let file = config(&[("shop", &shop)]);
     let path = file.path().to_str().expect("a path").to_owned();
     let broker = Program::serve_file(file, &shop).await;
-    let mut worker = broker.worker("t").window(4).open().await;
+    let mut worker = broker.worker("t").window(4).await;
     broker.enqueue("t").await;
     let held = worker.next().await;
     let add = ["store", "add", "mail", "--database-url", &mail.url, "--config", &path];
@@ -91,7 +91,7 @@ async fn every_database_that_matches_a_pattern_is_a_store_also_one_that_is_creat
     let second = shop.empty("b2", "").await;
     assert_eq!(reload(&broker).await.added, [second.name()]);
     let other = enqueue_at(&broker, &second.name(), "t").await;
-    let mut worker = broker.worker("t").window(4).open().await;
+    let mut worker = broker.worker("t").window(4).await;
     let mut received = [worker.next().await.id, worker.next().await.id];
     received.sort_unstable();
     assert_eq!(received, [id, other]);

@@ -243,7 +243,7 @@ impl TestDatabase {
         copy_of(&name, "test").await
     }
 
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let config: tokio_postgres::Config = self.url.parse().expect("a URL");
         config.get_dbname().expect("a database").to_owned()
     }

@@ -49,7 +49,7 @@ pub(super) struct Args {
     /// Keep finished jobs for this many days, 1 to 3650
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
     history_days: Option<u32>,
-    /// Discard dead jobs after this many days, 1 to 3650; without it, after those of the cluster (howdah settings), if any
+    /// Discard dead jobs after this many days, 1 to 3650 [default: dead_days of the cluster (howdah settings)]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
     dead_days: Option<u32>,
     /// Ageing: a job that has waited this much longer runs before a job whose priority number is lower by one, such as 1m; 1ms to

@@ -304,7 +304,7 @@ BEGIN
     END IF;
     PERFORM FROM unnest(of_types, of_keys) AS e(type_id, key)
     CROSS JOIN LATERAL (SELECT FROM howdah.job_key k WHERE k.type_id = e.type_id AND k.key = e.key FOR UPDATE) k;
-    -- The options have the version of the job itself, while the version in job_key may be that of its successor.
+    -- The options have the version of the job itself, while job_key may have the version of its successor.
     INSERT INTO howdah.key_version AS v (type_id, key, version, job_id, ended)
     SELECT DISTINCT ON (1, 2) coalesce((e.options ->> 'key_type')::integer, e.type_id), e.key COLLATE "C",
            (e.options ->> 'key_version')::bigint, e.id, now()

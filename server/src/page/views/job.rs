@@ -129,7 +129,7 @@ fn facts(job: &v1::Job) -> Vec<(&'static str, String)> {
     all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Returns when history keeps the job if it succeeds; empty if the job has no mode of its own.
+/// Returns when history keeps the job if it succeeds; empty if the job sets no mode.
 fn history(mode: HistoryMode) -> &'static str {
     match mode {
         HistoryMode::Unspecified => "",
