@@ -30,7 +30,7 @@ fn hourly_job(name: &str, job: NewJob) -> NewSchedule {
 async fn pass(database: &TestDatabase, name: &str, time: &str) {
     let sql = format!(
         "UPDATE howdah.schedule SET anchor = anchor - interval '{time}', next_at = next_at - interval '{time}',
-                next_planned = next_planned - interval '{time}' WHERE name = '{name}'"
+                next_planned = next_planned - interval '{time}', start_time = start_time - interval '{time}' WHERE name = '{name}'"
     );
     database.connect().await.batch_execute(&sql).await.expect("pass");
 }

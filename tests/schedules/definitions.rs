@@ -50,10 +50,11 @@ async fn at_most_ten_thousand_schedules_can_exist() {
                 SELECT (jsonb_populate_record(s, jsonb_build_object('name', 'n' || n))).*
                 FROM howdah.schedule s, generate_series(1, 9998) n";
     broker.sql(fill).await;
-    client.create_schedule(hourly("last")).await.expect("create");
+    let last = hourly("last");
+    client.create_schedule(last.clone()).await.expect("create");
     let error = client.create_schedule(hourly("more")).await.expect_err("too many");
     assert_eq!(error.code(), Code::ResourceExhausted);
-    client.create_schedule(hourly("last")).await.expect("it is there");
+    client.create_schedule(last).await.expect("it is there");
     assert_eq!(client.list_schedules().await.expect("list").len(), 10_000);
 }
 

@@ -7,6 +7,8 @@ async fn limits_set_by_sql_hold_at_the_commit_and_without_a_poll() {
     let broker = without_polls().await;
     let client = broker.database.connect().await;
     assert!(one::<bool>(&client, "SELECT howdah.set_limits('t', max_running => 1)").await);
+    let applied = "SELECT bool_and(b.settings_version = s.version) FROM howdah.broker b CROSS JOIN howdah.settings s";
+    broker.until("the limit at the broker", applied).await;
     broker.enqueue_all(["t"; 2]).await;
     let mut worker = broker.worker("t").window(2).await;
     worker.next().await;

@@ -137,14 +137,6 @@ impl Context {
         Ok(())
     }
 
-    /// Sets the alarms after a committed change. If reading the due times fails, requests a sweep, which sets them.
-    pub(crate) async fn alarms_or_sweep(&self) {
-        if let Err(error) = self.set_alarms().await {
-            tracing::debug!(%error, "cannot set the timers of maintenance tasks; the next poll sets them");
-            self.sweep_now.notify_one();
-        }
-    }
-
     /// Reads the settings of task types and of the cluster, unless this broker already has this version.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
         if self.keeps_tokens {

@@ -1,5 +1,7 @@
 //! Schedules: create, update, get, list, delete, pause, resume and run.
 
+use std::time::Duration;
+
 use sha2::{Digest as _, Sha256};
 
 use super::Operator;
@@ -44,7 +46,7 @@ impl Operator {
             let clock = std::time::SystemTime::UNIX_EPOCH;
             let schedule = Schedule { spec: spec.clone(), state, created: clock, updated: clock };
             if let Some(created) = self.context.store.create_schedule(&schedule, by).await? {
-                self.context.alarms_or_sweep().await;
+                self.context.wake.schedule_in(Duration::ZERO);
                 return Ok(created);
             }
         }
@@ -78,7 +80,7 @@ impl Operator {
         let schedule = transaction.redefine(&schedule).await?;
         transaction.record(&schedule, by).await?;
         transaction.commit().await?;
-        self.context.alarms_or_sweep().await;
+        self.context.wake.schedule_in(Duration::ZERO);
         Ok(schedule)
     }
 
@@ -124,7 +126,7 @@ impl Operator {
         let schedule = transaction.save(&schedule).await?;
         transaction.record(&schedule, by).await?;
         transaction.commit().await?;
-        self.context.alarms_or_sweep().await;
+        self.context.wake.schedule_in(Duration::ZERO);
         Ok(schedule)
     }
 
