@@ -16,6 +16,7 @@ use howdah_client::{
     proto::{CancelReason, ProgressReport},
 };
 use howdah_conformance::kit;
+use howdah_proto::json as messages;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
