@@ -116,11 +116,7 @@ fn coordination() -> Vec<Limit> {
         fixed("dependencies of a job", format!("{most} ids, {most} local names")).by_cluster(&["batch"]),
         fixed(
             "results of dependencies that come with a job",
-            format!(
-                "{} each, {} in all; `GetResults` returns all",
-                bytes(SENT_RESULT as usize),
-                bytes(SENT_RESULTS as usize)
-            ),
+            format!("{} each, {} in all; `GetResults` returns all", bytes(SENT_RESULT), bytes(SENT_RESULTS)),
         ),
         fixed(
             "hold of a key; limit of a debounce",
