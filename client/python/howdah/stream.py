@@ -176,12 +176,12 @@ class Stream:
         """
         silent = 0
         while silent < 2:
-            await asyncio.sleep(min(self.ping / 2, 5.0))
+            await asyncio.sleep(min(self.ping / 2, 1.0))
             now = self.session.loop.time()
             silent = silent + 1 if now - self.heard > 3 * self.ping else 0
             if any(now - sent > ANSWER_TIMEOUT for _, sent in self.ledger.batches.values()):
                 raise broken(f"{self.address}: the broker has not answered a Settle message in time")
-                raise broken(f"{self.address}: the broker is silent: no message for three ping intervals")
+        raise broken(f"{self.address}: the broker is silent: no message for three ping intervals")
 
     async def _read(self) -> None:
         while (message := await self.link.read()) is not grpc.aio.EOF:
