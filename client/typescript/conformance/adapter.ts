@@ -72,14 +72,19 @@ function handler(worker: string, isJson: boolean): howdah.Handler {
   };
 }
 
-const raise = (error: Error) => () => Promise.reject(error);
+/** Throws all errors at one place, because equal errors at different places are in different error groups. */
+const raise = ({ outcome, error, after_ms: after }: Command) => {
+  const classes = { retry: howdah.RetryError, fatal: howdah.FatalError, throw: TypeError };
+  const Failure = classes[outcome as keyof typeof classes];
+  return () => Promise.reject(new Failure(error, { after }));
+};
 
 const outcomes: Record<string, (command: Command) => () => unknown> = {
   ok: (command) => () => (command.json === undefined ? bytes(command.result) : command.json),
   next: (command) => () => howdah.nextStage(command.next_stage, bytes(command.result)),
-  retry: (command) => raise(new howdah.RetryError(command.error, { after: command.after_ms })),
-  fatal: (command) => raise(new howdah.FatalError(command.error)),
-  throw: (command) => raise(new TypeError(command.error)),
+  retry: raise,
+  fatal: raise,
+  throw: raise,
   snooze: (command) => () => howdah.snooze(command.after_ms),
   release: () => () => howdah.release(),
 };
