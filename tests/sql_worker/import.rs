@@ -104,6 +104,62 @@ async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
     assert_eq!(&broker.job(job(6)).await.result[..], b"?column?\n6");
 }
 
+/// A table of pg_task in 2019: other names, no active period, text states, times without a zone, and any column may be null.
+const TABLE_OF_2019: &str = "
+    CREATE TABLE task (
+        id bigserial PRIMARY KEY, dt timestamp NOT NULL DEFAULT now(), start timestamp, stop timestamp,
+        queue text NOT NULL DEFAULT 'default', max int, pid int, request text NOT NULL, response text,
+        state text NOT NULL DEFAULT 'QUEUE', timeout interval, delete bool NOT NULL DEFAULT false, repeat interval,
+        drift bool NOT NULL DEFAULT true);
+    INSERT INTO task (request) VALUES ('SELECT 1 AS a');
+    INSERT INTO task (dt, request) VALUES (localtimestamp + interval '5 min', 'SELECT 2');
+    INSERT INTO task (repeat, drift, request) VALUES ('5 min', true, 'SELECT 3'), ('5 min', false, 'SELECT 4');
+    INSERT INTO task (queue, max, timeout, request) VALUES ('g', 3, '3 sec', 'SELECT 5');
+    INSERT INTO task (state, request, response) VALUES ('DONE', 'SELECT 6', '6'), ('WORK', 'SELECT 7', NULL);";
+
+#[tokio::test]
+async fn planned_tasks_of_a_table_of_2019_become_jobs_and_schedules() {
+    let broker = SqlBroker::start().await;
+    broker.sql(TABLE_OF_2019).await;
+    let fixed = ["import", "pg_task", &broker.database.url, "--server", &broker.grpc];
+    let moved = import_table(&broker, &broker.database, "task", &["--dry-run"]).await;
+    assert_eq!(total(&moved), json!([3, 2, 0, {"DONE": 1, "WORK": 1}, true]));
+    let (status, out, errors) = run(&fixed, b"").await;
+    assert!(
+        status.success() && out.contains("3 tasks were moved as jobs, 2 as schedules; 0 not moved"),
+        "{out} {errors}"
+    );
+    assert!(errors.contains("--key-max-running 3"), "max itself is the limit of a group: {errors}");
+    let id = |task: i64| format!("SELECT id FROM howdah.job WHERE headers ->> 'pg-task-id' = '{task}'");
+    let (first, later, limited) = (broker.count(&id(1)).await, broker.count(&id(2)).await, broker.count(&id(5)).await);
+    let job = broker.job(limited).await;
+    assert_eq!((&*job.limit_key, job.priority, &job.payload[..]), ("g", -2, &b"SELECT 5"[..]));
+    assert_eq!((broker.job(first).await.limit_key.as_str(), broker.job(first).await.priority), ("default", -1000));
+    assert_eq!(broker.state(later).await, JobState::Scheduled);
+    for (name, drift) in [("pg_task.3", Drift::End), ("pg_task.4", Drift::Plan)] {
+        assert_eq!(broker.client.get_schedule(name).await.unwrap().expect(name).drift(), drift);
+    }
+    let marked = format!(
+        "SELECT count(*) FROM task WHERE state = 'DONE' AND stop IS NOT NULL AND id < 6 AND response LIKE 'moved to Howdah as %'
+         AND (id <> 1 OR response LIKE '% job {first}')"
+    );
+    assert_eq!(broker.count(&marked).await, 5);
+    broker.work(&["--drain"]).await;
+    assert_eq!(&broker.job(first).await.result[..], b"a\n1");
+}
+
+#[tokio::test]
+async fn a_table_without_a_column_that_all_versions_have_is_refused_with_the_name_of_the_column() {
+    let broker = SqlBroker::start().await;
+    for (column, words) in [("request", "no column input, nor request"), ("state", "no column state. ")] {
+        let sql = format!("DROP TABLE IF EXISTS task; {TABLE_OF_2019} ALTER TABLE task DROP COLUMN {column}");
+        broker.sql(&sql).await;
+        let (status, out, errors) = run(&["import", "pg_task", &broker.database.url, "--dry-run"], b"").await;
+        assert!(status.code() == Some(1) && out.is_empty() && errors.contains(words), "{errors}");
+        assert!(errors.contains("task is not a table of pg_task") && errors.contains("--table"), "{errors}");
+    }
+}
+
 #[tokio::test]
 async fn an_import_that_was_interrupted_goes_on_and_doubles_nothing() {
     let broker = SqlBroker::start().await;

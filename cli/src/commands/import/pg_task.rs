@@ -21,7 +21,7 @@ use crate::{
 
 /// Move planned tasks of pg_task to the broker, as jobs for the SQL worker
 ///
-/// Tasks in state PLAN become jobs for `howdah work --sql`; repeating tasks become schedules. Other tasks are counted and stay. One
+/// Tasks in state PLAN (QUEUE in 2019) become jobs for `howdah work --sql`; repeating tasks become schedules. Other tasks are counted and stay. One
 /// transaction locks, enqueues and marks the rows (state DONE, output "moved to Howdah as job 17"), so that pg_task does not run
 /// them too. After an interruption, run the command again: no task is enqueued twice. If the table is still in use, run it again
 /// for new tasks. docs/operate/pg_task.md explains each column.
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let broker = if args.dry_run { None } else { Some(global.connect().await?) };
         let table = Table::open(&dsn, &args.table).await?;
         let mut others = table.count().await?;
-        let planned = others.remove("PLAN").unwrap_or_default();
+        let planned = ["PLAN", "QUEUE"].iter().filter_map(|state| others.remove(*state)).sum();
         let target = Target {
             task_type: args.task_type.clone(),
             remotes: args.remote.iter().cloned().collect(),
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 impl From<ImportError> for Failure {
     fn from(error: ImportError) -> Self {
         match error {
-            ImportError::Database(_) => Self::failed(error.to_string()),
+            ImportError::Database(_) | ImportError::Columns(_) => Self::failed(error.to_string()),
             ImportError::Broker(error) => error.into(),
         }
     }

@@ -24,6 +24,8 @@ use howdah_server::store::{Source, describe_error, open_connection};
 
 /// Maximum number of tasks per transaction. All of them are in memory, and the input of a task may have 4 MiB.
 const BATCH: i64 = 200;
+/// From this value of `max` on, a group has no limit: it is the largest integer, which was the default until 2022, or one less.
+const UNLIMITED: i64 = i32::MAX as i64 - 1;
 /// Maximum number of concurrent requests to the broker.
 const AT_ONCE: usize = 64;
 
@@ -34,7 +36,14 @@ pub struct Table {
     name: String,
     /// Ids of the server, the database and the table. Part of each request key, and a header of each job.
     identity: String,
+    /// Column for the result of a task: `output`, or `response` in old tables.
+    output: &'static str,
 }
+
+/// Columns that the import needs: the name, and the name in tables of older versions.
+const COLUMNS: [(&str, Option<&str>); 6] =
+    [("id", None), ("plan", Some("dt")), ("stop", None), ("state", None), ("input", Some("request")), OUTPUT];
+const OUTPUT: (&str, Option<&str>) = ("output", Some("response"));
 
 /// Result of the import of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +78,9 @@ pub enum ImportError {
     /// Error of the database of `pg_task`.
     #[error("pg_task's database: {0}")]
     Database(String),
+    /// The table has no column that every version of `pg_task` has.
+    #[error("{0}")]
+    Columns(String),
     /// Error of the broker.
     #[error(transparent)]
     Broker(#[from] Error),
@@ -98,12 +110,20 @@ impl Table {
         // DateStyle and IntervalStyle need not be set: the session that formats times and intervals also parses them.
         database.batch_execute("SET idle_in_transaction_session_timeout = '10min'").await?;
         let found = "SELECT $1::text::regclass::oid AS table, $1::text::regclass::text AS name, d.oid AS database,
-                            (SELECT system_identifier FROM pg_control_system())::text AS cluster
+                            (SELECT system_identifier FROM pg_control_system())::text AS cluster,
+                            ARRAY(SELECT attname::text FROM pg_attribute
+                                  WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped) AS columns
                      FROM pg_database d WHERE datname = current_database()";
         let row = database.query_one(found, &[&table]).await?;
         let (oid, database_oid): (Oid, Oid) = (row.try_get("table")?, row.try_get("database")?);
         let identity = format!("pg_task/{}/{database_oid}/{oid}", row.try_get::<_, String>("cluster")?);
-        Ok(Self { database, name: row.try_get("name")?, identity })
+        let name: String = row.try_get("name")?;
+        let columns: Vec<String> = row.try_get("columns")?;
+        for column in COLUMNS {
+            known(column, &columns).ok_or_else(|| ImportError::Columns(missing(&name, column)))?;
+        }
+        let output = known(OUTPUT, &columns).unwrap_or(OUTPUT.0);
+        Ok(Self { database, name, identity, output })
     }
 
     /// Counts the tasks by state.
@@ -143,7 +163,7 @@ impl Table {
             }
             self.database.batch_execute("COMMIT").await?;
             for ((id, moved), task) in moved.iter().zip(&tasks) {
-                if !matches!(moved, Moved::Not(_)) {
+                if !matches!(moved, Moved::Not(_)) && task.max < UNLIMITED {
                     groups.max.insert(task.max);
                 }
                 on_moved(*id, moved);
@@ -210,7 +230,7 @@ impl Table {
             }
             ids.push(*id);
         }
-        let name = &self.name;
+        let Self { name, output, .. } = self;
         match rows {
             Rows::Deleted => {
                 let sql = format!("DELETE FROM {name} WHERE \"id\" = ANY ($1)");
@@ -218,7 +238,7 @@ impl Table {
             }
             Rows::Marked => {
                 let sql = format!(
-                    "UPDATE {name} AS t SET \"state\" = 'DONE', \"stop\" = now(), \"output\" = m.note
+                    "UPDATE {name} AS t SET \"state\" = 'DONE', \"stop\" = now(), \"{output}\" = m.note
                      FROM unnest($1::bigint[], $2::text[]) AS m (id, note) WHERE t.\"id\" = m.id"
                 );
                 self.database.execute(&sql, &[&ids, &notes]).await?;
@@ -226,6 +246,19 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// Returns the name of a column in this table. `None` if the table does not have the column.
+fn known((name, old): (&'static str, Option<&'static str>), columns: &[String]) -> Option<&'static str> {
+    [Some(name), old].into_iter().flatten().find(|name| columns.iter().any(|column| column == name))
+}
+
+fn missing(table: &str, (name, old): (&str, Option<&str>)) -> String {
+    let old = old.map_or(String::new(), |old| format!(", nor {old}, its name in older versions"));
+    format!(
+        "{table} is not a table of pg_task: it has no column {name}{old}. The import reads the tables of all versions since \
+         March 2019; name another table with --table"
+    )
 }
 
 fn is_refusal(code: tonic::Code) -> bool {
