@@ -10,6 +10,7 @@ mod forget; // files are rewritten without some jobs
 mod history; // live and archived jobs in one list
 mod kill; // kill -9 at each step
 mod late; // jobs added after their day was archived
+mod rerun; // archived jobs that RerunJobs runs again
 mod restore; // archived jobs enqueued again
 mod stores; // several stores, one archive
 mod readers; // DuckDB, pandas, Polars

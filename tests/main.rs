@@ -35,6 +35,7 @@ mod failure; // policies, fallback, dead jobs, groups of errors
 mod coordinated; // keys, expiry, dependencies, stages, fairness, limits, waiting
 mod most_attempts; // jobs with the most attempts
 mod history; // history of finished jobs
+mod rerun; // finished jobs that run again
 
 // Random sequences.
 mod states; // each job stays in one table

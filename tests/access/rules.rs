@@ -55,6 +55,7 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
         Rpc::RetryJobs => {
             job.retry_jobs(v1::RetryJobsRequest { filter: selection(), ..Default::default() }).await.map(drop)
         }
+        Rpc::RerunJobs => job.rerun_jobs(v1::RerunJobsRequest { ids: vec![1], ..Default::default() }).await.map(drop),
         Rpc::DiscardJobs => {
             job.discard_jobs(v1::DiscardJobsRequest { filter: selection(), ..Default::default() }).await.map(drop)
         }
@@ -186,7 +187,7 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
 
 /// Calls that name jobs, schedules or bulk operations instead of task types. Objects without permission look to these calls as
 /// if they do not exist (see `foreign`).
-const BY_NAME: [Rpc; 17] = [
+const BY_NAME: [Rpc; 18] = [
     Rpc::GetBulk,
     Rpc::PauseBulk,
     Rpc::ResumeBulk,
@@ -195,6 +196,7 @@ const BY_NAME: [Rpc; 17] = [
     Rpc::ExplainJob,
     Rpc::GetJob,
     Rpc::GetResults,
+    Rpc::RerunJobs,
     Rpc::WaitJobs,
     Rpc::SettleJobs,
     Rpc::ExtendJobs,

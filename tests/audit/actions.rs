@@ -7,9 +7,10 @@ use super::Entry;
 use crate::support::*;
 
 /// The calls that write audit entries.
-pub const ACTIONS: [Rpc; 23] = [
+pub const ACTIONS: [Rpc; 24] = [
     Rpc::CancelJobs,
     Rpc::RetryJobs,
+    Rpc::RerunJobs,
     Rpc::EndLeases,
     Rpc::DiscardJobs,
     Rpc::ReprioritizeJobs,
@@ -60,7 +61,9 @@ impl Subject {
             Rpc::PauseLimitKey | Rpc::ResumeLimitKey => vec!["k".into()],
             Rpc::DrainStore | Rpc::OpenStore => vec![stores::own_name().into()],
             Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => vec![self.job.to_string()],
-            Rpc::StartBulk => entry.ids.iter().filter(|id| id.parse::<i64>().is_ok()).cloned().collect(),
+            Rpc::RerunJobs | Rpc::StartBulk => {
+                entry.ids.iter().filter(|id| id.parse::<i64>().is_ok()).cloned().collect()
+            }
             Rpc::CreateToken => entry.ids.iter().filter(|id| id.len() == 16).cloned().collect(),
             Rpc::RevokeTokens => vec![self.token.clone()],
             _ => vec![format!("s.{}", self.task_type)],
@@ -95,6 +98,10 @@ pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
         Rpc::EndLeases => {
             admin.enqueue(&*task_type).await;
             subject.job = admin.pull(&task_type).lease(HOUR).await[0].id;
+        }
+        Rpc::RerunJobs => {
+            subject.job = admin.enqueue(&*task_type).await;
+            admin.cancel(&[subject.job]).await;
         }
         Rpc::RetryJobs | Rpc::DiscardJobs => {
             subject.job = admin.enqueue(&*task_type).max_attempts(1).await;
@@ -149,6 +156,10 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
         Rpc::RetryJobs => {
             let request = v1::RetryJobsRequest { filter: filter(), ..Default::default() };
             jobs.retry_jobs(because(request, reason)).await.map(drop)
+        }
+        Rpc::RerunJobs => {
+            let request = v1::RerunJobsRequest { ids: vec![subject.job], ..Default::default() };
+            jobs.rerun_jobs(because(request, reason)).await.map(drop)
         }
         Rpc::EndLeases => {
             let request = v1::EndLeasesRequest { ids: vec![subject.job], error: None };

@@ -4,9 +4,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use howdah_proto::v1::{
-    CancelJobsRequest, ClusterSettings, GetJobRequest, Job, JobFilter, JobState, PauseLimitKeyRequest,
-    ResumeLimitKeyRequest, RetryJobsRequest, TaskTypeSettings, UpdateSettingsRequest, UpdateTaskTypeRequest,
-    WaitJobsRequest,
+    CancelJobsRequest, ClusterSettings, GetJobRequest, Job, JobFilter, JobState, PauseLimitKeyRequest, RerunJob,
+    RerunJobsRequest, ResumeLimitKeyRequest, RetryJobsRequest, TaskTypeSettings, UpdateSettingsRequest,
+    UpdateTaskTypeRequest, WaitJobsRequest,
 };
 use prost_types::FieldMask;
 use tonic::Status;
@@ -51,6 +51,11 @@ impl Service {
         let filter = Some(JobFilter { ids: ids.to_vec(), ..JobFilter::default() });
         let request = RetryJobsRequest { filter, ..RetryJobsRequest::default() };
         soon("an answer", self.jobs().retry_jobs(request)).await.expect("retry").into_inner().retried_ids
+    }
+
+    /// Runs finished jobs again. Returns a result for each job.
+    pub async fn rerun(&self, request: RerunJobsRequest) -> Vec<RerunJob> {
+        soon("an answer", self.jobs().rerun_jobs(request)).await.expect("a rerun").into_inner().jobs
     }
 
     /// Replaces the settings of a task type. Awaiting the returned value returns the stored settings.

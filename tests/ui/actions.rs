@@ -49,6 +49,28 @@ async fn a_dead_job_is_retried_after_a_question_and_the_reason_is_recorded() {
 }
 
 #[tokio::test]
+async fn a_finished_job_runs_again_once_and_the_new_job_is_shown() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(new_job("t", "p").key("k")).await;
+    broker.cancel(&[id]).await;
+    let mut browser = Browser::at(&broker);
+    browser.get(&format!("/ui/job?id={id}")).await.has(&["Run again…"]);
+    let confirmation = question(&browser, &[("do", "rerun"), ("id", &id.to_string())]).await;
+    let confirmation = confirmation.has(&["Run again 1 job?", "RerunJobs"]);
+    let done = browser.confirm(&confirmation, "").await;
+    let new = broker.count("SELECT id FROM howdah.ready").await;
+    assert_eq!(done.leads_to(), format!("/ui/job?id={new}&done=rerun&n=1"));
+    browser.get(done.leads_to()).await.has(&["1 job was run again.", &format!("job?id={id}")]);
+    // The browser sends the form again, and the job is not run another time.
+    assert_eq!(browser.confirm(&confirmation, "").await.leads_to(), done.leads_to());
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 1);
+    let confirmation = question(&browser, &[("do", "rerun"), ("id", &id.to_string())]).await;
+    let refused = browser.confirm(&confirmation, "").await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.contains(&format!("job {new} holds its key")), "{refused:?}");
+}
+
+#[tokio::test]
 async fn all_dead_jobs_of_a_type_are_discarded_after_a_question_with_their_number_and_three_of_them() {
     let broker = TestBroker::start().await;
     let ids = dead(&broker, "t", 5).await;

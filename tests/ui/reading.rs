@@ -9,6 +9,7 @@ use crate::support::*;
 /// Every action of the page, on the data of `everything`. A unit test in server/src/page checks that this list is complete.
 const ACTIONS: [&[(&str, &str)]; 23] = [
     &[("do", "retry"), ("type", "t")],
+    &[("do", "rerun"), ("id", "1")],
     &[("do", "cancel"), ("type", "t")],
     &[("do", "discard"), ("type", "t")],
     &[("do", "release"), ("id", "1")],

@@ -20,6 +20,14 @@ pub(super) async fn payload(file: Option<&Path>, argument: Option<String>) -> Re
     }
 }
 
+/// Reads the payload that replaces the one of a job, like [`payload`]. `None` if neither a file nor an argument is given.
+pub(super) async fn replacement(file: Option<&Path>, argument: Option<&str>) -> Result<Option<Vec<u8>>, Failure> {
+    if file.is_none() && argument.is_none() {
+        return Ok(None);
+    }
+    payload(file, argument.map(str::to_owned)).await.map(Some)
+}
+
 /// Input with its name, for errors.
 pub(super) struct Input {
     reader: Box<dyn AsyncBufRead + Send + Unpin>,

@@ -54,6 +54,7 @@ mod limit_args;
 mod migrate;
 mod release;
 mod reprioritize;
+mod rerun;
 mod retry;
 mod schedule;
 mod search;
@@ -139,6 +140,7 @@ enum Command {
     Cancel(cancel::Args),
     Errors(errors::Args),
     Retry(retry::Args),
+    Rerun(rerun::Args),
     Discard(discard::Args),
     Release(release::Args),
     Reprioritize(reprioritize::Args),
@@ -253,6 +255,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Cancel(args) => cancel::run(args, &global),
         Command::Errors(args) => errors::run(&args, &global),
         Command::Retry(args) => retry::run(&args, &global),
+        Command::Rerun(args) => rerun::run(&args, &global),
         Command::Discard(args) => discard::run(args, &global),
         Command::Release(args) => release::run(&args, &global),
         Command::Schedule(command) => schedule::run(command, &global),

@@ -5,9 +5,10 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// Commands whose changes are recorded in the audit log.
-const CHANGING: [&str; 29] = [
+const CHANGING: [&str; 30] = [
     "cancel",
     "retry",
+    "rerun",
     "release",
     "discard",
     "reprioritize",

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{
     context::Global,
     failure::Failure,
-    input::Input,
+    input,
     output::note,
     selection::{Answer, Operation, Selection},
     values,
@@ -56,11 +56,7 @@ const RETRIED: Operation = Operation { done: "retried", otherwise: "it is neithe
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
-        let payload = match (&args.file, &args.payload) {
-            (Some(path), _) => Some(Input::open(path).await?.all().await?),
-            (None, Some(argument)) if argument == "-" => Some(Input::stdin().all().await?),
-            (None, argument) => argument.clone().map(String::into_bytes),
-        };
+        let payload = input::replacement(args.file.as_deref(), args.payload.as_deref()).await?;
         let start = match (args.run_at, args.delay) {
             (Some(at), _) => Some(Start::RunAt(std::time::SystemTime::from(at).into())),
             (None, Some(delay)) => Some(Start::Delay(

@@ -1,8 +1,13 @@
-//! Failed jobs: lists them in groups, retries and discards them; and cancels jobs by type.
+//! Failed and finished jobs: lists failed jobs in groups, retries and discards them, runs finished jobs again; and cancels jobs
+//! by type.
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Result, call::rpc};
+use crate::{
+    Client, Result,
+    call::{Tries, rpc},
+    enqueue::new_request_key,
+};
 
 impl Client {
     /// Retries dead and scheduled jobs now or at a given time. Dead jobs get all their attempts again, scheduled ones keep
@@ -45,6 +50,32 @@ impl Client {
         let filter = proto::JobFilter { ids: ids.into_iter().collect(), ..Default::default() };
         let request = proto::DiscardJobsRequest { filter: Some(filter), ..Default::default() };
         Ok(self.discard_jobs(request).await?.discarded_ids)
+    }
+
+    /// Runs finished jobs again: enqueues a copy of each as a new job. The response has a result for each id: the new id, or why
+    /// the job was not run again. Retries like [`enqueue`](Client::enqueue), with one request key, which the client chooses if the
+    /// request has none.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::{RerunJobsRequest, RerunOutcome}};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let request = RerunJobsRequest { ids: vec![17, 18], ..Default::default() };
+    /// for job in client.rerun_jobs(request).await?.jobs {
+    ///     match job.outcome() {
+    ///         RerunOutcome::New => println!("job {} runs again as {}", job.id, job.new_id),
+    ///         _ => println!("job {}: {}", job.id, job.problem),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn rerun_jobs(&self, mut request: proto::RerunJobsRequest) -> Result<proto::RerunJobsResponse> {
+        if request.request_key.is_empty() {
+            request.request_key = new_request_key();
+        }
+        self.call("run jobs again", Tries::UntilDeadline, request, |client, request| async move {
+            client.jobs().rerun_jobs(request).await
+        })
+        .await
     }
 
     /// Moves dead jobs to history, as discarded. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs) does.

@@ -45,7 +45,8 @@ CREATE OR REPLACE FUNCTION howdah.limits_of(t howdah.task_type) RETURNS jsonb LA
         'brake_failures', t.brake_failures, 'brake_initial_ms', t.brake_initial_ms, 'brake_max_ms', t.brake_max_ms))
 $$;
 
--- Returns the stages and dependencies of a job; null if it has none. Types are shown by name, at most 100 of each list.
+-- Returns the stages, the dependencies and the own fallback of a job; null if it has none. Types are shown by name, at most 100 of
+-- each list.
 CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT nullif(jsonb_strip_nulls(jsonb_build_object(
         'next_stages', (
@@ -59,6 +60,10 @@ CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) 
         'after', (
             SELECT jsonb_agg(a.id ORDER BY a.n)
             FROM jsonb_array_elements(CASE jsonb_typeof(options -> 'after') WHEN 'array' THEN options -> 'after' END)
-                     WITH ORDINALITY AS a(id, n) WHERE a.n <= 100)
+                     WITH ORDINALITY AS a(id, n) WHERE a.n <= 100),
+        'fallback', (
+            SELECT t.name FROM howdah.task_type t
+            WHERE t.id = CASE WHEN jsonb_typeof(options -> 'fallback') = 'number'
+                              THEN least(greatest((options -> 'fallback')::numeric, 0), 2147483647)::integer END)
     )), '{}')
 $$;

@@ -74,7 +74,7 @@ async fn decide(
 
 /// Answers a request whose request key was used before: with the job ids of the first call, or with an error if that
 /// call had other jobs.
-pub(super) fn repeat(
+pub(crate) fn repeat(
     key: &RequestKey,
     repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
 ) -> Option<Result<Vec<Enqueued>, Error>> {

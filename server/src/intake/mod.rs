@@ -35,6 +35,7 @@ use crate::{
 };
 use backlog::{Admitted, Backlogs, Bounded};
 use batch_breaker::BatchBreaker;
+pub(crate) use keyed::repeat;
 use locked::{LockDeadline, LockReason, Locked};
 #[cfg(test)]
 pub(crate) use queue::JOB_BYTES;

@@ -69,7 +69,7 @@ pub struct DependencyResult {
     pub truncated: bool,
 }
 
-/// Result of `howdah.coordination_of`: dependencies and stages of a job.
+/// Result of `howdah.coordination_of`: dependencies, stages and fallback of a job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CoordinationView {
@@ -79,6 +79,8 @@ pub struct CoordinationView {
     pub completed_stages: Vec<CompletedStage>,
     /// Ids of the first 100 dependencies, finished or not.
     pub after: Vec<i64>,
+    /// Task type that the job itself names as its fallback; `None` if it names none, or after it went there.
+    pub fallback: Option<String>,
 }
 
 /// A completed stage.

@@ -24,6 +24,12 @@ impl RequestKey {
         if principal.is_empty() { key } else { format!("{principal}{SEPARATOR}{key}") }
     }
 
+    /// Returns the stored form of a request key for one finished job that a request runs again. Each job has its own, so that a
+    /// repeated call handles the other jobs.
+    pub fn name_of_rerun(principal: &str, old_id: i64, key: &str) -> String {
+        format!("{principal}{SEPARATOR}rerun{SEPARATOR}{old_id}{SEPARATOR}{key}")
+    }
+
     /// The key as sent by the principal.
     pub fn given(name: &str) -> &str {
         name.rsplit_once(SEPARATOR).map_or(name, |(_, key)| key)

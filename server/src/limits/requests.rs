@@ -17,7 +17,7 @@ use crate::{
             REASON_BYTES,
             access::audit,
             bulks::list as bulk_list,
-            jobs::{list, search as search_jobs, wait as wait_jobs},
+            jobs::{list, rerun, search as search_jobs, wait as wait_jobs},
             types::{limit_keys, list as type_list},
             workers::pull,
         },
@@ -159,6 +159,7 @@ fn calls(config: &Config) -> Vec<Limit> {
             "`GetJob` while the archive does not answer: time until its first response",
             "4 s, then UNAVAILABLE; clients do not retry it automatically",
         ),
+        fixed("archived jobs that a `RerunJobs` reads; other jobs are answered REFUSED", rerun::ARCHIVED.to_string()),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed(
             "concurrent requests of a `StreamEnqueue`",

@@ -7,9 +7,11 @@ impl Operator {
     /// Returns a job that is in no table of the database any more. Fails if the archive is unreadable, because it may contain
     /// the job.
     #[cfg(feature = "archive")]
-    pub(super) async fn archived_job(&self, id: i64) -> Result<Option<JobView>, Error> {
+    pub(crate) async fn archived_job(&self, id: i64) -> Result<Option<JobView>, Error> {
         let Some(row) = self.archive.find(id).await.map_err(|error| unread(id, error))? else { return Ok(None) };
         let mut job = crate::archive::view(&row.as_job());
+        // An empty payload is known even if the archive keeps no payloads.
+        job.payload = job.payload.or_else(|| (row.payload_bytes == 0).then(bytes::Bytes::new));
         if let Some(options) = &row.options {
             (job.coordination, job.original_task_type) = self.context.store.archived_options(id, options).await?;
         }
@@ -18,7 +20,7 @@ impl Operator {
 
     #[cfg(not(feature = "archive"))]
     #[allow(clippy::unused_async)] // the variant with the feature `archive` awaits
-    pub(super) async fn archived_job(&self, _: i64) -> Result<Option<JobView>, Error> {
+    pub(crate) async fn archived_job(&self, _: i64) -> Result<Option<JobView>, Error> {
         Ok(None)
     }
 }

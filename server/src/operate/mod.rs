@@ -1,5 +1,5 @@
-//! The calls of operators and producers, other than enqueuing and running jobs: get, search, wait for, cancel, retry, discard
-//! and reprioritize jobs; the same for many jobs in the background; settings of task types; schedules.
+//! The calls of operators and producers, other than enqueuing and running jobs: get, search, wait for, cancel, retry, discard,
+//! reprioritize and run again jobs; the same for many jobs in the background; settings of task types; schedules.
 
 mod archived;
 mod attempts;
@@ -12,6 +12,7 @@ mod locked; // changes of many jobs, some of which are locked
 mod newest_failures;
 pub(crate) mod priority;
 mod readiness;
+pub(crate) mod rerun;
 mod schedules;
 pub(crate) mod search;
 pub(crate) mod selection;
@@ -30,6 +31,7 @@ use crate::maintain::Context;
 pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
 pub use jobs::{CANCEL_STATES, ListOrder, ListQuery};
 pub(crate) use priority::ReprioritizeQuery;
+pub(crate) use rerun::{Reran, Rerun};
 pub(crate) use schedules::{no_schedule, taken_schedule};
 pub use selection::{Selection, TypeSelection};
 pub(crate) use tokens::RevokeQuery;

@@ -6,6 +6,7 @@ use howdah_proto::v1::BulkOperation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ActionKind {
     Retry,
+    Rerun,
     Cancel,
     Discard,
     Release,
@@ -48,6 +49,7 @@ pub(super) struct Words {
 impl ActionKind {
     pub(super) const ALL: [Self; 23] = [
         Self::Retry,
+        Self::Rerun,
         Self::Cancel,
         Self::Discard,
         Self::Release,
@@ -81,6 +83,13 @@ impl ActionKind {
                 "RetryJobs",
                 "The jobs become ready now. Dead jobs get all of their attempts again; scheduled jobs keep the remaining ones.",
                 "retried",
+            ],
+            Self::Rerun => [
+                "rerun",
+                "Run again",
+                "RerunJobs",
+                "A copy of each job is enqueued as a new job, with the same payload and options. The finished jobs stay in the history.",
+                "run again",
             ],
             Self::Cancel => [
                 "cancel",
@@ -260,7 +269,7 @@ impl ActionKind {
 
     /// Whether the action changes the selected jobs immediately, without a bulk operation.
     pub(super) fn is_on_jobs(self) -> bool {
-        matches!(self, Self::Retry | Self::Cancel | Self::Discard | Self::Release | Self::Reprioritize)
+        matches!(self, Self::Retry | Self::Rerun | Self::Cancel | Self::Discard | Self::Release | Self::Reprioritize)
     }
 
     /// Returns the kind of bulk operation that the action starts.
@@ -279,6 +288,6 @@ impl ActionKind {
 
     /// Whether the action must run only once if the browser sends the form again.
     pub(super) fn is_once(self) -> bool {
-        self == Self::RunSchedule || self.starts().is_some()
+        matches!(self, Self::RunSchedule | Self::Rerun) || self.starts().is_some()
     }
 }

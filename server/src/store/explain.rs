@@ -1,6 +1,6 @@
 //! Queries for the facts from which the broker explains why a job does not run.
 
-use std::time::SystemTime;
+use std::{collections::HashMap, time::SystemTime};
 
 use super::{Statement, Store, StoreError, limits};
 use crate::job::{Braked, JobState, RelatedJob, TypeId};
@@ -221,10 +221,12 @@ impl Store {
     /// Returns the task types and states of jobs. A job that does not exist has neither.
     pub async fn states_of_jobs(&self, ids: &[i64]) -> Result<Vec<RelatedJob>, StoreError> {
         let rows = self.general().await?.query(Statement::StatesOfJobs, &[&ids]).await?;
-        let known = |id: i64| {
-            let row = rows.iter().find(|row| row.get::<_, i64>("id") == id)?;
-            Some((row.get("task_type"), JobState::from_name(row.get("state"))?))
-        };
-        Ok(ids.iter().map(|&id| RelatedJob { id, known: known(id) }).collect())
+        let mut known: HashMap<i64, (String, JobState)> = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            if let Some(state) = JobState::from_name(row.get("state")) {
+                known.entry(row.get("id")).or_insert_with(|| (row.get("task_type"), state));
+            }
+        }
+        Ok(ids.iter().map(|&id| RelatedJob { id, known: known.remove(&id) }).collect())
     }
 }

@@ -46,6 +46,7 @@ mod release; // comparison of broker versions
 #[cfg(feature = "archive")]
 mod restore; // enqueues archived jobs again
 mod replica; // read replica for read-only queries
+mod rerun; // enqueues copies of finished jobs
 mod rerank; // new ranks after a change of priorities or priority steps
 mod rights; // rights of roles on functions and tables
 mod schema; // sources of the schema

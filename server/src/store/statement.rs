@@ -83,6 +83,7 @@ statements! {
              FROM howdah.enqueue_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
         RepeatedRequests = "repeated_requests",
         AmendRequest = "amend_request",
+        ForgetRequests = "forget_requests": "DELETE FROM howdah.request WHERE key = ANY ($1::text[])",
         KeyHolders = "key_holders",
         FreeHeldKeys = "free_held_keys",
         Notify = "notify": "SELECT pg_notify($1, $2)",

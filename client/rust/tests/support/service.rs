@@ -112,6 +112,10 @@ impl JobService for Service {
         Ok(Response::new(proto::CancelJobsResponse { cancelled_ids, ..Default::default() }))
     }
 
+    async fn rerun_jobs(&self, _: Request<proto::RerunJobsRequest>) -> Answer<proto::RerunJobsResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
     async fn retry_jobs(&self, _: Request<proto::RetryJobsRequest>) -> Answer<proto::RetryJobsResponse> {
         Err(Status::unimplemented("not in these tests"))
     }

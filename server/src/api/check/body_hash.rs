@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 /// The hash covers prost's encoding. Equal messages have equal encodings except for maps, so the headers are sorted and hashed
 /// separately. The payload is hashed in place, without a copy. Never change the hash: brokers of different versions share a
 /// database, and requests repeated during an upgrade would be rejected.
-pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
+pub(in crate::api) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut rest = Vec::new();
     for job in jobs {

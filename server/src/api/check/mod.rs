@@ -14,6 +14,7 @@ mod local_names;
 pub(super) mod new_job;
 pub(super) mod numbers;
 mod progress;
+pub(super) mod rerun;
 pub(super) mod retry;
 pub(crate) mod schedule;
 pub(crate) mod settle;
@@ -22,6 +23,7 @@ pub(super) mod text;
 pub(super) mod time;
 mod work;
 
+pub(super) use body_hash::body_hash;
 #[cfg(test)]
 pub(crate) use bulk::JOBS_PER_S;
 pub(super) use bulk::bulk_spec;

@@ -83,7 +83,8 @@ pub(super) fn history_mode(mode: HistoryMode) -> v1::HistoryMode {
     }
 }
 
-fn retry_policy(retry: &RetryOverride) -> v1::RetryPolicy {
+/// Converts a retry policy of a job or a task type.
+pub(crate) fn retry_policy(retry: &RetryOverride) -> v1::RetryPolicy {
     let millis = |millis| duration(Duration::from_millis(millis));
     v1::RetryPolicy {
         initial_delay: retry.initial_delay_ms.map(millis),

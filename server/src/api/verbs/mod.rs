@@ -153,7 +153,7 @@ macro_rules! rpcs {
 rpcs! {
     calls {
         jobs: CancelJobs, DiscardJobs, EndLeases, EnqueueJobs, ExplainJob, GetJob, ListErrorGroups, ListJobs,
-            ReprioritizeJobs, RetryJobs, SearchJobs;
+            ReprioritizeJobs, RerunJobs, RetryJobs, SearchJobs;
         workers: ExtendJobs, GetResults, ListWorkers, PullJobs, ReportProgress, SettleJobs;
         types: GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey, UpdateTaskType;
         schedules: CreateSchedule, DeleteSchedule, GetSchedule, ListSchedules, PauseSchedule, ResumeSchedule,

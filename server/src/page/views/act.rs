@@ -11,7 +11,7 @@ use super::{confirm::go_on, spec};
 use crate::{
     api::verbs::{
         CancelBulk, CancelJobs, DiscardJobs, EndLeases, PauseBulk, PauseLimitKey, PauseSchedule, ReprioritizeJobs,
-        ResumeBulk, ResumeLimitKey, ResumeSchedule, RetryJobs, RunSchedule, StartBulk, UpdateTaskType,
+        RerunJobs, ResumeBulk, ResumeLimitKey, ResumeSchedule, RetryJobs, RunSchedule, StartBulk, UpdateTaskType,
     },
     error::Error,
     page::{
@@ -27,6 +27,8 @@ struct Done {
     count: usize,
     /// Page token for the next call; empty when the action is complete.
     next: String,
+    /// The new job, if the action made one; its page follows.
+    new_job: Option<i64>,
 }
 
 /// Executes the action when the user submits the confirmation form.
@@ -50,7 +52,7 @@ async fn act_on(req: &PageRequest) -> Result<Response, PageError> {
     if !made.next.is_empty() {
         return Ok(go_on(req, &action, made.count, &made.next));
     }
-    let back = req.back();
+    let back = made.new_job.map_or_else(|| req.back(), |id| format!("/ui/job?id={id}"));
     let mark = if back.contains('?') { '&' } else { '?' };
     Ok(Redirect::to(&format!("{back}{mark}{}", done(action.kind, made.count))).into_response())
 }
@@ -58,6 +60,7 @@ async fn act_on(req: &PageRequest) -> Result<Response, PageError> {
 async fn make(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     match action.kind {
         ActionKind::Retry => retry(req, action).await,
+        ActionKind::Rerun => rerun(req, action).await,
         ActionKind::Cancel => cancel(req, action).await,
         ActionKind::Discard => discard(req, action).await,
         ActionKind::Release => release(req, action).await,
@@ -95,7 +98,20 @@ async fn retry(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
             "other jobs hold the keys of these jobs, which stay dead; cancel those jobs, or wait until they have ended";
         return Err(Error::Precondition(problem.into()).into());
     }
-    Ok(Done { count: made.retried_ids.len(), next: made.next_page_token })
+    Ok(Done { count: made.retried_ids.len(), next: made.next_page_token, ..Done::default() })
+}
+
+async fn rerun(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
+    // The form contains a request key, so sending the form again runs no job twice.
+    let request_key = req.params.get("once").to_owned();
+    let request = v1::RerunJobsRequest { ids: filter(action).ids, request_key, ..Default::default() };
+    let made = req.calls().call::<RerunJobs>(&req.by, request).await?.into_inner();
+    let new: Vec<i64> = made.jobs.iter().map(|job| job.new_id).filter(|id| *id != 0).collect();
+    if let ([], Some(job)) = (&new[..], made.jobs.first()) {
+        return Err(Error::Precondition(format!("job {} was not run again: {}", job.id, job.problem)).into());
+    }
+    let new_job = if let [id] = new[..] { Some(id) } else { None };
+    Ok(Done { count: new.len(), new_job, ..Done::default() })
 }
 
 async fn cancel(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
@@ -106,13 +122,13 @@ async fn cancel(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
         v1::CancelJobsRequest { ids: filter.ids, ..Default::default() }
     };
     let made = req.calls().call::<CancelJobs>(&req.by, request).await?.into_inner();
-    Ok(Done { count: made.cancelled_ids.len(), next: made.next_page_token })
+    Ok(Done { count: made.cancelled_ids.len(), next: made.next_page_token, ..Done::default() })
 }
 
 async fn discard(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let request = v1::DiscardJobsRequest { filter: Some(filter(action)), page_token: page(req) };
     let made = req.calls().call::<DiscardJobs>(&req.by, request).await?.into_inner();
-    Ok(Done { count: made.discarded_ids.len(), next: made.next_page_token })
+    Ok(Done { count: made.discarded_ids.len(), next: made.next_page_token, ..Done::default() })
 }
 
 async fn release(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
@@ -127,7 +143,7 @@ async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageEr
     let request = v1::ReprioritizeJobsRequest { ids, task_type, priority, page_token: page(req) };
     let made = req.calls().call::<ReprioritizeJobs>(&req.by, request).await?.into_inner();
     let count = made.reprioritized_ids.len().max(usize::try_from(made.job_count).unwrap_or_default());
-    Ok(Done { count, next: made.next_page_token })
+    Ok(Done { count, next: made.next_page_token, ..Done::default() })
 }
 
 /// Changes settings of a task type. Reads the type's settings first, because an update replaces all of them.

@@ -112,7 +112,8 @@ fn possible(state: JobState) -> &'static [ActionKind] {
         JobState::Scheduled => &[ActionKind::Retry, ActionKind::Cancel],
         JobState::Leased => &[ActionKind::Release, ActionKind::Cancel],
         JobState::Ready | JobState::Waiting => &[ActionKind::Cancel],
-        _ => &[],
+        JobState::Succeeded | JobState::Cancelled | JobState::Expired | JobState::Discarded => &[ActionKind::Rerun],
+        JobState::Unspecified => &[],
     }
 }
 

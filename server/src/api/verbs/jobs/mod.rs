@@ -9,6 +9,7 @@ mod explain;
 mod get;
 pub(crate) mod list;
 mod reprioritize;
+pub(crate) mod rerun;
 mod retry;
 pub(crate) mod search;
 pub(super) mod stream_enqueue;
@@ -23,6 +24,7 @@ pub(crate) use explain::ExplainJob;
 pub(crate) use get::GetJob;
 pub(crate) use list::ListJobs;
 pub(crate) use reprioritize::ReprioritizeJobs;
+pub(crate) use rerun::RerunJobs;
 pub(crate) use retry::RetryJobs;
 pub(crate) use search::SearchJobs;
 
