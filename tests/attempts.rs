@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use howdah_proto::v1::{
-    CancelReason, EndLeasesRequest, JobState, LeasedJob, RetryPolicy, SettleJobsRequest, SettleStatus,
+    CancelReason, EndLeasesRequest, JobFilter, JobState, LeasedJob, RetryPolicy, SettleJobsRequest, SettleStatus,
 };
 use howdah_server::config::WakeMode;
 
@@ -242,7 +242,8 @@ async fn an_operator_takes_jobs_that_hang_from_their_workers_at_any_broker() {
     }
     let pulled = a.pull("hangs").await;
     let end = async |ids: Vec<i64>, error: Option<&str>| {
-        let request = EndLeasesRequest { ids, error: error.map(str::to_owned) };
+        let filter = Some(JobFilter { ids, ..Default::default() });
+        let request = EndLeasesRequest { filter, error: error.map(str::to_owned), ..Default::default() };
         soon("an answer", a.jobs().end_leases(request)).await.expect("an answer").into_inner().ended_ids
     };
     let mut taken = vec![mine.id, theirs.id, pulled[0].id];

@@ -19,6 +19,7 @@ mod direct; // jobs enqueued directly into leased
 mod small_batches; // special statements for few jobs
 mod order; // ageing, priorities that change
 mod windows; // windows of workers
+mod selection; // conditions of jobs to change
 mod sessions; // sessions of workers that return or not
 mod liveness; // silent workers, and outcomes that come late
 mod elsewhere; // workers that reconnect to another broker

@@ -136,12 +136,21 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::HistoryPage, &["Merge Append", "Subplans Removed"]),
     (Statement::HistoryKeyPage, &["Merge Append", "Subplans Removed"]),
     (Statement::ArchivePage, &["Merge Append", "Subplans Removed", "WindowAgg"]),
-    (Statement::PickReadyForBulk, &["using ready_pkey on ready"]),
-    (Statement::PickLeasedForBulk, &["using leased_pkey on leased"]),
-    (Statement::PickScheduledForBulk, &["using scheduled_id_key on scheduled"]),
-    (Statement::PickWaitingForBulk, &["using waiting_pkey on waiting"]),
-    (Statement::PickDeadForBulk, &["using dead_by_type on dead"]),
-    (Statement::PickDeadGroupForBulk, &["using dead_by_error_group on dead"]),
+    (Statement::PickReady, &["using ready_pkey on ready"]),
+    (Statement::PickLeased, &["using leased_pkey on leased"]),
+    (Statement::PickScheduled, &["using scheduled_id_key on scheduled"]),
+    (Statement::PickWaiting, &["using waiting_pkey on waiting"]),
+    (Statement::PickDead, &["using dead_by_type on dead"]),
+    (Statement::PickDeadGroup, &["using dead_by_error_group on dead"]),
+    // A selection by tag reads the tags in the order of the ids, and looks up their jobs.
+    (Statement::PickTaggedReady, &["using job_tag_default_hash_type_id_id_idx", "using ready_by_id on ready"]),
+    (Statement::PickTaggedLeased, &["using job_tag_default_hash_type_id_id_idx", "using leased_pkey on leased"]),
+    (
+        Statement::PickTaggedScheduled,
+        &["using job_tag_default_hash_type_id_id_idx", "using scheduled_id_key on scheduled"],
+    ),
+    (Statement::PickTaggedWaiting, &["using job_tag_default_hash_type_id_id_idx", "using waiting_pkey on waiting"]),
+    (Statement::PickTaggedDead, &["using job_tag_default_hash_type_id_id_idx", "using dead_pkey on dead"]),
     (Statement::PickChangesForBulk, &["using bulk_change_default_bulk_id_job_id_idx on bulk_change_default"]),
     (
         Statement::WriteBulkJournal,
@@ -217,7 +226,8 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             for part in *expected {
                 assert!(plan.contains(part), "{} ({state}) should show {part:?}:\n{plan}", statement.name());
             }
-            for table in ["ready", "leased", "scheduled", "waiting", "dead", "history", "job_key", "request"] {
+            for table in ["ready", "leased", "scheduled", "waiting", "dead", "history", "job_key", "job_tag", "request"]
+            {
                 let scan = format!("Seq Scan on {table}");
                 assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
             }

@@ -1,5 +1,6 @@
 //! Tests searches: every kind of query in every state, pagination, bounds, hostile input, permissions, and the command.
 
+mod conditions; // other conditions
 mod tags; // search by tags
 
 use std::collections::BTreeSet;

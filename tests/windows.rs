@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use howdah_proto::v1::{CancelReason, EndLeasesRequest, JobState, SettleStatus, Window, work_request, work_response};
+use howdah_proto::v1::{
+    CancelReason, EndLeasesRequest, JobFilter, JobState, SettleStatus, Window, work_request, work_response,
+};
 use howdah_server::config::WakeMode;
 
 use crate::support::*;
@@ -81,7 +83,8 @@ async fn leases_ended_elsewhere_leave_the_window_without_notifications() {
     let jobs = worker.take(7).await;
     let job_named = |payload: &str| jobs.iter().find(|job| job.payload == payload.as_bytes()).expect("a job");
     a.cancel(&[job_named("cancelled by a broker").id]).await;
-    let take = EndLeasesRequest { ids: vec![job_named("taken by a broker").id], error: Some("it hangs".into()) };
+    let filter = Some(JobFilter { ids: vec![job_named("taken by a broker").id], ..Default::default() });
+    let take = EndLeasesRequest { filter, error: Some("it hangs".into()), ..Default::default() };
     a.jobs().end_leases(take).await.expect("end the lease");
     a.sql(&format!("UPDATE howdah.leased SET deadline = now() WHERE id = {}", job_named("timed out").id)).await;
     let (cancelled, done, failed) =

@@ -81,7 +81,8 @@ async fn a_lease_is_not_ended_if_its_job_moves_to_a_foreign_type_meanwhile() {
     let job = worker.next().await;
     assert_eq!(job.id, all.ready);
     let mut jobs = all.caller.jobs();
-    let end = jobs.end_leases(v1::EndLeasesRequest { ids: vec![job.id], ..Default::default() });
+    let filter = Some(v1::JobFilter { ids: vec![job.id], ..Default::default() });
+    let end = jobs.end_leases(v1::EndLeasesRequest { filter, ..Default::default() });
     let ended = all.during("leased", job.id, end).await.expect("a call").into_inner();
     assert_eq!(ended.ended_ids, [0; 0]);
 }

@@ -59,7 +59,9 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
         Rpc::DiscardJobs => {
             job.discard_jobs(v1::DiscardJobsRequest { filter: selection(), ..Default::default() }).await.map(drop)
         }
-        Rpc::EndLeases => job.end_leases(v1::EndLeasesRequest { ids: vec![1], error: None }).await.map(drop),
+        Rpc::EndLeases => {
+            job.end_leases(v1::EndLeasesRequest { filter: selection(), ..Default::default() }).await.map(drop)
+        }
         Rpc::ListErrorGroups => {
             job.list_error_groups(v1::ListErrorGroupsRequest { task_type: task_type(), page_size: 0 }).await.map(drop)
         }
@@ -187,12 +189,11 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
 
 /// Calls that name jobs, schedules or bulk operations instead of task types. Objects without permission look to these calls as
 /// if they do not exist (see `foreign`).
-const BY_NAME: [Rpc; 18] = [
+const BY_NAME: [Rpc; 17] = [
     Rpc::GetBulk,
     Rpc::PauseBulk,
     Rpc::ResumeBulk,
     Rpc::CancelBulk,
-    Rpc::EndLeases,
     Rpc::ExplainJob,
     Rpc::GetJob,
     Rpc::GetResults,

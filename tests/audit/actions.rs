@@ -162,7 +162,8 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
             jobs.rerun_jobs(because(request, reason)).await.map(drop)
         }
         Rpc::EndLeases => {
-            let request = v1::EndLeasesRequest { ids: vec![subject.job], error: None };
+            let filter = Some(v1::JobFilter { ids: vec![subject.job], ..Default::default() });
+            let request = v1::EndLeasesRequest { filter, ..Default::default() };
             jobs.end_leases(because(request, reason)).await.map(drop)
         }
         Rpc::DiscardJobs => {

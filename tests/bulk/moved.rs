@@ -66,8 +66,8 @@ async fn jobs_in_each_state_keep_what_they_are_and_run_in_the_other_type() {
     assert_eq!((job.id, &*broker.job(running).await.task_type), (running, "a"));
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
     // A search in the new type finds the moved job by its tag, and the job holds its key there.
-    let query = Some(v1::search_jobs_request::Query::Tag("red".into()));
-    let tagged = v1::SearchJobsRequest { task_type: "b".into(), query, ..Default::default() };
+    let conditions = Some(v1::JobConditions { tag: "red".into(), ..Default::default() });
+    let tagged = v1::SearchJobsRequest { task_type: "b".into(), conditions, ..Default::default() };
     let found = broker.jobs().search_jobs(tagged).await.expect("a search").into_inner();
     assert_eq!(found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [ready]);
     assert_eq!(broker.enqueue("b").key("k").outcome().await.id, scheduled);

@@ -60,8 +60,8 @@ async fn jobs_in_each_state_get_attempts_a_timeout_and_tags_once() {
                     UNION ALL SELECT timeout_ms FROM howdah.scheduled UNION ALL SELECT timeout_ms FROM howdah.waiting
                     UNION ALL SELECT timeout_ms FROM howdah.dead) j WHERE timeout_ms = 90000";
     assert_eq!(broker.count(timeouts).await, 5);
-    let query = Some(v1::search_jobs_request::Query::Tag("blue".into()));
-    let find = v1::SearchJobsRequest { task_type: "s".into(), query, ..Default::default() };
+    let conditions = Some(v1::JobConditions { tag: "blue".into(), ..Default::default() });
+    let find = v1::SearchJobsRequest { task_type: "s".into(), conditions, ..Default::default() };
     let found = broker.jobs().search_jobs(find).await.expect("a search").into_inner();
     assert_eq!(found.jobs.len(), 5);
     // All jobs have the values already, so none is selected.

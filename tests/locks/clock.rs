@@ -142,7 +142,8 @@ async fn a_release_takes_the_other_job_from_its_worker_and_says_which_one_is_loc
     let open =
         Open::after(&broker.database, "psql", &format!("SELECT FROM howdah.leased WHERE id = {locked} FOR UPDATE"))
             .await;
-    let request = EndLeasesRequest { ids: vec![locked, free], error: None };
+    let filter = Some(JobFilter { ids: vec![locked, free], ..Default::default() });
+    let request = EndLeasesRequest { filter, ..Default::default() };
     let status = soon("an answer", broker.jobs().end_leases(request.clone())).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::Aborted, "{status}");
     let expected = format!("job {locked} is locked by backend {}", open.pid);

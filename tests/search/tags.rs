@@ -2,8 +2,7 @@
 
 use howdah_client::{NewJob as ClientJob, NewSchedule, Plan};
 use howdah_proto::v1::{
-    DiscardJobsRequest, HistoryMode, JobFilter, JobState, SearchJobsRequest, TaskTypeSettings,
-    search_jobs_request::Query,
+    DiscardJobsRequest, HistoryMode, JobConditions, JobFilter, JobState, SearchJobsRequest, TaskTypeSettings,
 };
 use howdah_server::config::Config;
 use serde_json::Value;
@@ -14,7 +13,7 @@ use crate::{access::Guarded, http_producer::curl, support::*};
 
 fn by_tag(task_type: &str, tag: &str) -> SearchJobsRequest {
     SearchJobsRequest {
-        query: Some(Query::Tag(tag.into())),
+        conditions: Some(JobConditions { tag: tag.into(), ..JobConditions::default() }),
         task_type: task_type.into(),
         ..SearchJobsRequest::default()
     }
@@ -380,5 +379,5 @@ async fn the_command_finds_a_tag_and_shows_it() {
     let listed: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
     assert_eq!((&listed[0]["tags"], &listed[1]["tags"]), (&serde_json::json!(["batch 7", "b"]), &Value::Null));
     let (_, out, err) = howdah(&["search", "t", "--tag", "b", "--state", "dead"]).await;
-    assert_eq!((out.as_str(), err.trim()), ("", "no such jobs"));
+    assert_eq!((out.as_str(), err.trim()), ("", "no such jobs in the database"));
 }

@@ -257,3 +257,30 @@ async fn the_preview_of_a_bulk_cancel_says_how_many_jobs_run() {
     let confirmation = question(&browser, &[("do", "bulk-cancel"), ("type", "t")]).await;
     confirmation.has(&["Bulk cancel 5 jobs of t?", "Of the selected jobs, 2 jobs run now."]);
 }
+
+#[tokio::test]
+async fn a_bulk_operation_with_conditions_is_previewed_started_and_listed_with_them() {
+    let broker = TestBroker::start().await;
+    let wanted = broker.enqueue(new_job("t", "").tags(&["red"]).limit_key("acme")).await;
+    let other = broker.enqueue(new_job("t", "").tags(&["red"])).await;
+    let mut browser = Browser::at(&broker);
+    browser.get("/ui/bulks?type=t&limit_key=acme").await.has(&["name=\"limit_key\" value=\"acme\""]);
+    let pairs = [
+        ("do", "bulk-cancel"),
+        ("type", "t"),
+        ("tag", "red"),
+        ("limit_key", "acme"),
+        ("newer_than", "1h"),
+        ("back", "/bulks"),
+    ];
+    let confirmation = question(&browser, &pairs).await.has(&[
+        "Bulk cancel 1 job of t?",
+        "<dt>Tag</dt><dd>red</dd>",
+        "<dt>Limit key</dt><dd>acme</dd>",
+        "<dt>Newer than</dt>",
+    ]);
+    let done = browser.confirm(&confirmation, "").await;
+    until_state(&broker, "completed").await;
+    browser.get(done.leads_to()).await.has(&["tag red, limit key acme", "1 of 1"]);
+    assert_eq!((broker.state(wanted).await, broker.state(other).await), (JobState::Cancelled, JobState::Ready));
+}

@@ -46,8 +46,31 @@ async fn jobs_are_found_by_a_header_by_a_text_and_by_a_path_in_their_payload() {
         browser.get(&format!("/ui/jobs?type=t&state=dead&{query}")).await.has(&["There is no such job"]);
         browser.get(&format!("/ui/jobs?type=t&{query}")).await.has(&["Choose a state, too"]).has_no(&[&row(found)]);
     }
-    for wrong in ["header=tenant", "text=a&path=b", "key=a&tag=b", "path=%24%24", "text=a&since=yesterday"] {
+    for wrong in ["header=tenant", "text=a&path=b", "key=a&text=b", "path=%24%24", "text=a&since=yesterday"] {
         assert_eq!(browser.get(&format!("/ui/jobs?type=t&state=ready&{wrong}")).await.status, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_found_by_conditions_which_must_all_hold() {
+    let broker = TestBroker::start().await;
+    let browser = Browser::at(&broker);
+    let north = broker.enqueue(new_job("t", "").key("k").fair_key("north").tags(&["red"])).await;
+    let south = broker.enqueue(new_job("t", "").fair_key("south").tags(&["red"])).await;
+    for query in [
+        "state=ready&fair_key=north",
+        "tag=red&fair_key=north",
+        "key=k&newer_than=1h",
+        "state=ready&header=&fair_key=north&attempts_at_most=0",
+    ] {
+        browser.get(&format!("/ui/jobs?type=t&{query}")).await.has(&[&row(north)]).has_no(&[&row(south)]);
+    }
+    for none in ["tag=red&older_than=1h", "tag=red&attempts_at_least=1", "worker=00000000000000aa", "key=k&tag=blue"] {
+        browser.get(&format!("/ui/jobs?type=t&{none}")).await.has(&["There is no such job"]);
+    }
+    browser.get("/ui/jobs?type=t&fair_key=north").await.has(&["Choose a state, too"]);
+    for wrong in ["older_than=soon", "worker=x", "tag=red&attempts_at_most=-1"] {
+        assert_eq!(browser.get(&format!("/ui/jobs?type=t&{wrong}")).await.status, 400, "{wrong}");
     }
 }
 

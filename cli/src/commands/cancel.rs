@@ -19,6 +19,7 @@ Examples:
   howdah cancel 17 18
   howdah cancel --type email.send --state ready
   howdah cancel --type email.send --error 'no such host (exit status #)'
+  howdah cancel --type email.send --tag batch-17 --older-than 2h
   howdah cancel --type email.send                     # all unfinished jobs, including dead jobs")]
 pub(super) struct Args {
     #[command(flatten)]

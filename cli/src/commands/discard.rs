@@ -16,6 +16,7 @@ use super::{
 Examples:
   howdah discard 17 18
   howdah discard --type email.send --error 'no such host (exit status #)'
+  howdah discard --type email.send --older-than 30d
   howdah discard --type email.send")]
 pub(super) struct Args {
     #[command(flatten)]

@@ -30,6 +30,9 @@ const OTHERS: [(&str, &str); 26] = [
     ("period", "every"),
     ("limit_key", "key"),
     ("task_type", "of_type"),
+    ("created_before", "older_than"),
+    ("created_since", "newer_than"),
+    ("worker_id", "worker"),
 ];
 /// Prefixes of the protocol's enum values.
 const CONSTANTS: [&str; 10] = [

@@ -32,6 +32,7 @@ mod bench;
 mod bulk;
 mod cancel;
 mod completions;
+mod conditions;
 mod config;
 mod dev;
 mod dev_files;

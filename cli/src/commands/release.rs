@@ -1,16 +1,12 @@
 //! `howdah release`: takes running jobs away from their workers.
 
-use std::collections::HashSet;
+use howdah_client::proto::{EndLeasesRequest, JobState};
 
 use super::{
     context::Global,
     failure::Failure,
-    output::{Output, note},
-    text, values,
+    selection::{Answer, Operation, Selection},
 };
-
-/// Maximum number of ids per call. Every cluster accepts this many, because it is the minimum of the setting `batch`.
-const BATCH: usize = 1_000;
 
 /// Take running jobs away from their workers, for example jobs that hang
 ///
@@ -22,11 +18,12 @@ const BATCH: usize = 1_000;
 Examples:
   howdah release 17 18
   howdah release 17 --fail 'hung for two hours'
+  howdah release --type email.send --worker 0123456789abcdef
+  howdah release --type email.send --older-than 2h --attempts-at-least 2
   howdah jobs email.send --state leased             # running jobs, with their start")]
 pub(super) struct Args {
-    /// Ids of the jobs
-    #[arg(value_name = "ID", required = true, value_parser = values::id)]
-    ids: Vec<i64>,
+    #[command(flatten)]
+    selection: Selection,
     /// Fail the attempts with this error
     #[arg(long, value_name = "ERROR")]
     fail: Option<String>,
@@ -35,27 +32,15 @@ pub(super) struct Args {
     json: bool,
 }
 
+const RELEASED: Operation = Operation { done: "released", otherwise: "it is not leased" };
+
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
-        let mut output = Output::new();
-        let mut missed = 0;
-        for batch in args.ids.chunks(BATCH) {
-            let ended = client.end_leases(batch.iter().copied(), args.fail.clone()).await?;
-            let ended: HashSet<i64> = ended.into_iter().collect();
-            for id in batch {
-                let done = ended.contains(id);
-                missed += usize::from(!done);
-                match (args.json, done) {
-                    (true, _) => output.json(&serde_json::json!({"id": id, "released": done}))?,
-                    (false, true) => output.line(id)?,
-                    (false, false) => note(format_args!("job {id} was not released: it is not leased")),
-                }
-            }
-        }
-        output.flush()?;
-        if missed > 0 {
-            return Err(Failure::failed(format!("{missed} of {} not released", text::jobs_were(args.ids.len()))));
-        }
-        Ok(())
+        let call = async |filter, page_token| {
+            let request = EndLeasesRequest { filter: Some(filter), error: args.fail.clone(), page_token };
+            let answer = client.end_leases_by(request).await?;
+            Ok(Answer { done: answer.ended_ids, key_held: Vec::new(), next: answer.next_page_token })
+        };
+        args.selection.apply(&client, JobState::Unspecified as i32, args.json, &RELEASED, call).await
     })
 }

@@ -28,6 +28,7 @@ Examples:
   howdah retry 17 --file corrected.json               # with a new payload
   howdah retry --type email.send --state dead
   howdah retry --type email.send --error 'no such host (exit status #)'
+  howdah retry --type email.send --limit-key acme --newer-than 1d
   howdah retry --type email.send --run-at 2027-01-01T03:00:00Z")]
 pub(super) struct Args {
     #[command(flatten)]

@@ -4,6 +4,7 @@ use howdah_client::proto::{Job, JobHeader, JobState as ProtoState, SearchJobsReq
 use jiff::Timestamp;
 
 use super::{
+    conditions::Conditions,
     context::Global,
     failure::Failure,
     jobs::{remark, state},
@@ -13,18 +14,39 @@ use super::{
 };
 use howdah_server::logging::escaped;
 
-/// Find jobs by id, key, tag, header or payload
+/// Flags of which a search needs one.
+const CRITERIA: [&str; 13] = [
+    "id",
+    "key",
+    "header",
+    "text",
+    "path",
+    "older_than",
+    "newer_than",
+    "tag",
+    "fair_key",
+    "limit_key",
+    "worker",
+    "attempts_at_least",
+    "attempts_at_most",
+];
+
+/// Find jobs by id, key, conditions, header or payload
 ///
-/// A search by id, key or tag uses an index and finds jobs of any age. With --header, --text or --path the command scans the jobs
-/// of one type, in the state of --state and in a time range (without --since the last 24 hours). It reports its progress, and
-/// ends when it has found --limit jobs or scanned all jobs.
+/// A search by id or key, or by --tag or --worker without --header, --text and --path, uses an index and finds jobs of any age
+/// that are in the database. Any other search scans the jobs of one type, in the state of --state and in a time range (without
+/// --since the last 24 hours). It reports its progress, and ends when it has found --limit jobs or scanned all jobs. Except by
+/// --id, the archive is not searched: `howdah history` reads it.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("what").required(true))]
+#[command(group = clap::ArgGroup::new("what"))]
+#[command(group = clap::ArgGroup::new("any").args(CRITERIA).required(true).multiple(true))]
 #[command(after_help = "\
 Examples:
   howdah search --id 17
   howdah search order.ship --key order-4711
   howdah search order.ship --tag batch-17 --state dead
+  howdah search order.ship --worker 0123456789abcdef
+  howdah search order.ship --fair-key acme --attempts-at-least 3 --state scheduled --since 7d
   howdah search order.ship --header tenant=acme --state dead
   howdah search order.ship --text ann@example.com --state succeeded --since 7d
   howdah search order.ship --path '$.order.total > 100' --state ready
@@ -40,14 +62,11 @@ pub(super) struct Args {
     #[arg(value_name = "TYPE", required_unless_present = "id")]
     task_type: Option<String>,
     /// Find the job with this id
-    #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until"], value_parser = values::id)]
+    #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until", "Conditions"], value_parser = values::id)]
     id: Option<i64>,
     /// Find the jobs with this key: the holder of the key, the job that waits for it, and dead and finished jobs
     #[arg(long, value_name = "KEY", group = "what", conflicts_with_all = ["since", "until"])]
     key: Option<String>,
-    /// Find the jobs with this tag
-    #[arg(long, value_name = "TAG", group = "what", conflicts_with_all = ["since", "until"])]
-    tag: Option<String>,
     /// Find the jobs with this header; needs --state
     #[arg(long, value_name = "NAME=VALUE", group = "what", requires = "state", value_parser = header)]
     header: Option<JobHeader>,
@@ -61,13 +80,15 @@ pub(super) struct Args {
     /// discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
-    /// With --header, --text, --path: search only jobs of this time or later, such as 2027-01-01T03:00:00Z, or at most this old,
+    /// Without --id, --key, --tag and --worker: search only jobs of this time or later, such as 2027-01-01T03:00:00Z, or at most this old,
     /// such as 90m or 7d [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     since: Option<Timestamp>,
-    /// With --header, --text, --path: search only jobs before this time, or older than this [default: now]
+    /// Without --id, --key, --tag and --worker: search only jobs before this time, or older than this [default: now]
     #[arg(long, value_name = "TIME", value_parser = values::time_or_ago)]
     until: Option<Timestamp>,
+    #[command(flatten)]
+    conditions: Conditions,
     /// Find at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -89,20 +110,27 @@ impl Args {
     fn nothing(&self, scanned: &str) -> String {
         match self.id {
             Some(id) => format!("job {id} does not exist, or its history has been dropped"),
-            None if self.key.is_some() || self.tag.is_some() => "no such jobs".into(),
+            None if self.key.is_some() => {
+                "no such jobs in the database; `howdah history` also reads the archive".into()
+            }
+            None if !self.scans() => "no such jobs in the database".into(),
             None => format!("no such jobs: {scanned}, all jobs in this state and time range"),
         }
+    }
+
+    /// Whether the search scans jobs, because no index finds them.
+    fn scans(&self) -> bool {
+        let has_content = self.header.is_some() || self.text.is_some() || self.path.is_some();
+        has_content || (self.id.is_none() && self.key.is_none() && !self.conditions.are_indexed())
     }
 
     fn request(&self, now: Timestamp) -> SearchJobsRequest {
         let query = None
             .or(self.id.map(Query::Id))
             .or(self.key.clone().map(Query::Key))
-            .or(self.tag.clone().map(Query::Tag))
             .or(self.header.clone().map(Query::Header))
             .or(self.text.clone().map(Query::PayloadText))
             .or(self.path.clone().map(Query::PayloadPath));
-        let looks = self.id.is_none() && self.key.is_none() && self.tag.is_none();
         let day_ago = || now.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(now);
         // All pages use the time range of the first page. With a range up to now, new jobs could make the search endless.
         let time = |time: Timestamp| std::time::SystemTime::from(time).into();
@@ -110,8 +138,9 @@ impl Args {
             query,
             task_type: self.task_type.clone().unwrap_or_default(),
             state: self.state.unwrap_or_default() as i32,
-            since: looks.then(|| time(self.since.unwrap_or_else(day_ago))),
-            until: looks.then(|| time(self.until.unwrap_or(now))),
+            since: self.since.or_else(|| self.scans().then(day_ago)).map(time),
+            until: self.until.or_else(|| self.scans().then_some(now)).map(time),
+            conditions: self.conditions.message(),
             ..SearchJobsRequest::default()
         }
     }
@@ -244,7 +273,9 @@ mod tests {
         assert_eq!((sent.since, sent.until, sent.state), (None, None, 0));
         let sent = request(&["t", "--tag", "a b", "--state", "dead"]).unwrap();
         assert_eq!((sent.since, sent.state()), (None, ProtoState::Dead));
-        assert_eq!(sent.query, Some(Query::Tag("a b".into())));
+        assert_eq!((sent.query, sent.conditions.unwrap().tag), (None, "a b".to_owned()));
+        let sent = request(&["t", "--fair-key", "f", "--state", "ready"]).unwrap();
+        assert_eq!((seconds(sent.since), seconds(sent.until)), (Some(100), Some(86_500)));
         let sent = request(&["t", "--header", "a=b=c", "--state", "ready"]).unwrap();
         assert_eq!(sent.query, Some(Query::Header(JobHeader { name: "a".into(), value: "b=c".into() })));
     }
@@ -258,8 +289,8 @@ mod tests {
             &["t", "--id", "1"],
             &["t", "--key", "k", "--text", "x", "--state", "dead"],
             &["t", "--key", "k", "--since", "1h"],
-            &["t", "--key", "k", "--tag", "a"],
             &["--tag", "a"],
+            &["--id", "1", "--tag", "a"],
             &["t", "--header", "a", "--state", "dead"],
         ] {
             assert!(request(words).is_err(), "{words:?}");

@@ -6,6 +6,7 @@ use howdah_client::{Client, proto::JobFilter};
 use serde_json::json;
 
 use super::{
+    conditions::Conditions,
     failure::Failure,
     output::{Output, note},
     task_type, text, values,
@@ -18,7 +19,7 @@ const BATCH: usize = 1_000;
 #[derive(Debug, clap::Args)]
 pub(super) struct Selection {
     /// Ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "of_type", conflicts_with = "of_type", value_parser = values::id)]
+    #[arg(value_name = "ID", required_unless_present = "of_type", conflicts_with_all = ["of_type", "Conditions"], value_parser = values::id)]
     ids: Vec<i64>,
     /// Select jobs of this task type, instead of ids
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]
@@ -27,6 +28,8 @@ pub(super) struct Selection {
     /// errors
     #[arg(long = "error", value_name = "GROUP", requires = "of_type", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
+    #[command(flatten)]
+    conditions: Conditions,
 }
 
 /// Words for a command's operation on jobs, used in messages and JSON.
@@ -96,6 +99,11 @@ impl Selection {
                 operation.done
             )));
         }
+        if let (Some(worker), 0) = (self.conditions.worker(), done + missed) {
+            return Err(Failure::failed(format!(
+                "no such job is known to be at the worker {worker:?}; `howdah workers` lists the workers"
+            )));
+        }
         match missed {
             0 => Ok(()),
             missed => Err(Failure::failed(format!("{} not {}", text::jobs_were(missed), operation.done))),
@@ -108,6 +116,7 @@ impl Selection {
                 task_type: task_type.clone(),
                 state,
                 error_group: self.error_group.clone().unwrap_or_default(),
+                conditions: self.conditions.message(),
                 ..JobFilter::default()
             }],
             None => self.ids.chunks(BATCH).map(|ids| JobFilter { ids: ids.to_vec(), ..JobFilter::default() }).collect(),

@@ -83,7 +83,7 @@ impl Client {
         rpc!(self.jobs().discard_jobs(request))
     }
 
-    /// Cancels jobs by id, or by type, state and error group. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs)
+    /// Cancels jobs by id, or by type, state, error group and conditions. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs)
     /// does. For ids alone, use [`cancel_jobs`](Self::cancel_jobs).
     pub async fn cancel_jobs_by(&self, request: proto::CancelJobsRequest) -> Result<proto::CancelJobsResponse> {
         rpc!(self.jobs().cancel_jobs(request))

@@ -72,7 +72,17 @@ impl Client {
         if ids.is_empty() {
             return Ok(ids);
         }
-        Ok(rpc!(self.jobs().end_leases(proto::EndLeasesRequest { ids, error }))?.ended_ids)
+        let filter = Some(proto::JobFilter { ids, ..proto::JobFilter::default() });
+        let request = proto::EndLeasesRequest { filter, error, ..proto::EndLeasesRequest::default() };
+        Ok(self.end_leases_by(request).await?.ended_ids)
+    }
+
+    /// Ends the leases of jobs by id, or by type and conditions. A call handles up to 10,000 jobs, as
+    /// [`retry_jobs`](Self::retry_jobs) does. For ids alone, use [`end_leases`](Self::end_leases).
+    pub async fn end_leases_by(&self, request: proto::EndLeasesRequest) -> Result<proto::EndLeasesResponse> {
+        rpc!(self.jobs().end_leases(request))
+        })
+        .await
     }
 
     /// Changes the priority of up to 10,000 unfinished jobs, and returns the ids of the jobs that now have it. Jobs that are

@@ -13,11 +13,13 @@ EXCEPTION
 END $$;
 
 -- Returns whether a job matches a search by header, by text or by path; the arguments of the other criteria are null.
+-- Without criteria every job matches.
 CREATE OR REPLACE FUNCTION howdah.is_found(id bigint, headers jsonb, payload bytea, options jsonb, name text, value text, part bytea, path jsonpath)
 RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN name IS NOT NULL THEN headers ->> name = value
                 WHEN part IS NOT NULL THEN position(part IN howdah.payload_of(id, payload, options)) > 0
-                WHEN path IS NOT NULL THEN howdah.has_json(howdah.payload_of(id, payload, options), path) END
+                WHEN path IS NOT NULL THEN howdah.has_json(howdah.payload_of(id, payload, options), path)
+                ELSE true END
 $$;
 
 -- Returns the error of Postgres for an invalid path; null: the path is valid.

@@ -10,6 +10,7 @@ CREATE TABLE howdah.bulk (
     task_type     text COLLATE "C" NOT NULL,    -- stored, because unused types are deleted
     job_state     text COLLATE "C",             -- only jobs in this state; null: any state that the operation can change
     error_group   text COLLATE "C",             -- only jobs of this error group; null: any
+    conditions    jsonb,                        -- further conditions (howdah.meets); null: none
     priority      smallint,                     -- for reprioritize
     undo_bulk_id  bigint CHECK ((undo_bulk_id IS NOT NULL) = (operation = 'undo')),  -- the bulk operation to undo
     to_type       text COLLATE "C" CHECK ((to_type IS NOT NULL) = (operation = 'move')),  -- the name of the target type

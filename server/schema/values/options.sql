@@ -19,6 +19,20 @@ CREATE OR REPLACE FUNCTION howdah.is_late(options jsonb) RETURNS boolean LANGUAG
                 THEN (options -> 'expire_at_us')::numeric <= extract(epoch FROM now()) * 1000000 ELSE false END
 $$;
 
+-- Returns whether a job meets the conditions of a selection (job::JobConditions); null: every job does. A condition that is not
+-- set makes its comparison null.
+CREATE OR REPLACE FUNCTION howdah.meets(conditions jsonb, created timestamptz, attempt smallint, options jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT conditions IS NULL OR (
+        coalesce(created < to_timestamp((conditions ->> 'created_before_us')::bigint / 1000000.0), true)
+        AND coalesce(created >= to_timestamp((conditions ->> 'created_since_us')::bigint / 1000000.0), true)
+        AND coalesce(attempt >= (conditions ->> 'attempts_at_least')::smallint, true)
+        AND coalesce(attempt <= (conditions ->> 'attempts_at_most')::smallint, true)
+        AND coalesce(options ->> 'fair_key' = conditions ->> 'fair_key', conditions -> 'fair_key' IS NULL)
+        AND coalesce(options ->> 'limit_key' = conditions ->> 'limit_key', conditions -> 'limit_key' IS NULL)
+        AND coalesce(options -> 'tags' ? (conditions ->> 'tag'), conditions -> 'tag' IS NULL))
+$$;
+
 -- Returns the options of a job that goes to its fallback type: without start time, expiry, limit key, fair key, stages and
 -- fallback, and with the former type.
 CREATE OR REPLACE FUNCTION howdah.in_fallback(options jsonb, from_type integer) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$

@@ -1,5 +1,5 @@
 -- Returns jobs that a search or a list by attempts found, whatever their state now, in the order of the ids, as many as fit
--- into an answer. $1 id[] $2 bytes at most (but at least one job) $3 with payload
+-- into an answer; without the jobs that do not meet the conditions. $1 id[] $2 bytes at most (but at least one job) $3 with payload $4 conditions (null: none)
 SELECT * FROM (
     SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts, j.key, j.created, j.run_at, j.leased_at, j.finished,
            j.deadline, j.headers, j.failures, CASE WHEN $3 THEN howdah.payload_of(j.id, j.payload, j.options) END AS payload, NULL::bytea AS result,
@@ -44,6 +44,7 @@ SELECT * FROM (
                CASE WHEN $3::boolean THEN payload END AS payload
         FROM howdah.history_of($1::bigint[])
     ) j JOIN howdah.task_type t ON t.id = j.type_id
+    WHERE howdah.meets($4::jsonb, j.created, j.attempt, j.options)
     WINDOW in_order AS (ORDER BY array_position($1, j.id))
 ) measured
 WHERE bytes < $2::bigint OR ordinal = 1

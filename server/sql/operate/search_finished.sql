@@ -3,16 +3,17 @@
 -- the compared payloads exceed $5 bytes, but reads at least one job. The last row says how far it came; no row means that
 -- nothing is left.
 -- $1 type $2 outcome $3 id before (0: the newest) $4 jobs at most $5 bytes at most $6 since $7 until (null: now) $8 header
--- $9 its value $10 text in the payload $11 path in the payload $12 found at most
+-- $9 its value $10 text in the payload $11 path in the payload $12 found at most $13 conditions (null: none)
 WITH looked AS MATERIALIZED (
     SELECT id, rank, ordinal,
            CASE WHEN fits THEN howdah.is_found(id, headers, payload, options, $8::text, $9::text, $10::bytea, $11::text::jsonpath) END AS is_found
     FROM (
         SELECT id, rank, headers, payload, options, fits, row_number() OVER in_order AS ordinal,
-               sum(CASE WHEN fits AND $8::text IS NULL THEN howdah.payload_size(payload, options) ELSE 0 END) OVER in_order AS bytes
+               sum(CASE WHEN fits AND ($10::bytea IS NOT NULL OR $11::text IS NOT NULL) THEN howdah.payload_size(payload, options) ELSE 0 END) OVER in_order AS bytes
         FROM (
             SELECT id, 0::bigint AS rank, headers, payload, options,
-                   type_id = $1::integer AND outcome = $2::text::howdah.job_state AND finished >= $6::timestamptz AND ($7::timestamptz IS NULL OR finished < $7) AS fits
+                   type_id = $1::integer AND outcome = $2::text::howdah.job_state AND finished >= $6::timestamptz AND ($7::timestamptz IS NULL OR finished < $7)
+                       AND howdah.meets($13::jsonb, created, attempt, options) AS fits
             FROM howdah.history
             WHERE id < CASE WHEN $3::bigint = 0 THEN 9223372036854775807 ELSE $3 END
               AND finished >= date_trunc('day', $6::timestamptz, 'UTC') AND finished < date_trunc('day', coalesce($7::timestamptz, 'infinity'), 'UTC') + interval '1 day'

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{BulkFields, JobState, PagePosition, TaskTypeName, TypeId};
+use super::{BulkFields, JobConditions, JobState, PagePosition, TaskTypeName, TypeId};
 
 /// The change that a bulk operation makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct BulkSpec {
     pub state: Option<JobState>,
     /// Error group of the jobs; `None`: any.
     pub error_group: Option<String>,
+    /// Further conditions on the jobs.
+    pub conditions: JobConditions,
     /// Maximum number of jobs per second; `None`: as many as other work permits.
     pub jobs_per_s: Option<i32>,
 }
@@ -316,6 +318,7 @@ mod tests {
             task_type: TaskTypeName::parse("a").unwrap(),
             state: None,
             error_group: None,
+            conditions: JobConditions::default(),
             jobs_per_s: None,
         };
         assert_eq!(spec.states().len(), 5);

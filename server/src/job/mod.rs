@@ -4,6 +4,7 @@ mod bulk;
 mod bulk_fields;
 mod chosen;
 mod closed;
+mod conditions;
 mod cluster_settings;
 mod coordination;
 mod explanation;
@@ -33,6 +34,7 @@ pub use bulk_fields::BulkFields;
 pub use chosen::Chosen;
 pub use closed::Closed;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
+pub use conditions::JobConditions;
 pub use coordination::{
     CompletedStage, CoordinationView, DependencyFailure, DependencyResult, HolderFailure, KeyPolicy, StagePayload,
 };
@@ -47,7 +49,7 @@ pub use rank::{PRIORITY_STEP, rank_base};
 pub use ready::Ready;
 pub use request_key::RequestKey;
 pub use retry::{RetryKind, RetryOverride, RetryPolicy};
-pub use search::{Having, SearchFound, SearchPage, SearchPosition, SearchQuery, SearchRange};
+pub use search::{Having, SearchFound, SearchIndex, SearchPage, SearchPosition, SearchQuery, SearchRange};
 pub use state::JobState;
 pub use statistics::{AttemptGroups, DurationStats, Started, Stats, StatsPeriod};
 pub use store_number::{IDS as IDS_OF_A_STORE, StoreNumber};

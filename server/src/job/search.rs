@@ -2,39 +2,32 @@
 
 use std::time::SystemTime;
 
-use super::{JobState, JobView, PagePosition, TaskTypeName};
+use super::{JobConditions, JobState, JobView, PagePosition, TaskTypeName};
 
 /// Query of a search.
 #[derive(Clone, Debug)]
 pub enum SearchQuery {
     /// The job with this id.
     Id(i64),
-    /// Jobs with a key.
-    Key {
+    /// Jobs that an index finds.
+    Index {
         /// Type of the jobs.
         task_type: TaskTypeName,
-        /// The key.
-        key: String,
+        /// The index.
+        index: SearchIndex,
         /// State of the jobs; `None`: any.
         state: Option<JobState>,
+        /// Further conditions on the jobs.
+        conditions: JobConditions,
         /// The page.
         page: SearchPage,
     },
-    /// Jobs with a tag.
-    Tag {
-        /// Type of the jobs.
-        task_type: TaskTypeName,
-        /// The tag.
-        tag: String,
-        /// State of the jobs; `None`: any.
-        state: Option<JobState>,
-        /// The page.
-        page: SearchPage,
-    },
-    /// Jobs that a scan finds by comparing each job with a condition.
+    /// Jobs that a scan finds by comparing each job with conditions.
     Look {
-        /// Condition on the jobs.
-        having: Having,
+        /// Content of the jobs; `None`: any.
+        having: Option<Having>,
+        /// Further conditions on the jobs.
+        conditions: JobConditions,
         /// Range of jobs to scan.
         range: SearchRange,
         /// The page.
@@ -42,7 +35,18 @@ pub enum SearchQuery {
     },
 }
 
-/// Condition on a scanned job.
+/// Index of a search, and the value that it looks up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SearchIndex {
+    /// Jobs with a key.
+    Key(String),
+    /// Jobs with a tag.
+    Tag(String),
+    /// Jobs that the worker with this public id holds.
+    Worker(String),
+}
+
+/// Content of a scanned job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Having {
     /// A header with this value.

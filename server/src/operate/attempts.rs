@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    job::{JobPage, JobState, Look, PagePosition, TypeId},
+    job::{JobConditions, JobPage, JobState, Look, PagePosition, TypeId},
     store::Attempted,
 };
 
@@ -47,7 +47,7 @@ impl Operator {
         }
         look.has_more = found.len() > query.page_size;
         let ids: Vec<i64> = found.iter().take(query.page_size).map(|job| job.id).collect();
-        let shown = store.found_jobs(&ids, LIST_BYTES, query.payload).await?;
+        let shown = store.found_jobs(&ids, LIST_BYTES, query.payload, &JobConditions::default()).await?;
         look.has_more |= shown.cut;
         // The job may have changed its state, its type or its attempts since the scan.
         let mut jobs = shown.jobs;

@@ -52,7 +52,7 @@ impl Operator {
                 let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
                     return Ok(answer);
                 };
-                let mut walk = Walk::new(&self.context.store, type_id, selection, true, &RETRY_STATES);
+                let mut walk = Walk::new(self, type_id, selection, true, &RETRY_STATES).await?;
                 while let Some((state, ids)) = walk.next().await? {
                     let args = RetryArgs { start: query.start, state: Some(state), payload: None, failed: true };
                     self.retry_batch(&ids.into(), (&args, by), &mut answer).await?;
@@ -111,7 +111,7 @@ impl Operator {
                 let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
                     return Ok((discarded, None));
                 };
-                let mut walk = Walk::new(&self.context.store, type_id, selection, true, &[JobState::Dead]);
+                let mut walk = Walk::new(self, type_id, selection, true, &[JobState::Dead]).await?;
                 while let Some((_, ids)) = walk.next().await? {
                     self.discard_batch(ids.into(), by, &mut discarded).await?;
                 }

@@ -150,7 +150,7 @@ impl Operator {
                     // Only failed jobs have an error group.
                     let failed = selection.error_group.is_some();
                     let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
-                    let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
+                    let mut walk = Walk::new(self, type_id, &selection, failed, states).await?;
                     while let Some((state, ids)) = walk.next().await? {
                         gone.extend(self.cancel_in(ids.into(), Some(state), by).await?);
                     }

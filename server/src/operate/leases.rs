@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
 
-use super::Operator;
+use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
-    job::{Chosen, Lease},
+    job::{Chosen, JobState, Lease, PagePosition},
     session::CancelReason,
     store::{Actor, Store, StoreError},
     wake::Loss,
@@ -19,9 +19,30 @@ const BATCH: usize = 1_000;
 const LOOKS: usize = 3;
 
 impl Operator {
-    /// Ends the leases of these jobs, and tells their workers. If `error` is set, the attempts fail; otherwise they do not
-    /// count. Returns the ids of the jobs whose leases were ended.
-    pub(crate) async fn end_leases(&self, jobs: Chosen, error: Option<&str>, by: &Actor) -> Result<Vec<i64>, Error> {
+    /// Ends the leases of the selected jobs, and tells their workers. If `error` is set, the attempts fail; otherwise they do
+    /// not count. Returns the ids of the jobs whose leases were ended, and the position at which the next call continues.
+    pub(crate) async fn end_leases(
+        &self,
+        selection: Selection,
+        error: Option<&str>,
+        by: &Actor,
+    ) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
+        let selection = match selection {
+            Selection::Ids(jobs) => return Ok((self.end_leases_of(jobs, error, by).await?, None)),
+            Selection::OfType(selection) => selection,
+        };
+        let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
+            return Ok((Vec::new(), None));
+        };
+        let mut ended = Vec::new();
+        let mut walk = Walk::new(self, type_id, &selection, false, &[JobState::Leased]).await?;
+        while let Some((_, ids)) = walk.next().await? {
+            ended.extend(self.end_leases_of(ids.into(), error, by).await?);
+        }
+        Ok((ended, walk.rest()))
+    }
+
+    async fn end_leases_of(&self, jobs: Chosen, error: Option<&str>, by: &Actor) -> Result<Vec<i64>, Error> {
         let mut ids = jobs.ids.clone();
         ids.sort_unstable();
         ids.dedup();

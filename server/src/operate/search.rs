@@ -1,14 +1,17 @@
 //! Searches for jobs. A call scans for about two seconds at most, in steps that are bounded in jobs, bytes and time. Its
 //! response reports the progress.
 
-use std::time::{Duration, Instant};
+use std::{
+    cmp::Reverse,
+    time::{Duration, Instant},
+};
 
 use super::{Operator, jobs::LIST_BYTES};
 use crate::{
     error::Error,
     job::{
-        Having, JobState, JobView, PagePosition, SearchFound, SearchPage, SearchPosition, SearchQuery, SearchRange,
-        TaskTypeName, TypeId,
+        Having, JobConditions, JobState, JobView, PagePosition, SearchFound, SearchIndex, SearchPage, SearchPosition,
+        SearchQuery, SearchRange, TaskTypeName, TypeId,
     },
     store::{Scanned, SearchStep, SearchStepResult},
 };
@@ -37,32 +40,37 @@ impl Operator {
     pub(crate) async fn search_jobs(&self, query: &SearchQuery) -> Result<SearchFound, Error> {
         match query {
             SearchQuery::Id(id) => {
-                let mut jobs = self.context.store.found_jobs(&[*id], LIST_BYTES, false).await?.jobs;
+                let mut jobs =
+                    self.context.store.found_jobs(&[*id], LIST_BYTES, false, &JobConditions::default()).await?.jobs;
                 if jobs.is_empty() {
                     let archived = self.archived_job(*id).await?;
                     jobs.extend(archived.map(|job| JobView { payload: None, result: None, ..job }));
                 }
                 Ok(SearchFound { jobs, scanned_count: 1, estimated: 1, ..SearchFound::default() })
             }
-            SearchQuery::Key { task_type, key, state, page } => match self.type_of(task_type).await? {
-                Some(type_id) => self.search_index(type_id, &Entries::Key(key), *state, page).await,
-                None => Ok(SearchFound::default()),
-            },
-            SearchQuery::Tag { task_type, tag, state, page } => match self.type_of(task_type).await? {
-                Some(type_id) => {
-                    let entries = Entries::Tag { task_type: task_type.as_str(), tag };
-                    self.search_index(type_id, &entries, *state, page).await
-                }
-                None => Ok(SearchFound::default()),
-            },
-            SearchQuery::Look { having, range, page } => {
-                if let Having::Path(path) = having
+            SearchQuery::Index { task_type, index, state, conditions, page } => {
+                let Some(type_id) = self.type_of(task_type).await? else { return Ok(SearchFound::default()) };
+                let held = self.held_by_worker_of(conditions).await?;
+                let entries = match index {
+                    SearchIndex::Key(key) => Entries::Key(key),
+                    SearchIndex::Tag(tag) => Entries::Tag { task_type: task_type.as_str(), tag },
+                    SearchIndex::Worker(worker_id) => {
+                        let mut ids = self.held_by(worker_id).await?;
+                        ids.sort_unstable_by_key(|id| Reverse(*id));
+                        Entries::Held { task_type: task_type.as_str(), ids }
+                    }
+                };
+                let filter = Filter { state: *state, conditions, held };
+                self.search_index(type_id, &entries, &filter, page).await
+            }
+            SearchQuery::Look { having, conditions, range, page } => {
+                if let Some(Having::Path(path)) = having
                     && let Some(problem) = self.context.store.json_path_problem(path).await?
                 {
                     return Err(Error::invalid("payload_path", format!("is not a valid path: {problem}")));
                 }
                 match self.type_of(&range.task_type).await? {
-                    Some(type_id) => self.look(type_id, having, range, page).await,
+                    Some(type_id) => self.look(type_id, (having.as_ref(), conditions), range, page).await,
                     None => Ok(SearchFound::default()),
                 }
             }
@@ -73,12 +81,12 @@ impl Operator {
         Ok(self.context.registry.find(name).await?)
     }
 
-    /// Searches for jobs by an index (key or tag), newest first.
+    /// Searches for jobs by an index (key, tag or worker), newest first.
     async fn search_index(
         &self,
         type_id: TypeId,
         entries: &Entries<'_>,
-        state: Option<JobState>,
+        filter: &Filter<'_>,
         page: &SearchPage,
     ) -> Result<SearchFound, Error> {
         let store = &self.context.store;
@@ -90,21 +98,25 @@ impl Operator {
                 estimated: match entries {
                     Entries::Key(key) => store.count_key(type_id, key, INDEX_COUNT).await?,
                     Entries::Tag { tag, .. } => store.count_tag(type_id, tag, INDEX_COUNT).await?,
+                    Entries::Held { ids, .. } => ids.len() as i64,
                 },
             },
         };
         let (mut jobs, mut bytes) = (Vec::new(), LIST_BYTES);
         let (most, began) = (at.scanned_count + INDEX_JOBS as i64, Instant::now());
         while jobs.len() < page.size && bytes > 0 && at.scanned_count < most && began.elapsed() < LOOKS_FOR {
-            let wanted = entries.wanted(state, page.size - jobs.len());
+            let wanted = entries.wanted(filter, page.size - jobs.len());
             let ids = match entries {
                 Entries::Key(key) => store.search_key(type_id, key, at.at.id, wanted as i32).await?,
                 Entries::Tag { tag, .. } => store.search_tag(type_id, tag, at.at.id, wanted as i32).await?,
+                Entries::Held { ids, .. } => {
+                    ids.iter().copied().filter(|id| at.at.id == 0 || *id < at.at.id).take(wanted).collect()
+                }
             };
-            let found = store.found_jobs(&ids, bytes, false).await?;
+            let found = store.found_jobs(&ids, bytes, false, filter.conditions).await?;
             bytes -= found.bytes;
             let last = found.jobs.last().map(|job| job.id);
-            let fits = |job: &JobView| state.is_none_or(|state| job.state == state) && entries.fit(job);
+            let fits = |job: &JobView| filter.fits(job) && entries.fit(job);
             let mut matching = found.jobs.into_iter().filter(fits);
             jobs.extend(matching.by_ref().take(page.size - jobs.len()));
             let left_over = matching.next().is_some();
@@ -123,11 +135,11 @@ impl Operator {
         Ok(SearchFound { next: Some(at), ..finished(jobs, at) })
     }
 
-    /// Searches for jobs by scanning them one by one (header or payload).
+    /// Searches for jobs by scanning them one by one.
     async fn look(
         &self,
         type_id: TypeId,
-        having: &Having,
+        (having, conditions): (Option<&Having>, &JobConditions),
         range: &SearchRange,
         page: &SearchPage,
     ) -> Result<SearchFound, Error> {
@@ -148,7 +160,8 @@ impl Operator {
         let step = SearchStep {
             type_id,
             range,
-            having: Some(having),
+            having,
+            conditions,
             from: walk.at.at,
             rows: 0,
             bytes: STEP_BYTES,
@@ -157,7 +170,7 @@ impl Operator {
         };
         let more = self.walk(&mut walk, step, page.size).await?;
         let ids: Vec<i64> = walk.found.iter().map(|found| found.at.id).collect();
-        let shown = self.context.store.found_jobs(&ids, LIST_BYTES, false).await?;
+        let shown = self.context.store.found_jobs(&ids, LIST_BYTES, false, conditions).await?;
         let Walk { mut at, found, skipped, .. } = walk;
         let last = shown.jobs.last().map(|job| job.id);
         let cut = found.iter().find(|found| shown.cut && Some(found.at.id) == last);
@@ -165,7 +178,10 @@ impl Operator {
             at = SearchPosition { at: cut.at, scanned_count: cut.scanned_count, ..at };
         }
         let next = (more || cut.is_some()).then_some(at);
-        Ok(SearchFound { next, skipped, ..finished(shown.jobs, at) })
+        let held = self.held_by_worker_of(conditions).await?;
+        let filter = Filter { state: None, conditions, held };
+        let jobs = shown.jobs.into_iter().filter(|job| filter.fits(job)).collect();
+        Ok(SearchFound { next, skipped, ..finished(jobs, at) })
     }
 
     /// Continues the scan until the page is full or the time is over. Returns false if the scan is complete.
@@ -226,21 +242,41 @@ impl Operator {
     }
 }
 
+/// Conditions on the jobs of a search.
+struct Filter<'a> {
+    /// State of the jobs; `None`: any.
+    state: Option<JobState>,
+    conditions: &'a JobConditions,
+    /// Jobs that the worker of the conditions holds; `None` if they name no worker.
+    held: Option<Vec<i64>>,
+}
+
+impl Filter<'_> {
+    /// Whether a job that meets the conditions in SQL also meets the others.
+    fn fits(&self, job: &JobView) -> bool {
+        self.state.is_none_or(|state| job.state == state)
+            && self.held.as_ref().is_none_or(|held| job.state == JobState::Leased && held.contains(&job.id))
+    }
+}
+
 /// Condition of an index search.
 enum Entries<'a> {
     /// Jobs with a key.
     Key(&'a str),
     /// Jobs that may have a tag.
     Tag { task_type: &'a str, tag: &'a str },
+    /// Jobs that a worker is known to hold, newest first.
+    Held { task_type: &'a str, ids: Vec<i64> },
 }
 
 impl Entries<'_> {
     /// Returns the number of index entries to read to find this many jobs.
-    fn wanted(&self, state: Option<JobState>, jobs: usize) -> usize {
+    fn wanted(&self, filter: &Filter<'_>, jobs: usize) -> usize {
         match self {
-            // If the search is restricted to a state, most entries may be of jobs in other states.
-            _ if state.is_some() => INDEX_STEP,
+            // If the search is restricted further, most entries may be of other jobs.
+            _ if filter.state.is_some() || !filter.conditions.is_empty() => INDEX_STEP,
             Self::Key(_) => jobs,
+            Self::Held { .. } => INDEX_STEP,
             // Index entries of a tag may be stale, so a minimum number is read: stale entries must not cost a statement each.
             Self::Tag { .. } => jobs.max(INDEX_STEP / 10),
         }
@@ -251,6 +287,7 @@ impl Entries<'_> {
         match self {
             Self::Key(_) => true,
             Self::Tag { task_type, tag } => job.task_type == *task_type && job.tags.iter().any(|own| own == tag),
+            Self::Held { task_type, .. } => job.task_type == *task_type && job.state == JobState::Leased,
         }
     }
 }
@@ -291,12 +328,12 @@ fn finished(jobs: Vec<JobView>, at: SearchPosition) -> SearchFound {
     }
 }
 
-/// Returns the number of rows that the first step scans. It is high for headers, which are in the row, and lower for payloads,
-/// which may be large.
-fn first_rows(having: &Having) -> i32 {
+/// Returns the number of rows that the first step scans. It is high for headers and conditions, which are in the row, and lower for
+/// payloads, which may be large.
+fn first_rows(having: Option<&Having>) -> i32 {
     match having {
-        Having::Header { .. } => 10_000,
-        Having::Text(_) | Having::Path(_) => 1_000,
+        None | Some(Having::Header { .. }) => 10_000,
+        Some(Having::Text(_) | Having::Path(_)) => 1_000,
     }
 }
 

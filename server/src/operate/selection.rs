@@ -1,9 +1,10 @@
 //! Jobs selected by type instead of by id: any number of them, processed in batches.
 
+use super::Operator;
 use crate::{
     error::Error,
-    job::{Chosen, JobState, PagePosition, TaskTypeName, TypeId},
-    store::{PickArgs, Picked, Store},
+    job::{Chosen, JobConditions, JobState, PagePosition, TaskTypeName, TypeId},
+    store::{Pick, Picked, Store},
 };
 
 /// Maximum number of jobs that a statement changes.
@@ -32,6 +33,8 @@ pub struct TypeSelection {
     pub state: Option<JobState>,
     /// Error group of the jobs; `None` for all jobs.
     pub error_group: Option<String>,
+    /// Further conditions on the jobs.
+    pub conditions: JobConditions,
     /// Position at which the previous call ended, to continue there.
     pub from: Option<PagePosition>,
 }
@@ -40,7 +43,9 @@ pub struct TypeSelection {
 pub(super) struct Walk<'a> {
     store: &'a Store,
     type_id: TypeId,
-    error_group: Option<&'a str>,
+    selection: &'a TypeSelection,
+    /// Jobs that the worker of the selection holds; `None` if it names no worker.
+    held: Option<Vec<i64>>,
     /// Whether scheduled jobs are selected only if an attempt of theirs has failed.
     failed: bool,
     states: Vec<JobState>,
@@ -51,26 +56,28 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Returns an iterator over the jobs of a selection, in these states and in this order.
-    pub(super) fn new(
-        store: &'a Store,
+    pub(super) async fn new(
+        operator: &'a Operator,
         type_id: TypeId,
         selection: &'a TypeSelection,
         failed: bool,
         states: &[JobState],
-    ) -> Self {
+    ) -> Result<Self, Error> {
+        let held = operator.held_by_worker_of(&selection.conditions).await?;
         let states: Vec<JobState> =
             states.iter().copied().filter(|&state| selection.state.is_none_or(|only| only == state)).collect();
         let first = states.first().map(|&state| start_of(state));
-        Self {
-            store,
+        Ok(Self {
+            store: &operator.context.store,
             type_id,
-            error_group: selection.error_group.as_deref(),
+            selection,
+            held,
             failed,
             at: selection.from.or(first),
             states,
             jobs_left: JOBS_A_CALL,
             picks_left: PICKS_A_CALL,
-        }
+        })
     }
 
     /// Returns the next batch, with jobs of one state. `None` at the end, or after the maximum number of jobs per call.
@@ -80,12 +87,17 @@ impl<'a> Walk<'a> {
             && self.jobs_left > 0
         {
             let at_most = BATCH.min(self.jobs_left);
-            let pick = PickArgs {
+            let pick = Pick {
                 type_id: self.type_id,
                 from,
-                error_group: self.error_group,
-                failed: self.failed,
                 at_most: at_most as i32,
+                conditions: &self.selection.conditions,
+                held: self.held.as_deref(),
+                error_group: self.selection.error_group.as_deref(),
+                failed: self.failed,
+                failed_before: None,
+                other_priority: None,
+                last_id: i64::MAX,
             };
             let Picked { ids, next } = self.store.pick(&pick).await?;
             self.at = next.or_else(|| self.state_after(from.state));

@@ -9,7 +9,7 @@ use super::Operator;
 use crate::{
     dispatch::Recipient as _,
     error::Error,
-    job::{ListedWorker, TypeView, WorkerPosition},
+    job::{JobConditions, ListedWorker, TypeView, WorkerPosition},
 };
 
 /// Programs that have called `PullJobs` for a task type within this time are expected to pull again.
@@ -76,6 +76,23 @@ impl Operator {
         match own {
             Some(session) => Ok(Some(session.public_id().to_owned())),
             None => Ok(self.context.store.worker_of_job(id).await?),
+        }
+    }
+
+    /// Returns the jobs that the worker with this public id holds, as far as they are known. Empty if there is no such worker.
+    pub(super) async fn held_by(&self, worker_id: &str) -> Result<Vec<i64>, Error> {
+        let own = self.context.sessions.all().into_iter().find(|session| session.public_id() == worker_id);
+        match own {
+            Some(session) => Ok(session.held_jobs()),
+            None => Ok(self.context.store.jobs_of_worker(worker_id).await?),
+        }
+    }
+
+    /// Returns the jobs that the worker of the conditions holds; `None` if they name no worker.
+    pub(super) async fn held_by_worker_of(&self, conditions: &JobConditions) -> Result<Option<Vec<i64>>, Error> {
+        match &conditions.worker_id {
+            Some(worker_id) => Ok(Some(self.held_by(worker_id).await?)),
+            None => Ok(None),
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Action {
     pub(super) priority: Option<i32>,
     /// Maximum number of jobs per second, for an action that starts a bulk operation; `None` for no limit.
     pub(super) rate: Option<i32>,
-    /// Form fields of a bulk operation: the destination task type, or the job fields to set.
+    /// Form fields of a bulk operation: the destination task type or the job fields to set, and conditions on the jobs.
     pub(super) wanted: Wanted,
     /// Settings of a task type to change.
     pub(super) given: Given,

@@ -1,10 +1,10 @@
-//! Form fields of a bulk operation: the destination task type and the job fields to set.
+//! Form fields of a bulk operation: the destination task type, the job fields to set, and conditions on the jobs.
 
 use std::time::Duration;
 
-use howdah_proto::v1::{BulkFields, bulk_fields::Start};
+use howdah_proto::v1::{BulkFields, JobConditions, bulk_fields::Start};
 
-use super::{action_kind::ActionKind, params::Params};
+use super::{action_kind::ActionKind, conditions, params::Params};
 use crate::error::Error;
 
 /// Names of the parameters, in the order of the form.
@@ -18,6 +18,8 @@ pub(super) struct Wanted {
     pub(super) to: String,
     /// Fields to set; `None` if no field is set.
     pub(super) fields: Option<BulkFields>,
+    /// Conditions on the jobs; `None` if no condition is set.
+    pub(super) conditions: Option<JobConditions>,
 }
 
 impl Wanted {
@@ -28,11 +30,14 @@ impl Wanted {
             return Ok(Self::default());
         }
         let given = NAMES.iter().map(|name| (*name, params.get(name).to_owned()));
+        let conditions = conditions::from_params(params)?;
+        let given = given.chain(conditions.iter().flat_map(conditions::pairs));
         let fields = Some(fields(params)?).filter(|fields| *fields != BulkFields::default());
         Ok(Self {
             given: given.filter(|(_, value)| !value.is_empty()).collect(),
             to: params.get("to").to_owned(),
             fields,
+            conditions,
         })
     }
 

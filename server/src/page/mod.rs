@@ -6,7 +6,8 @@
 
 mod action; // actions and their targets
 mod assets; // the style sheet, the script, the icon
-mod bytes; // payloads as JSON, text or hex
+mod bytes;
+mod conditions; // payloads as JSON, text or hex
 mod fields; // fields of a bulk operation that moves jobs or sets options
 mod headers; // security headers of responses
 mod json; // JSON with line breaks

@@ -237,6 +237,10 @@ impl Session {
         self.state.lock().held.contains_key(&id)
     }
 
+    pub(crate) fn held_jobs(&self) -> Vec<i64> {
+        self.state.lock().held.keys().copied().collect()
+    }
+
     /// Returns the worker id that lists and logs show.
     pub(crate) fn public_id(&self) -> &str {
         &self.public_id

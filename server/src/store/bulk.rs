@@ -9,7 +9,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{
-    Actor, Picked, Statement, Store, StoreError, audit::Change, connection::Params,
+    Actor, Pick, Picked, Statement, Store, StoreError, audit::Change, connection::Params, pick::in_sql,
     transaction::retry_while_locked_in_side_lane,
 };
 use crate::job::{Bulk, BulkArgs, BulkChange, BulkSpec, BulkState, JobState, PagePosition, TaskTypeName, TypeId};
@@ -55,7 +55,7 @@ impl Store {
 
     async fn start_bulk_once(&self, bulk: &NewBulk<'_>, by: &Actor) -> Result<i64, StoreError> {
         let NewBulk { spec, type_id, selected: (selected, has_more), request_key, at_most } = bulk;
-        let BulkSpec { change, task_type, state, error_group, jobs_per_s } = spec;
+        let BulkSpec { change, task_type, state, error_group, conditions, jobs_per_s } = spec;
         let (operation, state, peer) =
             (change.name(), state.map(JobState::name), by.peer.as_deref().unwrap_or_default());
         let (name, priority, principal) = (task_type.as_str(), change.priority(), by.name());
@@ -77,6 +77,7 @@ impl Store {
             &change.undoes(),
             &change.to_type().map(TaskTypeName::as_str),
             &change.fields().map(Json),
+            &in_sql(conditions),
         ];
         let mut transaction = self.begin_general().await?;
         let rows = transaction.query(Statement::StartBulk, params).await?;
@@ -175,35 +176,27 @@ impl Store {
     /// Returns ids of the next jobs of a bulk operation, from a position on.
     pub async fn pick_for_bulk(&self, pick: &PickBulk<'_>) -> Result<Picked, StoreError> {
         let PickBulk { type_id, spec, from, at_most, last_id, before } = pick;
-        let (priority, group) = (spec.change.priority(), spec.error_group.as_deref());
-        let (before, undoes) = (spec.change.only_failed().then_some(before), spec.change.undoes());
-        let by_id: Params<'_> = &[type_id, &from.id, at_most, last_id, &priority];
-        let (statement, params): (_, Params<'_>) = match from.state {
-            JobState::Ready => {
-                (Statement::PickReadyForBulk, &[type_id, &from.rank, &from.id, at_most, last_id, &priority])
-            }
-            JobState::Leased => (Statement::PickLeasedForBulk, by_id),
-            JobState::Waiting => (Statement::PickWaitingForBulk, by_id),
-            JobState::Scheduled => {
-                (Statement::PickScheduledForBulk, &[type_id, &from.id, at_most, last_id, &priority, &group, &before])
-            }
-            JobState::Dead if group.is_some() => {
-                (Statement::PickDeadGroupForBulk, &[type_id, &from.id, at_most, last_id, &before, &group])
-            }
-            JobState::Dead => (Statement::PickDeadForBulk, &[type_id, &from.id, at_most, last_id, &before]),
-            JobState::Cancelled => (Statement::PickChangesForBulk, &[&undoes, &from.id, at_most]),
-            finished => {
-                return Err(StoreError::Refused(
-                    format!("bug: {} jobs cannot be picked for a bulk operation", finished.name()).into(),
-                ));
-            }
+        if let Some(undoes) = spec.change.undoes() {
+            let mut connection = self.general().await?;
+            let rows = connection.query(Statement::PickChangesForBulk, &[&undoes, &from.id, at_most]).await?;
+            return Ok(Picked::from_rows(&rows, from.state, *at_most));
+        }
+        let pick = Pick {
+            type_id: *type_id,
+            from: *from,
+            at_most: *at_most,
+            conditions: &spec.conditions,
+            held: None,
+            error_group: spec.error_group.as_deref(),
+            failed: false,
+            failed_before: spec.change.only_failed().then_some(*before),
+            other_priority: spec.change.priority(),
+            last_id: *last_id,
         };
-        let mut connection = self.general().await?;
-        let rows = connection.query(statement, params).await?;
-        let mut picked = Picked::from_rows(&rows, from.state, *at_most);
+        let mut picked = self.pick(&pick).await?;
         if let Some(fields) = spec.change.fields() {
             let params: Params<'_> = &[&picked.ids, type_id, &from.state.name(), &Json(fields)];
-            let changeable = connection.query(Statement::ChangeableForBulk, params).await?;
+            let changeable = self.general().await?.query(Statement::ChangeableForBulk, params).await?;
             let changeable: HashSet<i64> = changeable.iter().map(|row| row.get("id")).collect();
             picked.ids.retain(|id| changeable.contains(id));
         }
@@ -228,6 +221,7 @@ fn bulk(row: &Row) -> Result<Bulk, StoreError> {
         Some(name) => JobState::from_name(name).map(Some).ok_or_else(|| bad("state of jobs")),
     };
     let at = state_of(row.get("at_state"))?;
+    let conditions = row.try_get::<_, Option<Json<_>>>("conditions").map_err(|_| bad("conditions"))?;
     Ok(Bulk {
         id: row.get("id"),
         spec: BulkSpec {
@@ -235,6 +229,7 @@ fn bulk(row: &Row) -> Result<Bulk, StoreError> {
             task_type: TaskTypeName::parse(row.get("task_type")).map_err(|_| bad("task type"))?,
             state: state_of(row.get("job_state"))?,
             error_group: row.get("error_group"),
+            conditions: conditions.map(|Json(conditions)| conditions).unwrap_or_default(),
             jobs_per_s: row.get("jobs_per_s"),
         },
         type_id: row.get("type_id"),

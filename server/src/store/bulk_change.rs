@@ -10,6 +10,7 @@ use super::{
     Actor, CancelledJob, Reprioritized, Retried, RetryArgs, RetryStart, Statement, Store, StoreError, Wakeups,
     audit::Change,
     connection::Params,
+    pick::in_sql,
     transaction::{Transaction, retry_conflicts},
 };
 use crate::job::{Bulk, BulkChange, Chosen, JobState, TaskTypeName, TypeId};
@@ -131,7 +132,7 @@ impl Transaction<'_> {
     ) -> Result<(BulkChanged, usize, String), StoreError> {
         let mut dependents = Vec::new();
         if bulk.spec.states().contains(&JobState::Waiting) {
-            let params: Params<'_> = &[&ids, &bulk.type_id, &bulk.last_job_id];
+            let params: Params<'_> = &[&ids, &bulk.type_id, &bulk.last_job_id, &in_sql(&bulk.spec.conditions)];
             let rows = self.query(Statement::DependentsForBulk, params).await?;
             dependents = rows.iter().map(|row| row.get("id")).collect();
         }

@@ -1,40 +1,14 @@
-//! Statements on many failed jobs: find their ids by task type and error group, retry them, discard them, list error
-//! groups.
+//! Statements on failed jobs: retry them, discard them, list error groups.
 
 use tokio_postgres::Row;
 
 use super::{
     Actor, Statement, Store, StoreError,
     audit::Change,
-    connection::Params,
     coordination::{Ended, Ending, Wakeups},
     transaction::{Transaction, retry_conflicts},
 };
-use crate::job::{Chosen, ErrorGroup, JobState, PagePosition, TypeId};
-
-/// Query for the ids of jobs to change.
-#[derive(Clone, Copy, Debug)]
-pub struct PickArgs<'a> {
-    /// Task type of the jobs.
-    pub type_id: TypeId,
-    /// State of the jobs, and the position to start from.
-    pub from: PagePosition,
-    /// Error group, for scheduled and dead jobs.
-    pub error_group: Option<&'a str>,
-    /// Whether to pick only scheduled jobs that have failed before.
-    pub failed: bool,
-    /// Maximum number of jobs.
-    pub at_most: i32,
-}
-
-/// A page of ids of jobs to change.
-#[derive(Debug)]
-pub struct Picked {
-    /// Job ids. May be empty even if more jobs follow.
-    pub ids: Vec<i64>,
-    /// Position to continue from. `None` if no more jobs in the scanned state follow.
-    pub next: Option<PagePosition>,
-}
+use crate::job::{Chosen, ErrorGroup, JobState, TypeId};
 
 /// Start time of retried jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,19 +46,6 @@ pub struct Retried {
     pub due_in_ms: i64,
 }
 
-impl Picked {
-    /// Reads the picked job ids, and the position to continue from, which is the position of the last row. On a full
-    /// page, the last row is a picked job, otherwise a job that was scanned and not picked.
-    pub(super) fn from_rows(rows: &[Row], state: JobState, at_most: i32) -> Self {
-        let is_picked = |row: &Row| row.get::<_, bool>("picked");
-        let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
-        let goes_on = |row: &&Row| !is_picked(row) || ids.len() >= at_most as usize;
-        let next =
-            rows.last().filter(goes_on).map(|row| PagePosition { state, rank: row.get("rank"), id: row.get("id") });
-        Self { ids, next }
-    }
-}
-
 /// Query for the jobs that failed last.
 #[derive(Clone, Copy, Debug)]
 pub struct FailuresArgs<'a> {
@@ -109,29 +70,6 @@ pub struct FailedJob {
 }
 
 impl Store {
-    /// Returns ids of jobs of one task type in one state, from a position on.
-    pub async fn pick(&self, pick: &PickArgs<'_>) -> Result<Picked, StoreError> {
-        let PickArgs { type_id, from, error_group, failed, at_most } = pick;
-        let group = *error_group;
-        let by_rank: Params<'_> = &[type_id, &from.rank, &from.id, at_most];
-        let by_group: Params<'_> = &[type_id, &group, &from.id, at_most];
-        let (statement, params): (_, Params<'_>) = match from.state {
-            JobState::Ready => (Statement::PickReady, by_rank),
-            JobState::Leased => (Statement::PickLeased, by_rank),
-            JobState::Waiting => (Statement::PickWaiting, by_rank),
-            JobState::Scheduled => (Statement::PickScheduled, &[type_id, &group, &from.id, at_most, failed]),
-            JobState::Dead if group.is_some() => (Statement::PickDeadGroup, by_group),
-            JobState::Dead => (Statement::PickDead, by_rank),
-            finished => {
-                return Err(StoreError::Refused(
-                    format!("bug: {} jobs cannot be picked for a change", finished.name()).into(),
-                ));
-            }
-        };
-        let rows = self.general().await?.query(statement, params).await?;
-        Ok(Picked::from_rows(&rows, from.state, *at_most))
-    }
-
     /// Returns the jobs that failed last, the newest failure first.
     pub async fn newest_failures(&self, query: &FailuresArgs<'_>) -> Result<Vec<FailedJob>, StoreError> {
         let FailuresArgs { type_id, state, error_group, before, at_most } = query;

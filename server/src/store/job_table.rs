@@ -10,6 +10,15 @@
 //! | `{rank}` | rank of a row, for its position; 0 if a position needs only the id |
 //! | `{of_type}` | condition for the jobs of the type (`$1` null: of all types); `true` if the scan reads no other jobs |
 //! | `{since}` | time that must be in the range of a search |
+//! | `{fits}` | whether a selection includes a row, see [`FITS`] |
+
+/// Whether a selection includes a row: `$1` type, `$5` last id, `$6` other priority than this (null: any), `$7` conditions (null:
+/// none), `$8` jobs of a worker (null: any), `$9` only jobs that have failed, `$10` only jobs that failed before (null: any time),
+/// `$11` error group, or an error of it (null: any). The error group comes last, because its computation is slow.
+const FITS: &str = "CASE WHEN {of_type} AND id <= $5::bigint AND ($6::smallint IS NULL OR priority <> $6)
+                AND howdah.meets($7::jsonb, created, attempt, options) AND ($8::bigint[] IS NULL OR id = ANY ($8))
+                AND ({failed} OR NOT $9::boolean) AND ($10::timestamptz IS NULL OR {failed_before})
+           THEN $11::text IS NULL OR {group} IN ($11, (SELECT howdah.error_group($11))) END";
 
 /// Values of the placeholders for one table.
 #[derive(Clone, Copy)]
@@ -29,6 +38,12 @@ pub(super) struct JobTable {
     rank: &'static str,
     of_type: &'static str,
     since: &'static str,
+    /// Whether an attempt of a row has failed, for `{fits}`.
+    failed: &'static str,
+    /// Whether a row failed before `$10` and waits since, for `{fits}`.
+    failed_before: &'static str,
+    /// Error group of a row, for `{fits}`.
+    group: &'static str,
 }
 
 const NO_TIME: &str = "NULL::timestamptz";
@@ -51,6 +66,9 @@ const BY_ID: JobTable = JobTable {
     rank: "0::bigint",
     of_type: "type_id = coalesce($1::integer, type_id)",
     since: "created",
+    failed: "true",
+    failed_before: "false",
+    group: "howdah.failure_group(failures -> -1)",
 };
 
 pub(super) const READY: JobTable = JobTable {
@@ -74,8 +92,16 @@ pub(super) const LEASED: JobTable = JobTable {
     ..BY_ID
 };
 
-pub(super) const SCHEDULED: JobTable =
-    JobTable { table: "scheduled", state: "'scheduled'::text", run_at: "run_at", leased_at: "leased_at", ..BY_ID };
+/// With `failed_before`, a job that has been retried since, and so is due, is not selected.
+pub(super) const SCHEDULED: JobTable = JobTable {
+    table: "scheduled",
+    state: "'scheduled'::text",
+    run_at: "run_at",
+    leased_at: "leased_at",
+    failed: "failures IS NOT NULL",
+    failed_before: "run_at > now() AND (failures -> -1 ->> 'failed')::timestamptz <= $10",
+    ..BY_ID
+};
 
 pub(super) const WAITING: JobTable = JobTable { table: "waiting", state: "'waiting'::text", ..BY_ID };
 
@@ -88,6 +114,8 @@ pub(super) const DEAD: JobTable = JobTable {
     scan: "type_id, id",
     of_type: "true",
     since: "died",
+    failed_before: "died <= $10",
+    group: "error_group",
     ..BY_ID
 };
 
@@ -123,6 +151,10 @@ impl JobTable {
     /// Replaces the placeholders in the text of a statement.
     pub(super) fn fill(&self, text: &str) -> String {
         let values = [
+            ("{fits}", FITS),
+            ("{failed}", self.failed),
+            ("{failed_before}", self.failed_before),
+            ("{group}", self.group),
             ("{table}", self.table),
             ("{state}", self.state),
             ("{run_at}", self.run_at),

@@ -40,6 +40,7 @@ mod option_sql; // generates schema text from the job options
 mod circuit_breaker; // circuit breaker for the connection to Postgres
 mod connect_backoff; // backoff between connection attempts
 mod partitions; // day partitions: create, drop, move rows out of the default partitions
+mod pick; // ids of the jobs of a selection
 mod pool; // bb8 pool with its own manager
 mod sqlstate; // meaning of each SQLSTATE
 mod release; // comparison of broker versions
@@ -92,7 +93,7 @@ pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns
 pub use error::{Cause, StoreError};
 pub use examine::{Facts, LockHolder, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
-pub use failed::{FailedJob, FailuresArgs, PickArgs, Picked, Retried, RetryArgs, RetryStart};
+pub use failed::{FailedJob, FailuresArgs, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]
 pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
 #[cfg(feature = "archive")]
@@ -109,6 +110,7 @@ pub use locks::{Lane, LockWait};
 pub use migrate::MigrationReport;
 pub(crate) use moving::{LeavingJob, LeavingState, LeftToMove};
 pub use partitions::DEFAULTS;
+pub use pick::{Pick, Picked};
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use replica::ReplicaState;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Statement, Store, StoreError, connection::Param, jobs::job_view};
-use crate::job::{Having, JobState, JobView, PagePosition, SearchRange, TypeId};
+use super::{Statement, Store, StoreError, connection::Param, jobs::job_view, pick::in_sql};
+use crate::job::{Having, JobConditions, JobState, JobView, PagePosition, SearchRange, TypeId};
 
 /// Parameters of one bounded scan step of a search.
 #[derive(Clone, Copy, Debug)]
@@ -12,8 +12,10 @@ pub struct SearchStep<'a> {
     pub type_id: TypeId,
     /// State and time range to scan.
     pub range: &'a SearchRange,
-    /// Condition on the content of the jobs. `None` matches every job.
+    /// Content of the jobs. `None` matches every job.
     pub having: Option<&'a Having>,
+    /// Further conditions on the jobs.
+    pub conditions: &'a JobConditions,
     /// Position of the last job that the previous step scanned.
     pub from: PagePosition,
     /// Maximum number of jobs to scan.
@@ -119,7 +121,8 @@ impl Store {
             Some(Having::Path(wanted)) => path = Some(wanted),
             None => {}
         }
-        let params: [Param<'_>; 12] = [
+        let conditions = in_sql(step.conditions);
+        let params: [Param<'_>; 13] = [
             &step.type_id,
             second,
             &from.id,
@@ -132,6 +135,7 @@ impl Store {
             &text,
             &path,
             &step.found,
+            &conditions,
         ];
         let rows = match self.read_within(step.within, statement, &params).await {
             Ok(rows) => rows,
@@ -152,9 +156,16 @@ impl Store {
     }
 
     /// Returns the given jobs that exist: always the first such job, and others up to a total size of `bytes`. With
-    /// `payload`, the jobs have payloads and all failures, otherwise only the last failure.
-    pub async fn found_jobs(&self, ids: &[i64], bytes: i64, payload: bool) -> Result<FoundJobs, StoreError> {
-        let rows = self.read(Statement::FoundJobs, &[&ids, &bytes, &payload]).await?;
+    /// `payload`, the jobs have payloads and all failures, otherwise only the last failure. Jobs that do not meet the
+    /// conditions are left out.
+    pub async fn found_jobs(
+        &self,
+        ids: &[i64],
+        bytes: i64,
+        payload: bool,
+        conditions: &JobConditions,
+    ) -> Result<FoundJobs, StoreError> {
+        let rows = self.read(Statement::FoundJobs, &[&ids, &bytes, &payload, &in_sql(conditions)]).await?;
         let jobs: Vec<JobView> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
         let (found, bytes) = rows.last().map_or((0, 0), |row| (row.get::<_, i64>("found"), row.get("bytes")));
         Ok(FoundJobs { cut: jobs.len() < found as usize, jobs, bytes })

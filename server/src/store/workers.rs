@@ -60,4 +60,11 @@ impl Store {
         let rows = self.general().await?.query(Statement::WorkerOfJob, &[&id]).await?;
         Ok(rows.first().and_then(|row| row.get("worker_id")))
     }
+
+    /// Returns ids of the jobs that a worker holds, as its broker has reported them: the jobs held for some seconds, and of each
+    /// task type only those held longest.
+    pub async fn jobs_of_worker(&self, worker_id: &str) -> Result<Vec<i64>, StoreError> {
+        let rows = self.general().await?.query(Statement::JobsOfWorker, &[&worker_id]).await?;
+        Ok(rows.iter().map(|row| row.get("id")).collect())
+    }
 }

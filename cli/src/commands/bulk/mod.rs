@@ -11,7 +11,7 @@ mod start;
 use clap::Subcommand;
 use howdah_client::proto::{BulkOperation, BulkSpec, JobState as ProtoState};
 
-use super::{context::Global, failure::Failure, jobs, values};
+use super::{conditions::Conditions, context::Global, failure::Failure, jobs, values};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -77,6 +77,8 @@ struct Spec {
     /// Only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the errors
     #[arg(long = "error", value_name = "GROUP", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
+    #[command(flatten)]
+    conditions: Conditions,
     /// With reprioritize: the new priority, -1000 to 1000; jobs with lower numbers run first
     #[arg(long, value_name = "PRIORITY", allow_negative_numbers = true, required_if_eq("operation", "reprioritize"),
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
@@ -122,6 +124,7 @@ impl Spec {
             undo_bulk_id: self.undone.unwrap_or_default(),
             to_task_type: self.to_task_type.clone().unwrap_or_default(),
             fields,
+            conditions: self.conditions.message(),
         })
     }
 }

@@ -6,7 +6,7 @@ use howdah_client::proto::{Bulk, BulkOperation, BulkSpec, BulkState, Job, Previe
 use howdah_server::logging::escaped;
 
 use super::fields;
-use crate::commands::text;
+use crate::commands::{conditions, text};
 
 /// Name of the operation: `retry`, `cancel`, …
 pub(super) fn operation(spec: &BulkSpec) -> String {
@@ -46,6 +46,9 @@ pub(super) fn what(spec: &BulkSpec) -> String {
     }
     if !spec.error_group.is_empty() {
         let _ = write!(words, ", error \"{}\"", text::summary(&spec.error_group));
+    }
+    if let Some(given) = &spec.conditions {
+        words.push_str(&conditions::shown(given));
     }
     if let Some(priority) = spec.priority {
         let _ = write!(words, ", priority {priority}");

@@ -24,6 +24,7 @@ use crate::commands::{
 Examples:
   howdah bulk start retry --type email.send --error 'no such host'
   howdah bulk start cancel --type report --state scheduled --yes --wait
+  howdah bulk start cancel --type report --fair-key acme --older-than 7d
   howdah bulk start reprioritize --priority -5 --type report --reason 'for the board'
   howdah bulk start move --type email.send --to email.slow --state ready
   howdah bulk start set --type report --state scheduled --delay 0s --add-tag hurried

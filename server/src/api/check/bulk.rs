@@ -6,6 +6,7 @@ use howdah_proto::v1;
 
 use super::{
     bulk_fields::bulk_fields,
+    job_conditions::job_conditions,
     job_filter::{error_group, state},
     new_job, numbers, task_type,
 };
@@ -29,6 +30,11 @@ fn whole(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkSpec, Erro
     let task_type = task_type("task_type", &spec.task_type)?;
     let error_group = error_group("error_group", &spec.error_group)?;
     let state = state(spec.state)?;
+    let conditions = job_conditions("conditions", spec.conditions.clone(), limits)?;
+    if conditions.worker_id.is_some() {
+        let problem = "is not for bulk operations, which can run at any broker; use CancelJobs or EndLeases";
+        return Err(Error::invalid("conditions.worker_id", problem));
+    }
     let rate = numbers::within("max_jobs_per_second", spec.max_jobs_per_second.into(), 0..=JOBS_PER_S)?;
     if let Some(state) = state.filter(|state| !change.states().contains(state)) {
         let names: Vec<_> = change.states().iter().map(|state| state.name()).collect();
@@ -36,7 +42,7 @@ fn whole(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkSpec, Erro
         return Err(Error::invalid("state", problem));
     }
     let jobs_per_s = i32::try_from(rate).ok().filter(|rate| *rate > 0);
-    let spec = BulkSpec { change, task_type, state, error_group, jobs_per_s };
+    let spec = BulkSpec { change, task_type, state, error_group, conditions, jobs_per_s };
     if spec.states().is_empty() {
         return Err(Error::invalid("error_group", "is for dead and scheduled jobs only; set state to one of them"));
     }
@@ -56,6 +62,9 @@ fn undone(spec: &v1::BulkSpec, change: &BulkChange) -> Result<(), Error> {
     }
     if !spec.error_group.is_empty() {
         return Err(Error::invalid("error_group", problem));
+    }
+    if spec.conditions.is_some() {
+        return Err(Error::invalid("conditions", problem));
     }
     Ok(())
 }
@@ -112,6 +121,8 @@ mod tests {
         let attempts = v1::BulkFields { max_attempts: Some(3), ..Default::default() };
         let now = v1::bulk_fields::Start::Delay(prost_types::Duration::default());
         let start = v1::BulkFields { start: Some(now), ..Default::default() };
+        let tagged = |tag: &str| v1::JobConditions { tag: tag.into(), ..Default::default() };
+        let of_worker = v1::JobConditions { worker_id: "0123456789abcdef".into(), ..Default::default() };
         let cases = [
             ("spec.operation", v1::BulkSpec::default()),
             ("spec.operation", v1::BulkSpec { operation: 99, ..spec() }),
@@ -141,6 +152,12 @@ mod tests {
             ("spec.fields", v1::BulkSpec { operation: 7, ..spec() }),
             ("spec.state", v1::BulkSpec { operation: 7, fields: Some(start), state: leased, ..spec() }),
             ("spec.priority", v1::BulkSpec { operation: 7, fields: Some(attempts), priority: Some(1), ..spec() }),
+            ("spec.conditions.tag", v1::BulkSpec { conditions: Some(tagged("\0")), ..spec() }),
+            (
+                "spec.conditions",
+                v1::BulkSpec { operation: 5, undo_bulk_id: 1, conditions: Some(tagged("a")), ..spec() },
+            ),
+            ("spec.conditions.worker_id", v1::BulkSpec { conditions: Some(of_worker), ..spec() }),
             ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: -1, ..spec() }),
             ("spec.max_jobs_per_second", v1::BulkSpec { max_jobs_per_second: 1_000_001, ..spec() }),
         ];

@@ -2,11 +2,11 @@
 
 use howdah_proto::v1;
 
-use super::{numbers, task_type, text};
+use super::{job_conditions::job_conditions, numbers, task_type, text};
 use crate::{
     api::page_token,
     error::Error,
-    job::{ClusterSettings, JobState},
+    job::{ClusterSettings, JobConditions, JobState},
     operate::{RETRY_STATES, Selection, TypeSelection},
 };
 
@@ -27,6 +27,7 @@ pub(in crate::api) fn selection(
             ("filter.task_type", !filter.task_type.is_empty()),
             ("filter.state", filter.state != 0),
             ("filter.error_group", !filter.error_group.is_empty()),
+            ("filter.conditions", filter.conditions.is_some()),
         ] {
             if set {
                 return Err(Error::invalid(field, "is set together with ids; set one of them"));
@@ -39,12 +40,14 @@ pub(in crate::api) fn selection(
         return Err(Error::invalid("filter", "selects no jobs; set ids or task_type"));
     }
     let task_type = task_type("filter.task_type", &filter.task_type)?;
+    let conditions = job_conditions("filter.conditions", filter.conditions, limits)?;
     let state = state(filter.state).map_err(|error| error.within("filter"))?;
     if let Some(state) = state.filter(|state| !states.contains(state)) {
         let names: Vec<_> = states.iter().map(|state| state.name()).collect();
         let problem = format!("is {}; allowed are {}", state.name(), names.join(", "));
         return Err(Error::invalid("filter.state", problem));
     }
+    let state = of_worker("filter.conditions", &conditions, state, states)?;
     let error_group = error_group("filter.error_group", &filter.error_group)?;
     if error_group.is_some() && state.is_some_and(|state| !RETRY_STATES.contains(&state)) {
         return Err(Error::invalid(
@@ -59,7 +62,28 @@ pub(in crate::api) fn selection(
             "is from a call with another filter; repeat that filter, or leave page_token out",
         ));
     }
-    Ok(Selection::OfType(TypeSelection { task_type, state, error_group, from }))
+    Ok(Selection::OfType(TypeSelection { task_type, state, error_group, conditions, from }))
+}
+
+/// Returns the state of the jobs. If the conditions name a worker, it is `Leased`, which must be among `states`, the job states that
+/// the call supports.
+pub(in crate::api) fn of_worker(
+    field: &str,
+    conditions: &JobConditions,
+    state: Option<JobState>,
+    states: &[JobState],
+) -> Result<Option<JobState>, Error> {
+    if conditions.worker_id.is_none() {
+        return Ok(state);
+    }
+    let problem = match state {
+        _ if !states.contains(&JobState::Leased) => {
+            "selects leased jobs, which this call does not change; leave it out"
+        }
+        Some(JobState::Leased) | None => return Ok(Some(JobState::Leased)),
+        Some(_) => "selects leased jobs; set state to LEASED, or leave state out",
+    };
+    Err(Error::invalid(format!("{field}.worker_id"), problem))
 }
 
 /// Checks that a call that names ids has no page token.

@@ -9,6 +9,7 @@ mod coordination;
 mod enqueue;
 mod extend;
 mod items;
+pub(super) mod job_conditions;
 pub(crate) mod job_filter;
 mod local_names;
 pub(super) mod new_job;

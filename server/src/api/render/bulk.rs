@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_proto::v1;
 
 use super::time::{duration, micros, time};
-use crate::job::{Bulk, BulkChange, BulkFields, BulkSpec, BulkState};
+use crate::job::{Bulk, BulkChange, BulkFields, BulkSpec, BulkState, JobConditions};
 
 /// Converts a bulk operation to its protocol message.
 pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {
@@ -55,7 +55,21 @@ fn spec(spec: BulkSpec) -> v1::BulkSpec {
         undo_bulk_id: spec.change.undoes().unwrap_or_default(),
         to_task_type: spec.change.to_type().map(ToString::to_string).unwrap_or_default(),
         fields: spec.change.fields().cloned().map(fields),
+        conditions: conditions(spec.conditions),
     }
+}
+
+fn conditions(conditions: JobConditions) -> Option<v1::JobConditions> {
+    (!conditions.is_empty()).then(|| v1::JobConditions {
+        created_before: conditions.created_before_us.map(micros),
+        created_since: conditions.created_since_us.map(micros),
+        tag: conditions.tag.unwrap_or_default(),
+        fair_key: conditions.fair_key.unwrap_or_default(),
+        limit_key: conditions.limit_key.unwrap_or_default(),
+        worker_id: conditions.worker_id.unwrap_or_default(),
+        attempts_at_least: conditions.attempts_at_least.map(i32::from),
+        attempts_at_most: conditions.attempts_at_most.map(i32::from),
+    })
 }
 
 fn fields(fields: BulkFields) -> v1::BulkFields {

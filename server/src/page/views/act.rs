@@ -132,9 +132,9 @@ async fn discard(req: &PageRequest, action: &Action) -> Result<Done, PageError> 
 }
 
 async fn release(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
-    let request = v1::EndLeasesRequest { ids: filter(action).ids, error: None };
+    let request = v1::EndLeasesRequest { filter: Some(filter(action)), page_token: page(req), error: None };
     let made = req.calls().call::<EndLeases>(&req.by, request).await?.into_inner();
-    Ok(Done { count: made.ended_ids.len(), ..Done::default() })
+    Ok(Done { count: made.ended_ids.len(), next: made.next_page_token })
 }
 
 async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageError> {

@@ -10,6 +10,7 @@ use crate::{
     api::verbs::ListBulks,
     page::{
         PageError, PageRequest,
+        conditions::{self, Field},
         layout::{Layout, render},
         params::query,
         words::{STATES, When, first_line, number, plain},
@@ -33,6 +34,7 @@ struct View {
     states: Vec<&'static str>,
     state: String,
     group: String,
+    conditions: Vec<Field>,
     /// Query string of the next page of the list; empty on the last page.
     next: String,
 }
@@ -83,6 +85,8 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         states: STATES.into_iter().take_while(|(state, _)| *state != JobState::Succeeded).map(|(_, w)| w).collect(),
         state: params.get("state").to_owned(),
         group: params.get("group").to_owned(),
+        // A bulk operation cannot select the jobs of a worker.
+        conditions: conditions::fields(params).into_iter().filter(|field| field.name != "worker").collect(),
         task_type,
         open_only,
         next,

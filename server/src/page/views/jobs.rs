@@ -13,6 +13,7 @@ use crate::{
     error::Error,
     page::{
         PageError, PageRequest,
+        conditions::written,
         layout::{Layout, render},
         params::query,
         words::{STATES, State, counted, number},
@@ -72,7 +73,7 @@ struct Found {
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let params = &req.params;
     let task_type = params.get("type").to_owned();
-    let (state, group, search_form) = (params.get("state"), params.get("group"), SearchForm::from_params(params));
+    let (state, group, search_form) = (params.get("state"), params.get("group"), SearchForm::from_params(params)?);
     let sort = SORTS.into_iter().find(|sort| *sort == params.get("sort")).unwrap_or_default();
     if !params.get("id").is_empty() {
         return super::find::job_of(&req, params.get("id"));
@@ -91,15 +92,18 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
             missing: "Choose a task type, or enter the id of a job: you may not read all types.",
             ..Found::default()
         },
-        Some(_) if task_type.is_empty() => {
+        query if task_type.is_empty() && (query.is_some() || search_form.wanted().is_some()) => {
             Found { missing: "Choose a task type, too: a search covers one type.", ..Found::default() }
         }
-        Some(query) => search(&req, &task_type, wanted, &search_form, query).await?,
-        None if sort == "attempts" => most_attempts(&req, &task_type, wanted).await?,
-        None => list(&req, &task_type, wanted, group, sort).await?,
+        query if query.is_some() || search_form.wanted().is_some() => {
+            search(&req, &task_type, wanted, &search_form, query).await?
+        }
+        _ if sort == "attempts" => most_attempts(&req, &task_type, wanted).await?,
+        _ => list(&req, &task_type, wanted, group, sort).await?,
     };
     let same = [("type", &*task_type), ("state", state), ("group", group), ("sort", sort), ("since", &*found.since)];
-    let same = || same.into_iter().chain(search_form.pairs());
+    let searched = search_form.pairs();
+    let same = || same.into_iter().chain(searched.iter().map(|(name, value)| (*name, value.as_str())));
     let first = if params.get("page").is_empty() { String::new() } else { query(same()) };
     let next = if found.next.is_empty() { String::new() } else { query(same().chain([("page", &*found.next)])) };
     let types = req.calls().counted_types(&req.by).await?.types.into_iter().map(|view| view.name);
@@ -194,15 +198,16 @@ async fn search(
     task_type: &str,
     state: Option<JobState>,
     search_form: &SearchForm,
-    query: Query,
+    query: Option<Query>,
 ) -> Result<Found, PageError> {
     if search_form.looks() && state.is_none() {
-        let missing = "Choose a state, too: a search of headers and payloads covers one state.";
+        let missing = "Choose a state, too: a search that scans jobs covers one state.";
         return Ok(Found { missing, ..Found::default() });
     }
     let since = if search_form.looks() { Some(search_form.since()?) } else { None };
     let request = v1::SearchJobsRequest {
-        query: Some(query),
+        query,
+        conditions: search_form.wanted().cloned(),
         task_type: task_type.to_owned(),
         state: state.unwrap_or_default() as i32,
         since,
@@ -223,7 +228,7 @@ async fn search(
         let ids: Vec<String> = answer.skipped_ids.iter().map(i64::to_string).collect();
         note = format!("{note} Skipped jobs, because comparing their payloads took too long: {}.", ids.join(", "));
     }
-    let since = since.map(search_form::written).unwrap_or_default();
+    let since = since.map(written).unwrap_or_default();
     Ok(Found { jobs: answer.jobs, next: answer.next_page_token, since, note, missing: "" })
 }
 

@@ -4,6 +4,7 @@ use howdah_proto::v1::{self, bulk_fields::Start};
 
 use crate::page::{
     action::{Action, Target},
+    conditions,
     words::{State, number, plain, wire_span},
 };
 
@@ -19,6 +20,7 @@ pub(super) fn from_action(action: &Action) -> Option<v1::BulkSpec> {
             error_group: group.clone(),
             to_task_type: action.wanted.to.clone(),
             fields: action.wanted.fields.clone(),
+            conditions: action.wanted.conditions.clone(),
             ..same
         }),
         Target::Bulk(id) => Some(v1::BulkSpec { undo_bulk_id: *id, ..same }),
@@ -37,8 +39,14 @@ pub(super) fn describe(spec: &v1::BulkSpec) -> String {
         rate => format!(", at most {} a second", number(rate.into())),
     };
     let to = if spec.to_task_type.is_empty() { String::new() } else { format!(" to {}", spec.to_task_type) };
+    let conditions: String =
+        conditions(spec).into_iter().map(|(name, value)| format!(", {} {value}", name.to_lowercase())).collect();
     let fields = spec.fields.as_ref().map(set).unwrap_or_default();
-    format!("{operation} {jobs}{to}{of}{priority}{fields}{rate}")
+    format!("{operation} {jobs}{conditions}{to}{of}{priority}{fields}{rate}")
+}
+
+fn conditions(spec: &v1::BulkSpec) -> Vec<(&'static str, String)> {
+    spec.conditions.as_ref().map(conditions::facts).unwrap_or_default()
 }
 
 /// Describes the job fields that a bulk operation sets, such as `, max attempts 5, start 2027-01-01 03:00:00 UTC`.
@@ -86,5 +94,7 @@ pub(super) fn facts(spec: &v1::BulkSpec) -> Vec<(&'static str, String)> {
         ("Tags that are removed", fields.remove_tags.join(", ")),
         ("Jobs in a second", rate),
     ];
-    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    let mut all: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    all.extend(conditions(spec));
+    all
 }

@@ -2,16 +2,18 @@
 
 use howdah_proto::{Rpc, v1};
 
+use super::{of_ids, parts};
 use crate::{
     access::{Operation, Rule},
     api::{
         answer,
-        check::numbers,
-        permit,
-        verbs::{Answer, Call, Merge, Verb},
+        check::job_filter::selection,
+        page_token, permit,
+        verbs::{Answer, Call, Merge, Verb, paged},
     },
     error::Error,
-    job::{ClusterSettings, Limits, truncated},
+    job::{ClusterSettings, JobState, Limits, truncated},
+    operate::Selection,
 };
 
 /// The call `EndLeases`.
@@ -20,31 +22,41 @@ pub(crate) struct EndLeases;
 impl Verb for EndLeases {
     const RPC: Rpc = Rpc::EndLeases;
     const RULE: Rule = Rule::Types(Operation::Operate);
+    const ENTRY_BYTES: usize = 0;
 
     type Request = v1::EndLeasesRequest;
     type Response = v1::EndLeasesResponse;
-    /// Checked request: the ids of the jobs, and the error text for their attempts.
-    type Args = (Vec<i64>, Option<String>);
+    /// Checked request: the jobs, and the error text for their attempts.
+    type Args = (Selection, Option<String>);
+
+    paged!(ended_ids);
 
     fn check(request: v1::EndLeasesRequest, cluster: &ClusterSettings, limits: &Limits) -> Result<Self::Args, Error> {
-        numbers::entries("ids", request.ids.len(), 1..=cluster.batch)?;
-        Ok((request.ids, request.error.map(|error| truncated(&error, limits.error_bytes))))
+        let selection = selection(request.filter, &request.page_token, &[JobState::Leased], cluster)?;
+        Ok((selection, request.error.map(|error| truncated(&error, limits.error_bytes))))
     }
 
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
         answer::SHORT
     }
 
-    async fn run(call: &mut Call, (ids, error): Self::Args) -> Result<v1::EndLeasesResponse, Error> {
+    async fn run(call: &mut Call, (selection, error): Self::Args) -> Result<v1::EndLeasesResponse, Error> {
         let by = call.by()?;
-        let jobs = permit::own_jobs(&call.broker, &call.caller, ids.into()).await?;
-        let ended_ids = call.broker.operator.end_leases(jobs, error.as_deref(), &by).await?;
-        Ok(v1::EndLeasesResponse { ended_ids })
+        let selection = permit::own_selection(&call.broker, &call.caller, selection).await?;
+        let (ended_ids, next) = call.broker.operator.end_leases(selection, error.as_deref(), &by).await?;
+        let next_page_token = next.map(page_token::encode).unwrap_or_default();
+        Ok(v1::EndLeasesResponse { ended_ids, next_page_token })
     }
 
     async fn route(call: &Call, request: v1::EndLeasesRequest) -> Answer<Self> {
-        let ids = request.ids.clone();
-        let with = |request: &v1::EndLeasesRequest, ids| v1::EndLeasesRequest { ids, ..request.clone() };
+        let (ids, task_type) = parts(request.filter.as_ref());
+        if !task_type.is_empty() {
+            return call.pages::<Self>(call.concerned(&task_type).await?, request).await;
+        }
+        let with = |request: &v1::EndLeasesRequest, ids| v1::EndLeasesRequest {
+            filter: of_ids(request.filter.as_ref(), ids),
+            ..request.clone()
+        };
         call.split::<Self>(request, ids, with).await
     }
 }
@@ -52,5 +64,21 @@ impl Verb for EndLeases {
 impl Merge for EndLeases {
     fn merge(all: &mut v1::EndLeasesResponse, part: v1::EndLeasesResponse, _: &str) {
         all.ended_ids.extend(part.ended_ids);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_leases_of_leased_jobs_are_ended() {
+        let end = |state| {
+            let filter = Some(v1::JobFilter { task_type: "a".into(), state, ..Default::default() });
+            let request = v1::EndLeasesRequest { filter, ..Default::default() };
+            EndLeases::check(request, &ClusterSettings::DEFAULT, &Limits::default())
+        };
+        assert!(end(0).is_ok() && end(v1::JobState::Leased as i32).is_ok());
+        assert_eq!(end(v1::JobState::Dead as i32).unwrap_err().field(), Some("filter.state"));
     }
 }

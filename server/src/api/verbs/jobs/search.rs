@@ -1,4 +1,4 @@
-//! `SearchJobs`: finds jobs by id, key, tag, header or payload.
+//! `SearchJobs`: finds jobs by id, key, conditions, header or payload.
 
 use howdah_proto::{
     Rpc,
@@ -10,12 +10,18 @@ use crate::{
     access::{Caller, Operation, Rule},
     api::{
         answer,
-        check::{job_filter::state, numbers, task_type, text, time},
+        check::{
+            job_conditions::job_conditions,
+            job_filter::{of_worker, state},
+            numbers, task_type, text, time,
+        },
         page_token, permit, render,
         verbs::{Answer, Call, Merge, Verb, paged},
     },
     error::Error,
-    job::{ClusterSettings, Having, JobState, Limits, SearchPage, SearchQuery, SearchRange},
+    job::{
+        ClusterSettings, Having, JobConditions, JobState, Limits, SearchIndex, SearchPage, SearchQuery, SearchRange,
+    },
 };
 
 /// Maximum length of a search text, in bytes. Postgres compares the text at each byte of a payload, so its length costs time.
@@ -37,42 +43,55 @@ impl Verb for SearchJobs {
     paged!(jobs, page_size);
 
     fn check(mut request: v1::SearchJobsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<SearchQuery, Error> {
-        let query = request.query.take().ok_or_else(|| {
-            Error::invalid("query", "is not set; set id, key, tag, header, payload_text or payload_path")
-        })?;
-        let having = match query {
-            Query::Id(id) => return by_id(id, &request),
-            Query::Key(key) => return by_key(key, &request, cluster),
-            Query::Tag(tag) => return by_tag(tag, &request),
-            Query::Header(header) => by_header(header, cluster)?,
-            Query::PayloadText(wanted) => {
+        let having = match request.query.take() {
+            Some(Query::Id(id)) => return by_id(id, &request),
+            Some(Query::Key(key)) => {
+                not_empty("key", &key)?;
+                text::plain("key", &key, cluster.key_bytes)?;
+                return by_index(SearchIndex::Key(key), "key", conditions(&request, cluster)?, &request);
+            }
+            Some(Query::Header(header)) => Some(by_header(header, cluster)?),
+            Some(Query::PayloadText(wanted)) => {
                 not_empty("payload_text", &wanted)?;
                 text::short("payload_text", &wanted, TEXT)?;
-                Having::Text(wanted)
+                Some(Having::Text(wanted))
             }
-            Query::PayloadPath(path) => {
+            Some(Query::PayloadPath(path)) => {
                 not_empty("payload_path", &path)?;
                 text::short("payload_path", &path, PATH)?;
                 no_nul("payload_path", &path)?;
-                Having::Path(path)
+                Some(Having::Path(path))
             }
+            None => None,
         };
+        let mut conditions = conditions(&request, cluster)?;
+        if having.is_none() {
+            if conditions.is_empty() {
+                let problem = "is not set; set id, key, header, payload_text or payload_path, or conditions";
+                return Err(Error::invalid("query", problem));
+            }
+            if let Some(worker_id) = conditions.worker_id.take() {
+                request.state = v1::JobState::Leased as i32;
+                return by_index(SearchIndex::Worker(worker_id), "conditions.worker_id", conditions, &request);
+            }
+            if let Some(tag) = conditions.tag.take() {
+                return by_index(SearchIndex::Tag(tag), "conditions.tag", conditions, &request);
+            }
+        }
         let range = range(&request)?;
         let page = page(&request, Some(range.state))?;
-        Ok(SearchQuery::Look { having, range, page })
+        Ok(SearchQuery::Look { having, conditions, range, page })
     }
 
     fn permit(caller: &Caller, query: &SearchQuery) -> Result<(), Error> {
         match query {
             // For a search by id, `run` checks the permission when the job and its task type are known.
             SearchQuery::Id(_) => Ok(()),
-            SearchQuery::Key { task_type, .. } | SearchQuery::Tag { task_type, .. } => {
-                caller.check(Operation::Read, task_type)
-            }
+            SearchQuery::Index { task_type, .. } => caller.check(Operation::Read, task_type),
             SearchQuery::Look { having, range, .. } => {
                 caller.check(Operation::Read, &range.task_type)?;
-                let of_header = matches!(having, Having::Header { .. });
-                if of_header { Ok(()) } else { caller.check(Operation::Payload, &range.task_type) }
+                let of_payload = matches!(having, Some(Having::Text(_) | Having::Path(_)));
+                if of_payload { caller.check(Operation::Payload, &range.task_type) } else { Ok(()) }
             }
         }
     }
@@ -80,7 +99,7 @@ impl Verb for SearchJobs {
     fn answer_bytes(query: &SearchQuery, cluster: &ClusterSettings) -> usize {
         let jobs = match query {
             SearchQuery::Id(_) => 1,
-            SearchQuery::Key { page, .. } | SearchQuery::Tag { page, .. } | SearchQuery::Look { page, .. } => page.size,
+            SearchQuery::Index { page, .. } | SearchQuery::Look { page, .. } => page.size,
         };
         answer::page_bytes(jobs, cluster, false)
     }
@@ -123,6 +142,7 @@ fn by_id(id: i64, request: &v1::SearchJobsRequest) -> Result<SearchQuery, Error>
         ("state", request.state != 0),
         ("since", request.since.is_some()),
         ("until", request.until.is_some()),
+        ("conditions", request.conditions.is_some()),
         ("page_token", !request.page_token.is_empty()),
     ] {
         if set {
@@ -133,25 +153,33 @@ fn by_id(id: i64, request: &v1::SearchJobsRequest) -> Result<SearchQuery, Error>
     Ok(SearchQuery::Id(id))
 }
 
-fn by_key(key: String, request: &v1::SearchJobsRequest, limits: &ClusterSettings) -> Result<SearchQuery, Error> {
-    not_empty("key", &key)?;
-    text::plain("key", &key, limits.key_bytes)?;
-    of_any_time("key", request)?;
-    Ok(SearchQuery::Key {
-        task_type: task_type("task_type", &request.task_type)?,
-        key,
-        state: state(request.state)?,
-        page: page(request, None)?,
-    })
+/// Checks the conditions, and that the state is LEASED or unset if they name a worker.
+fn conditions(request: &v1::SearchJobsRequest, cluster: &ClusterSettings) -> Result<JobConditions, Error> {
+    let conditions = job_conditions("conditions", request.conditions.clone(), cluster)?;
+    of_worker("conditions", &conditions, state(request.state)?, &JobState::ALL)?;
+    Ok(conditions)
 }
 
-fn by_tag(tag: String, request: &v1::SearchJobsRequest) -> Result<SearchQuery, Error> {
-    text::tag("tag", &tag)?;
-    of_any_time("tag", request)?;
-    Ok(SearchQuery::Tag {
+/// A search by an index, which covers all times. `field` is the field that names the value to look up.
+fn by_index(
+    index: SearchIndex,
+    field: &str,
+    conditions: JobConditions,
+    request: &v1::SearchJobsRequest,
+) -> Result<SearchQuery, Error> {
+    for (other, set) in [("since", request.since.is_some()), ("until", request.until.is_some())] {
+        if set {
+            return Err(Error::invalid(
+                other,
+                format!("is set together with {field}, but a search by {field} covers all times; leave it out"),
+            ));
+        }
+    }
+    Ok(SearchQuery::Index {
         task_type: task_type("task_type", &request.task_type)?,
-        tag,
+        index,
         state: state(request.state)?,
+        conditions,
         page: page(request, None)?,
     })
 }
@@ -166,24 +194,12 @@ fn by_header(header: v1::JobHeader, cluster: &ClusterSettings) -> Result<Having,
     Ok(Having::Header { name, value })
 }
 
-fn of_any_time(what: &str, request: &v1::SearchJobsRequest) -> Result<(), Error> {
-    for (field, set) in [("since", request.since.is_some()), ("until", request.until.is_some())] {
-        if set {
-            return Err(Error::invalid(
-                field,
-                format!("is set together with {what}, but a search by {what} covers all times; leave it out"),
-            ));
-        }
-    }
-    Ok(())
-}
-
 fn range(request: &v1::SearchJobsRequest) -> Result<SearchRange, Error> {
     let task_type = task_type("task_type", &request.task_type)?;
-    let only = "a search by header or payload looks at jobs of one state";
+    let only = "a search without id, key, tag or worker scans jobs of one state";
     let state = state(request.state)?.ok_or_else(|| Error::invalid("state", format!("is not set; {only}")))?;
     let since = time::optional_at("since", request.since)?.ok_or_else(|| {
-        Error::invalid("since", "is not set; a search by header or payload looks at jobs of a time range")
+        Error::invalid("since", "is not set; a search without id, key, tag or worker scans jobs of a time range")
     })?;
     let until = time::optional_at("until", request.until)?;
     if until.is_some_and(|until| since >= until) {
@@ -231,6 +247,19 @@ mod tests {
         SearchJobs::check(request, &ClusterSettings::DEFAULT, &Limits::default())
     }
 
+    fn with(conditions: v1::JobConditions) -> v1::SearchJobsRequest {
+        v1::SearchJobsRequest { conditions: Some(conditions), task_type: "a".into(), ..Default::default() }
+    }
+
+    /// Jobs that have never started.
+    fn fresh() -> v1::JobConditions {
+        v1::JobConditions { attempts_at_most: Some(0), ..Default::default() }
+    }
+
+    fn tagged(tag: &str) -> v1::JobConditions {
+        v1::JobConditions { tag: tag.into(), ..Default::default() }
+    }
+
     fn text() -> v1::SearchJobsRequest {
         request(Query::PayloadText("x".into()))
     }
@@ -241,20 +270,28 @@ mod tests {
 
     #[test]
     fn complete_search_requests_are_accepted() {
-        assert!(matches!(check(text()), Ok(SearchQuery::Look { having: Having::Text(_), .. })));
+        assert!(matches!(check(text()), Ok(SearchQuery::Look { having: Some(Having::Text(_)), .. })));
         assert!(check(header("a", "")).is_ok());
         assert!(check(request(Query::PayloadText("\0\n%_".into()))).is_ok());
         assert!(check(request(Query::PayloadPath("$.a".into()))).is_ok());
         let by_key =
             v1::SearchJobsRequest { query: Some(Query::Key("k".into())), task_type: "a".into(), ..Default::default() };
-        assert!(matches!(check(by_key), Ok(SearchQuery::Key { state: None, .. })));
-        let by_tag = v1::SearchJobsRequest {
-            query: Some(Query::Tag("é".into())),
-            task_type: "a".into(),
-            state: 5,
-            ..Default::default()
-        };
-        assert!(matches!(check(by_tag), Ok(SearchQuery::Tag { state: Some(JobState::Dead), .. })));
+        assert!(matches!(check(by_key), Ok(SearchQuery::Index { index: SearchIndex::Key(_), state: None, .. })));
+        let by_tag = check(v1::SearchJobsRequest { state: 5, ..with(tagged("é")) });
+        assert!(matches!(
+            by_tag,
+            Ok(SearchQuery::Index { index: SearchIndex::Tag(_), state: Some(JobState::Dead), conditions, .. })
+                if conditions.is_empty()
+        ));
+        let of_worker = || v1::JobConditions { worker_id: "0123456789abcdef".into(), ..tagged("t") };
+        assert!(matches!(
+            check(with(of_worker())),
+            Ok(SearchQuery::Index { index: SearchIndex::Worker(_), state: Some(JobState::Leased), conditions, .. })
+                if conditions.tag.is_some()
+        ));
+        let scan = v1::SearchJobsRequest { query: None, conditions: Some(fresh()), ..text() };
+        assert!(matches!(check(scan), Ok(SearchQuery::Look { having: None, .. })));
+        assert!(check(v1::SearchJobsRequest { conditions: Some(tagged("t")), ..text() }).is_ok());
         let by_id = v1::SearchJobsRequest { query: Some(Query::Id(-1)), ..Default::default() };
         assert!(matches!(check(by_id), Ok(SearchQuery::Id(-1))));
     }
@@ -262,6 +299,7 @@ mod tests {
     #[test]
     fn the_error_names_the_missing_or_invalid_field_of_a_search() {
         let second = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        let of_worker = v1::JobConditions { worker_id: "0123456789abcdef".into(), ..Default::default() };
         let cases = [
             ("query", v1::SearchJobsRequest { query: None, ..text() }),
             ("task_type", request(Query::Id(1))),
@@ -269,10 +307,17 @@ mod tests {
             ("key", request(Query::Key(String::new()))),
             ("key", request(Query::Key("k\n".into()))),
             ("key", request(Query::Key("k".repeat(201)))),
-            ("tag", request(Query::Tag(String::new()))),
-            ("tag", request(Query::Tag("t".repeat(65)))),
-            ("tag", request(Query::Tag("t\0".into()))),
-            ("since", request(Query::Tag("t".into()))),
+            ("conditions.tag", with(tagged("t\0"))),
+            ("since", v1::SearchJobsRequest { since: second(10), ..with(tagged("t")) }),
+            ("until", v1::SearchJobsRequest { until: second(10), ..with(tagged("t")) }),
+            ("query", with(v1::JobConditions::default())),
+            ("state", with(fresh())),
+            ("since", v1::SearchJobsRequest { state: 5, ..with(fresh()) }),
+            ("conditions.worker_id", v1::SearchJobsRequest { conditions: Some(of_worker), ..text() }),
+            (
+                "conditions",
+                v1::SearchJobsRequest { query: Some(Query::Id(1)), task_type: String::new(), ..with(fresh()) },
+            ),
             ("header.name", header("", "b")),
             ("header.name", header("\0", "b")),
             ("header.value", header("a", "\0")),
