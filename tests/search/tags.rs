@@ -270,9 +270,9 @@ async fn invalid_tags_are_refused_by_name_in_every_api() {
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job_tag").await, 0);
     for (field, request) in [
-        ("tag", by_tag("t", "")),
-        ("tag", by_tag("t", &long)),
-        ("tag", by_tag("t", "a\0")),
+        ("query", by_tag("t", "")),
+        ("conditions.tag", by_tag("t", &long)),
+        ("conditions.tag", by_tag("t", "a\0")),
         ("task_type", by_tag("", "a")),
         ("since", SearchJobsRequest { since: Some(prost_types::Timestamp::default()), ..by_tag("t", "a") }),
     ] {

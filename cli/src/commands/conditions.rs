@@ -64,7 +64,7 @@ impl Conditions {
     }
 }
 
-/// Describes conditions, each with a leading comma, such as `, tag a, limit key k`. Empty if there are none.
+/// Describes conditions, each with a leading comma, such as `, tag a, limit key k`. Empty if no condition is set.
 pub(super) fn shown(conditions: &JobConditions) -> String {
     let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| format!("{time:.0}"));
     let text = |text: &str| (!text.is_empty()).then(|| escaped(text).into_owned());

@@ -81,8 +81,6 @@ impl Client {
     /// [`retry_jobs`](Self::retry_jobs) does. For ids alone, use [`end_leases`](Self::end_leases).
     pub async fn end_leases_by(&self, request: proto::EndLeasesRequest) -> Result<proto::EndLeasesResponse> {
         rpc!(self.jobs().end_leases(request))
-        })
-        .await
     }
 
     /// Changes the priority of up to 10,000 unfinished jobs, and returns the ids of the jobs that now have it. Jobs that are

@@ -98,7 +98,7 @@ impl Store {
     }
 }
 
-/// Returns conditions in the form that SQL reads. `None` if there are none.
+/// Returns conditions in the form that SQL reads. `None` if no condition is set.
 pub(super) fn in_sql(conditions: &JobConditions) -> Option<Json<&JobConditions>> {
     (!conditions.is_empty()).then_some(Json(conditions))
 }
