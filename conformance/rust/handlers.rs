@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::{Adapter, faults, messages, millis, text};
+use crate::{Adapter, faults, millis, text};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 

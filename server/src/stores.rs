@@ -22,9 +22,9 @@ use crate::{
     store::{Actor, MigrationReport, Store, StoreError, StoreFacts},
 };
 use numbers::Found;
-pub(crate) use served::{ConfiguredStore, ServedStore};
 pub use reload::{ReadConfig, Reloaded, SharedStores};
 pub use served::Stores;
+pub(crate) use served::{ConfiguredStore, ServedStore};
 
 /// Name in the audit log for the assignment of store numbers by a broker.
 const START: &str = "the start of a broker";

@@ -38,7 +38,7 @@ async fn conditions_restrict_searches_by_key_by_content_and_alone_in_every_state
 #[tokio::test]
 async fn a_search_by_conditions_alone_continues_on_the_next_page() {
     let broker = TestBroker::start().await;
-    let job = |n: usize| new_job("t", "x").fair_key(if n % 3 == 0 { "wanted" } else { "other" });
+    let job = |n: usize| new_job("t", "x").fair_key(if n.is_multiple_of(3) { "wanted" } else { "other" });
     let enqueued = broker.enqueue_all((0..60).map(job)).await;
     let mut expected: Vec<i64> = enqueued.iter().step_by(3).copied().collect();
     let search = SearchJobsRequest {

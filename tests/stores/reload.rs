@@ -43,7 +43,7 @@ async fn a_store_is_added_to_a_running_broker_and_its_jobs_go_to_connected_worke
     let (added, said) = howdah_at(&broker, &add).await;
     assert!(added && said.contains("added store mail"), "{said}");
     // The stream ends. The worker resumes its session with its lease, and also gets jobs of the new store.
-    let session = worker.session.clone();
+    let session = worker.welcome.session_id.clone();
     let mut worker = resumed(&broker, &session, &[&held]).await;
     worker.ack(&held).await;
     let id = enqueue_at(&broker, "mail", "t").await;

@@ -7,7 +7,7 @@ use super::{actions::dead_with, client::Browser};
 use crate::support::*;
 
 /// Every action of the page, on the data of `everything`. A unit test in server/src/page checks that this list is complete.
-const ACTIONS: [&[(&str, &str)]; 23] = [
+const ACTIONS: [&[(&str, &str)]; 24] = [
     &[("do", "retry"), ("type", "t")],
     &[("do", "rerun"), ("id", "1")],
     &[("do", "cancel"), ("type", "t")],

@@ -3,7 +3,7 @@
 use clap::{Arg, ArgMatches, Command, parser::ValueSource};
 
 /// Request fields whose command-line flag has a different id, as pairs of field path and flag id.
-const OTHERS: [(&str, &str); 26] = [
+const OTHERS: [(&str, &str); 29] = [
     ("max_jobs_per_second", "rate"),
     ("undo_bulk_id", "undone"),
     ("fields.add_tags", "add_tag"),

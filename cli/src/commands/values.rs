@@ -50,9 +50,12 @@ pub(super) fn time_or_in(given: &str) -> Result<Timestamp, String> {
     if let Ok(after) = humantime::parse_duration(given) {
         return possible(Timestamp::now().checked_add(after));
     }
-    time(given).map_err(|problem| match problem == YEARS {
-        true => problem,
-        false => "write a time, such as 2027-01-01T03:00:00Z, or a duration from now, such as 90m or 7d".into(),
+    time(given).map_err(|problem| {
+        if problem == YEARS {
+            problem
+        } else {
+            "write a time, such as 2027-01-01T03:00:00Z, or a duration from now, such as 90m or 7d".into()
+        }
     })
 }
 

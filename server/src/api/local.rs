@@ -10,7 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::verbs::{Answer, Gateway, Verb};
-use crate::{access::Refusal, broker::SharedBroker, error::Error, stores::{SharedStores, Stores}};
+use crate::{
+    access::Refusal,
+    broker::SharedBroker,
+    error::Error,
+    stores::{SharedStores, Stores},
+};
 pub(crate) use by::{By, Client, Unanswered};
 
 /// Time limit of a local call.

@@ -227,7 +227,8 @@ impl Config {
 
     /// Adds the files of a store of the configuration, for a database that the store's pattern matches.
     pub fn add_url_files(&mut self, pattern: &StoreConfig, database: &str) {
-        let urls = [Some(&pattern.database_url), pattern.listen_database_url.as_ref(), pattern.read_database_url.as_ref()];
+        let urls =
+            [Some(&pattern.database_url), pattern.listen_database_url.as_ref(), pattern.read_database_url.as_ref()];
         let files = urls.into_iter().flatten().filter_map(|url| self.url_file(url));
         let files: Vec<UrlFile> = files.map(|file| file.of_database(database)).collect();
         self.url_files.extend(files);

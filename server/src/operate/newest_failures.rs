@@ -3,7 +3,7 @@
 use super::{ListQuery, Operator, jobs::LIST_BYTES};
 use crate::{
     error::Error,
-    job::{JobPage, JobState, JobView, PagePosition, TypeId},
+    job::{JobConditions, JobPage, JobState, JobView, PagePosition, TypeId},
     store::{FailedJob, FailuresArgs},
 };
 
@@ -21,7 +21,7 @@ impl Operator {
         };
         let found = store.newest_failures(&failures).await?;
         let ids: Vec<i64> = found.iter().map(|job| job.id).collect();
-        let mut shown = store.found_jobs(&ids, LIST_BYTES, query.payload).await?;
+        let mut shown = store.found_jobs(&ids, LIST_BYTES, query.payload, &JobConditions::default()).await?;
         let place = |job: &JobView| ids.iter().position(|id| *id == job.id).unwrap_or(ids.len());
         shown.jobs.sort_by_cached_key(place);
         // A page that ended at its limit of bytes goes on after its last job.

@@ -47,7 +47,7 @@ pub(super) struct Words {
 }
 
 impl ActionKind {
-    pub(super) const ALL: [Self; 23] = [
+    pub(super) const ALL: [Self; 24] = [
         Self::Retry,
         Self::Rerun,
         Self::Cancel,

@@ -84,7 +84,8 @@ impl PageRequest {
 
     /// Returns the layout around the view. `current` is the navigation link to highlight.
     pub(super) fn layout(&self, current: &'static str) -> Layout {
-        let layout = Layout::new(&self.page, &self.here, self.theme, current).of_caller(&self.page, &self.local, &self.by);
+        let layout =
+            Layout::new(&self.page, &self.here, self.theme, current).of_caller(&self.page, &self.local, &self.by);
         Layout { done: done_sentence(&self.params), ..layout }
     }
 

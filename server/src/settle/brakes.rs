@@ -25,10 +25,7 @@ struct Ended {
 
 impl Ended {
     fn then(self, later: Self) -> Self {
-        match later.succeeded {
-            true => later,
-            false => Self { failed: self.failed + later.failed, ..self },
-        }
+        if later.succeeded { later } else { Self { failed: self.failed + later.failed, ..self } }
     }
 }
 

@@ -52,7 +52,7 @@ impl Store {
         for (index, job) in jobs.iter().enumerate().filter(|(_, job)| has_dependencies(job)) {
             let want = request.wants.iter().find(|want| want.type_id == job.type_id);
             let room = want.map_or(0, |want| want.largest.saturating_sub_unsigned(job.weight));
-            let room = room.min(left).min(SENT_RESULTS).max(0);
+            let room = room.min(left).clamp(0, SENT_RESULTS);
             let after = job.options.as_ref().map_or(&[][..], |options| &options.after);
             let count = after.len().min((room / ENTRY) as usize);
             let number = asked.bytes.len() as i32 + 1;

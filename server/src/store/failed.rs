@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 use super::{
     Actor, Statement, Store, StoreError,
     audit::Change,
+    connection::Params,
     coordination::{Ended, Ending, Wakeups},
     transaction::{Transaction, retry_conflicts},
 };

@@ -28,9 +28,7 @@ pub(super) fn check_numbers(
     unreachable: &[(StoreConfig, StoreError)],
 ) -> Result<(), StoresError> {
     let Some((unknown, error)) = unreachable.iter().find(|(one, _)| one.number.is_none()) else { return Ok(()) };
-    let is_open = |(one, store): &(&StoreConfig, &ReadyStore)| {
-        one.number.is_none() && !store.facts.has_ids
-    };
+    let is_open = |(one, store): &(&StoreConfig, &ReadyStore)| one.number.is_none() && !store.facts.has_ids;
     match configured.iter().zip(ready).find(is_open) {
         None => Ok(()),
         Some((one, _)) => Err(StoresError::Config(format!(

@@ -50,7 +50,10 @@ async fn readiness(store: &ConfiguredStore) -> Result<(), String> {
 /// Registries of the metrics of each store, made when the list of stores changes. If there are several stores, their metrics have
 /// the name of the store as a label.
 #[derive(Default)]
-pub(super) struct Registries(Mutex<Option<(Arc<Stores>, Arc<[Registry]>)>>);
+pub(super) struct Registries(Mutex<Option<Made>>);
+
+/// Registries, and the list of stores that they were made for.
+type Made = (Arc<Stores>, Arc<[Registry]>);
 
 impl Registries {
     /// Returns the metrics of all stores as text.

@@ -28,7 +28,12 @@ pub(in crate::commands) struct Args {
     #[arg(value_name = "NAME")]
     name: String,
     /// Connection string of the database, without a password, because it is written to the file
-    #[arg(long, value_name = "URL", required_unless_present = "database_url_file", conflicts_with = "database_url_file")]
+    #[arg(
+        long,
+        value_name = "URL",
+        required_unless_present = "database_url_file",
+        conflicts_with = "database_url_file"
+    )]
     database_url: Option<String>,
     /// File with the connection string, as the broker sees it
     #[arg(long, value_name = "FILE")]

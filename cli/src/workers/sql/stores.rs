@@ -27,7 +27,9 @@ impl Stores {
             return Ok(Some(name.clone()));
         }
         let stores = match self.client.list_stores("").await {
-            Err(error) if error.code() == Code::PermissionDenied && number == StoreNumber::default() => return Ok(None),
+            Err(error) if error.code() == Code::PermissionDenied && number == StoreNumber::default() => {
+                return Ok(None);
+            }
             stores => stores?,
         };
         let mut names = self.names.lock();

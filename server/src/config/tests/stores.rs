@@ -161,7 +161,8 @@ fn an_invalid_store_is_reported_with_its_key_and_without_its_url() {
 
 #[test]
 fn a_pattern_stands_for_the_databases_whose_names_match() {
-    let text = format!("{TWO}[[stores]]\nname = 'app_*'\ndatabase_url = 'postgres://u:p@b,c:5433/postgres?sslmode=require'\n");
+    let text =
+        format!("{TWO}[[stores]]\nname = 'app_*'\ndatabase_url = 'postgres://u:p@b,c:5433/postgres?sslmode=require'\n");
     let settings = loaded(&text, &[], vec![]).unwrap();
     let pattern = &settings.broker.stores[2];
     let found = pattern.of_database("app_1").unwrap();

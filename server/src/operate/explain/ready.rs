@@ -207,9 +207,10 @@ impl<'a> About<'a> {
     fn type_brake(&self) -> Option<Reason> {
         let Braked { since, failures, next } = self.facts.braked?;
         let now = self.job.now;
-        let next_attempt = match next > now {
-            true => format!("the next attempt starts at {}", text::until(next, now)),
-            false => "one job at a time is tried".to_owned(),
+        let next_attempt = if next > now {
+            format!("the next attempt starts at {}", text::until(next, now))
+        } else {
+            "one job at a time is tried".to_owned()
         };
         Some(Reason {
             kind: ReasonKind::TypeBraked,

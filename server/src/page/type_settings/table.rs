@@ -147,9 +147,13 @@ pub(super) const SETTINGS: [Setting; 26] = [
         |s| Place::Count(&mut s.key_rate.get_or_insert_default().burst),
         NONE,
     ),
-    text("brake_failures", "Brake: after failures in a row", "20", |s| Place::Count(&mut brake(s).failures), |_| {
-        ("no brake".into(), BUILT_IN)
-    }),
+    text(
+        "brake_failures",
+        "Brake: after failures in a row",
+        "20",
+        |s| Place::Count(&mut brake(s).failures),
+        |_| ("no brake".into(), BUILT_IN),
+    ),
     text(
         "brake_initial_delay",
         "Brake: first pause",

@@ -134,7 +134,7 @@ async fn discard(req: &PageRequest, action: &Action) -> Result<Done, PageError> 
 async fn release(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let request = v1::EndLeasesRequest { filter: Some(filter(action)), page_token: page(req), error: None };
     let made = req.calls().call::<EndLeases>(&req.by, request).await?.into_inner();
-    Ok(Done { count: made.ended_ids.len(), next: made.next_page_token })
+    Ok(Done { count: made.ended_ids.len(), next: made.next_page_token, ..Done::default() })
 }
 
 async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageError> {

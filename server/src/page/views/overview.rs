@@ -69,7 +69,7 @@ struct View {
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let counted = req.calls().counted_types(&req.by).await?;
     let dead = counted.types.iter().map(|view| view.counts.unwrap_or_default().dead).sum();
-    let read = Read::load(&req, dead).await;
+    let read = Box::pin(Read::load(&req, dead)).await;
     let mut rows: Vec<TypeRow> = counted.types.into_iter().map(TypeRow::new).collect();
     for row in &mut rows {
         row.no_worker = read.without_workers.contains(&row.name);

@@ -39,8 +39,9 @@ pub(super) fn describe(spec: &v1::BulkSpec) -> String {
         rate => format!(", at most {} a second", number(rate.into())),
     };
     let to = if spec.to_task_type.is_empty() { String::new() } else { format!(" to {}", spec.to_task_type) };
-    let conditions: String =
+    let conditions: Vec<String> =
         conditions(spec).into_iter().map(|(name, value)| format!(", {} {value}", name.to_lowercase())).collect();
+    let conditions = conditions.concat();
     let fields = spec.fields.as_ref().map(set).unwrap_or_default();
     format!("{operation} {jobs}{conditions}{to}{of}{priority}{fields}{rate}")
 }

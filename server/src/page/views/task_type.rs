@@ -17,6 +17,7 @@ use crate::{
 };
 
 #[derive(Template)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a condition of the template")]
 #[template(path = "task_type.html")]
 struct View {
     layout: Layout,

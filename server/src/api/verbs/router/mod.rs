@@ -105,8 +105,11 @@ impl Call {
             return Ok((if task_type.is_empty() { all.collect() } else { all.take(1).collect() }, Vec::new()));
         };
         let (having, unreachable) = self.stores.having(&name).await;
-        let mut concerned: Vec<&ConfiguredStore> =
-            stores.iter().map(Arc::as_ref).filter(|store| having.iter().any(|served| served.name == store.name())).collect();
+        let mut concerned: Vec<&ConfiguredStore> = stores
+            .iter()
+            .map(Arc::as_ref)
+            .filter(|store| having.iter().any(|served| served.name == store.name()))
+            .collect();
         if concerned.is_empty() {
             concerned.extend(stores.iter().map(Arc::as_ref).find(|store| !unreachable.contains(&store.name())));
         }

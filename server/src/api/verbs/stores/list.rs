@@ -31,8 +31,11 @@ impl Verb for ListStores {
     }
 
     async fn run(call: &mut Call, name: String) -> Result<v1::ListStoresResponse, Error> {
-        let stores: Vec<&ConfiguredStore> =
-            if name.is_empty() { call.stores.all().iter().map(Arc::as_ref).collect() } else { vec![named(call, &name)?] };
+        let stores: Vec<&ConfiguredStore> = if name.is_empty() {
+            call.stores.all().iter().map(Arc::as_ref).collect()
+        } else {
+            vec![named(call, &name)?]
+        };
         Ok(v1::ListStoresResponse { stores: join_all(stores.into_iter().map(state)).await })
     }
 
