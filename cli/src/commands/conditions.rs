@@ -98,7 +98,7 @@ mod tests {
     fn flags_become_conditions_and_are_described_in_words() {
         let none = Line::try_parse_from(["howdah"]).unwrap().conditions;
         assert_eq!(none.message(), None);
-        let words = "howdah --older-than 2027-01-01T03:00:00Z --newer-than 2026-01-01 --tag a --fair-key f --limit-key l \
+        let words = "howdah --older-than 2027-01-01T03:00:00Z --newer-than 2026-01-01T00:00:00Z --tag a --fair-key f --limit-key l \
                      --worker 00 --attempts-at-least 0 --attempts-at-most 3";
         let all = Line::try_parse_from(words.split_whitespace()).unwrap().conditions.message().unwrap();
         assert_eq!((all.attempts_at_least, all.attempts_at_most), (Some(0), Some(3)));

@@ -326,7 +326,9 @@ type BulkSpec struct {
 	// then see payloads that it cannot see now.
 	ToTaskType string `protobuf:"bytes,8,opt,name=to_task_type,json=toTaskType,proto3" json:"to_task_type,omitempty"`
 	// Fields to set. Required for BULK_OPERATION_SET, otherwise it must be unset.
-	Fields        *BulkFields `protobuf:"bytes,9,opt,name=fields,proto3" json:"fields,omitempty"`
+	Fields *BulkFields `protobuf:"bytes,9,opt,name=fields,proto3" json:"fields,omitempty"`
+	// Further conditions on the jobs, without worker_id. Unset: none. Must be unset for BULK_OPERATION_UNDO.
+	Conditions    *JobConditions `protobuf:"bytes,10,opt,name=conditions,proto3" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +422,13 @@ func (x *BulkSpec) GetToTaskType() string {
 func (x *BulkSpec) GetFields() *BulkFields {
 	if x != nil {
 		return x.Fields
+	}
+	return nil
+}
+
+func (x *BulkSpec) GetConditions() *JobConditions {
+	if x != nil {
+		return x.Conditions
 	}
 	return nil
 }
@@ -664,13 +673,13 @@ type PreviewBulkResponse struct {
 	HasMore bool `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	// Three of the selected jobs, without payload and result. Callers without `read` on the task type see only ids and states.
 	Examples []*Job `protobuf:"bytes,3,rep,name=examples,proto3" json:"examples,omitempty"`
-	// Number of jobs of the task type in the selected states at the last count, whether or not their error group matches. Unset:
-	// they were not counted, or the operation is an undo.
+	// Number of jobs of the task type in the selected states at the last count, whether or not they match the error group and the
+	// conditions. Unset: they were not counted, or the operation is an undo.
 	StatesCount *int64 `protobuf:"varint,4,opt,name=states_count,json=statesCount,proto3,oneof" json:"states_count,omitempty"`
 	// Estimated duration at 5,000 jobs per second, or at max_jobs_per_second if that is lower.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,5,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
 	// Number of selected jobs that are leased. BULK_OPERATION_CANCEL stops them: their workers receive Cancel. If has_more is
-	// true, the number is from the last count, or 0 with an error group.
+	// true, the number is from the last count, or 0 with an error group or conditions.
 	RunningCount int64 `protobuf:"varint,6,opt,name=running_count,json=runningCount,proto3" json:"running_count,omitempty"`
 	// True if the task type to_task_type does not exist. StartBulk creates it.
 	CreatesTaskType bool `protobuf:"varint,7,opt,name=creates_task_type,json=createsTaskType,proto3" json:"creates_task_type,omitempty"`
@@ -1370,7 +1379,7 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"\vremove_tags\x18\x06 \x03(\tR\n" +
 	"removeTagsB\a\n" +
 	"\x05startB\x0f\n" +
-	"\r_max_attempts\"\xfb\x02\n" +
+	"\r_max_attempts\"\xb5\x03\n" +
 	"\bBulkSpec\x126\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x18.howdah.v1.BulkOperationR\toperation\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
@@ -1383,7 +1392,11 @@ const file_howdah_v1_bulk_service_proto_rawDesc = "" +
 	"undoBulkId\x12 \n" +
 	"\fto_task_type\x18\b \x01(\tR\n" +
 	"toTaskType\x12-\n" +
-	"\x06fields\x18\t \x01(\v2\x15.howdah.v1.BulkFieldsR\x06fieldsB\v\n" +
+	"\x06fields\x18\t \x01(\v2\x15.howdah.v1.BulkFieldsR\x06fields\x128\n" +
+	"\n" +
+	"conditions\x18\n" +
+	" \x01(\v2\x18.howdah.v1.JobConditionsR\n" +
+	"conditionsB\v\n" +
 	"\t_priority\"\xc3\x04\n" +
 	"\x04Bulk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12'\n" +
@@ -1512,7 +1525,8 @@ var file_howdah_v1_bulk_service_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
 	(JobState)(0),                 // 21: howdah.v1.JobState
-	(*Job)(nil),                   // 22: howdah.v1.Job
+	(*JobConditions)(nil),         // 22: howdah.v1.JobConditions
+	(*Job)(nil),                   // 23: howdah.v1.Job
 }
 var file_howdah_v1_bulk_service_proto_depIdxs = []int32{
 	19, // 0: howdah.v1.BulkFields.timeout:type_name -> google.protobuf.Duration
@@ -1521,40 +1535,41 @@ var file_howdah_v1_bulk_service_proto_depIdxs = []int32{
 	0,  // 3: howdah.v1.BulkSpec.operation:type_name -> howdah.v1.BulkOperation
 	21, // 4: howdah.v1.BulkSpec.state:type_name -> howdah.v1.JobState
 	2,  // 5: howdah.v1.BulkSpec.fields:type_name -> howdah.v1.BulkFields
-	3,  // 6: howdah.v1.Bulk.spec:type_name -> howdah.v1.BulkSpec
-	1,  // 7: howdah.v1.Bulk.state:type_name -> howdah.v1.BulkState
-	20, // 8: howdah.v1.Bulk.create_time:type_name -> google.protobuf.Timestamp
-	20, // 9: howdah.v1.Bulk.update_time:type_name -> google.protobuf.Timestamp
-	20, // 10: howdah.v1.Bulk.end_time:type_name -> google.protobuf.Timestamp
-	3,  // 11: howdah.v1.PreviewBulkRequest.spec:type_name -> howdah.v1.BulkSpec
-	22, // 12: howdah.v1.PreviewBulkResponse.examples:type_name -> howdah.v1.Job
-	19, // 13: howdah.v1.PreviewBulkResponse.expected_duration:type_name -> google.protobuf.Duration
-	3,  // 14: howdah.v1.StartBulkRequest.spec:type_name -> howdah.v1.BulkSpec
-	4,  // 15: howdah.v1.StartBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	4,  // 16: howdah.v1.PauseBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	4,  // 17: howdah.v1.ResumeBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	4,  // 18: howdah.v1.CancelBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	4,  // 19: howdah.v1.GetBulkResponse.bulk:type_name -> howdah.v1.Bulk
-	4,  // 20: howdah.v1.ListBulksResponse.bulks:type_name -> howdah.v1.Bulk
-	5,  // 21: howdah.v1.BulkService.PreviewBulk:input_type -> howdah.v1.PreviewBulkRequest
-	7,  // 22: howdah.v1.BulkService.StartBulk:input_type -> howdah.v1.StartBulkRequest
-	9,  // 23: howdah.v1.BulkService.PauseBulk:input_type -> howdah.v1.PauseBulkRequest
-	11, // 24: howdah.v1.BulkService.ResumeBulk:input_type -> howdah.v1.ResumeBulkRequest
-	13, // 25: howdah.v1.BulkService.CancelBulk:input_type -> howdah.v1.CancelBulkRequest
-	15, // 26: howdah.v1.BulkService.GetBulk:input_type -> howdah.v1.GetBulkRequest
-	17, // 27: howdah.v1.BulkService.ListBulks:input_type -> howdah.v1.ListBulksRequest
-	6,  // 28: howdah.v1.BulkService.PreviewBulk:output_type -> howdah.v1.PreviewBulkResponse
-	8,  // 29: howdah.v1.BulkService.StartBulk:output_type -> howdah.v1.StartBulkResponse
-	10, // 30: howdah.v1.BulkService.PauseBulk:output_type -> howdah.v1.PauseBulkResponse
-	12, // 31: howdah.v1.BulkService.ResumeBulk:output_type -> howdah.v1.ResumeBulkResponse
-	14, // 32: howdah.v1.BulkService.CancelBulk:output_type -> howdah.v1.CancelBulkResponse
-	16, // 33: howdah.v1.BulkService.GetBulk:output_type -> howdah.v1.GetBulkResponse
-	18, // 34: howdah.v1.BulkService.ListBulks:output_type -> howdah.v1.ListBulksResponse
-	28, // [28:35] is the sub-list for method output_type
-	21, // [21:28] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	22, // 6: howdah.v1.BulkSpec.conditions:type_name -> howdah.v1.JobConditions
+	3,  // 7: howdah.v1.Bulk.spec:type_name -> howdah.v1.BulkSpec
+	1,  // 8: howdah.v1.Bulk.state:type_name -> howdah.v1.BulkState
+	20, // 9: howdah.v1.Bulk.create_time:type_name -> google.protobuf.Timestamp
+	20, // 10: howdah.v1.Bulk.update_time:type_name -> google.protobuf.Timestamp
+	20, // 11: howdah.v1.Bulk.end_time:type_name -> google.protobuf.Timestamp
+	3,  // 12: howdah.v1.PreviewBulkRequest.spec:type_name -> howdah.v1.BulkSpec
+	23, // 13: howdah.v1.PreviewBulkResponse.examples:type_name -> howdah.v1.Job
+	19, // 14: howdah.v1.PreviewBulkResponse.expected_duration:type_name -> google.protobuf.Duration
+	3,  // 15: howdah.v1.StartBulkRequest.spec:type_name -> howdah.v1.BulkSpec
+	4,  // 16: howdah.v1.StartBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 17: howdah.v1.PauseBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 18: howdah.v1.ResumeBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 19: howdah.v1.CancelBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 20: howdah.v1.GetBulkResponse.bulk:type_name -> howdah.v1.Bulk
+	4,  // 21: howdah.v1.ListBulksResponse.bulks:type_name -> howdah.v1.Bulk
+	5,  // 22: howdah.v1.BulkService.PreviewBulk:input_type -> howdah.v1.PreviewBulkRequest
+	7,  // 23: howdah.v1.BulkService.StartBulk:input_type -> howdah.v1.StartBulkRequest
+	9,  // 24: howdah.v1.BulkService.PauseBulk:input_type -> howdah.v1.PauseBulkRequest
+	11, // 25: howdah.v1.BulkService.ResumeBulk:input_type -> howdah.v1.ResumeBulkRequest
+	13, // 26: howdah.v1.BulkService.CancelBulk:input_type -> howdah.v1.CancelBulkRequest
+	15, // 27: howdah.v1.BulkService.GetBulk:input_type -> howdah.v1.GetBulkRequest
+	17, // 28: howdah.v1.BulkService.ListBulks:input_type -> howdah.v1.ListBulksRequest
+	6,  // 29: howdah.v1.BulkService.PreviewBulk:output_type -> howdah.v1.PreviewBulkResponse
+	8,  // 30: howdah.v1.BulkService.StartBulk:output_type -> howdah.v1.StartBulkResponse
+	10, // 31: howdah.v1.BulkService.PauseBulk:output_type -> howdah.v1.PauseBulkResponse
+	12, // 32: howdah.v1.BulkService.ResumeBulk:output_type -> howdah.v1.ResumeBulkResponse
+	14, // 33: howdah.v1.BulkService.CancelBulk:output_type -> howdah.v1.CancelBulkResponse
+	16, // 34: howdah.v1.BulkService.GetBulk:output_type -> howdah.v1.GetBulkResponse
+	18, // 35: howdah.v1.BulkService.ListBulks:output_type -> howdah.v1.ListBulksResponse
+	29, // [29:36] is the sub-list for method output_type
+	22, // [22:29] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_bulk_service_proto_init() }

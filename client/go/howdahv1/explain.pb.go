@@ -86,13 +86,15 @@ const (
 	ReasonKind_REASON_KIND_CANCELLED ReasonKind = 26
 	// The job had not started by its expiry time.
 	ReasonKind_REASON_KIND_EXPIRED ReasonKind = 27
-	// The job was dead, and an operator discarded it.
+	// The job was dead, and an operator discarded it, or it was dead for longer than dead_days.
 	ReasonKind_REASON_KIND_DISCARDED ReasonKind = 28
 	// No worker with a stream takes the job, but programs have pulled jobs of its type (PullJobs) in the last hour. The job waits
 	// for the next pull.
 	ReasonKind_REASON_KIND_NEXT_PULL ReasonKind = 29
 	// The task type moves to or from another store (MoveType). Workers get no jobs of the type meanwhile.
 	ReasonKind_REASON_KIND_TYPE_MOVING ReasonKind = 30
+	// The task type is braked after failed attempts in a row (TaskTypeSettings.brake).
+	ReasonKind_REASON_KIND_TYPE_BRAKED ReasonKind = 31
 )
 
 // Enum value maps for ReasonKind.
@@ -129,6 +131,7 @@ var (
 		28: "REASON_KIND_DISCARDED",
 		29: "REASON_KIND_NEXT_PULL",
 		30: "REASON_KIND_TYPE_MOVING",
+		31: "REASON_KIND_TYPE_BRAKED",
 	}
 	ReasonKind_value = map[string]int32{
 		"REASON_KIND_UNSPECIFIED":      0,
@@ -162,6 +165,7 @@ var (
 		"REASON_KIND_DISCARDED":        28,
 		"REASON_KIND_NEXT_PULL":        29,
 		"REASON_KIND_TYPE_MOVING":      30,
+		"REASON_KIND_TYPE_BRAKED":      31,
 	}
 )
 
@@ -644,7 +648,7 @@ const file_howdah_v1_explain_proto_rawDesc = "" +
 	"RelatedJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state*\xee\x06\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state*\x8b\a\n" +
 	"\n" +
 	"ReasonKind\x12\x1b\n" +
 	"\x17REASON_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -678,7 +682,8 @@ const file_howdah_v1_explain_proto_rawDesc = "" +
 	"\x13REASON_KIND_EXPIRED\x10\x1b\x12\x19\n" +
 	"\x15REASON_KIND_DISCARDED\x10\x1c\x12\x19\n" +
 	"\x15REASON_KIND_NEXT_PULL\x10\x1d\x12\x1b\n" +
-	"\x17REASON_KIND_TYPE_MOVING\x10\x1eB)\n" +
+	"\x17REASON_KIND_TYPE_MOVING\x10\x1e\x12\x1b\n" +
+	"\x17REASON_KIND_TYPE_BRAKED\x10\x1fB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
 var (

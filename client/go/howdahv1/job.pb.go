@@ -48,7 +48,7 @@ const (
 	JobState_JOB_STATE_CANCELLED JobState = 7
 	// Finished: the job had not started by its expiry time.
 	JobState_JOB_STATE_EXPIRED JobState = 8
-	// Finished: the job was dead, and an operator discarded it.
+	// Finished: the job was dead, and an operator discarded it, or it was dead for longer than dead_days.
 	JobState_JOB_STATE_DISCARDED JobState = 9
 )
 
@@ -168,6 +168,69 @@ func (RetryPolicyKind) EnumDescriptor() ([]byte, []int) {
 	return file_howdah_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
+// Succeeded jobs that are kept in history. Jobs that ended otherwise (cancelled, expired, discarded) are always
+// kept.
+type HistoryMode int32
+
+const (
+	// In settings of a task type: same as HISTORY_MODE_FULL. In a job: the setting of the task type.
+	HistoryMode_HISTORY_MODE_UNSPECIFIED HistoryMode = 0
+	// Keeps all jobs.
+	HistoryMode_HISTORY_MODE_FULL HistoryMode = 1
+	// Keeps jobs with a failed attempt. Deletes other jobs, as HISTORY_MODE_NONE does.
+	HistoryMode_HISTORY_MODE_FAILURES HistoryMode = 2
+	// Keeps no jobs: the ack deletes the job. If a worker repeats an ack because the answer was lost, the answer is LEASE_LOST
+	// instead of OK.
+	HistoryMode_HISTORY_MODE_NONE HistoryMode = 3
+	// Keeps jobs with a result or a failed attempt. Deletes other jobs, as HISTORY_MODE_NONE does.
+	HistoryMode_HISTORY_MODE_WITHOUT_EMPTY HistoryMode = 4
+)
+
+// Enum value maps for HistoryMode.
+var (
+	HistoryMode_name = map[int32]string{
+		0: "HISTORY_MODE_UNSPECIFIED",
+		1: "HISTORY_MODE_FULL",
+		2: "HISTORY_MODE_FAILURES",
+		3: "HISTORY_MODE_NONE",
+		4: "HISTORY_MODE_WITHOUT_EMPTY",
+	}
+	HistoryMode_value = map[string]int32{
+		"HISTORY_MODE_UNSPECIFIED":   0,
+		"HISTORY_MODE_FULL":          1,
+		"HISTORY_MODE_FAILURES":      2,
+		"HISTORY_MODE_NONE":          3,
+		"HISTORY_MODE_WITHOUT_EMPTY": 4,
+	}
+)
+
+func (x HistoryMode) Enum() *HistoryMode {
+	p := new(HistoryMode)
+	*p = x
+	return p
+}
+
+func (x HistoryMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HistoryMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_howdah_v1_job_proto_enumTypes[2].Descriptor()
+}
+
+func (HistoryMode) Type() protoreflect.EnumType {
+	return &file_howdah_v1_job_proto_enumTypes[2]
+}
+
+func (x HistoryMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HistoryMode.Descriptor instead.
+func (HistoryMode) EnumDescriptor() ([]byte, []int) {
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
 // Behaviour of an enqueue if another job holds the key. A job has started when a worker has it.
 type KeyPolicy int32
 
@@ -179,8 +242,8 @@ const (
 	// Gives the payload and options of the new job to the job that holds the key, if that job has not started. If it runs, the
 	// new job is stored and starts when the running job has ended.
 	KeyPolicy_KEY_POLICY_REPLACE KeyPolicy = 2
-	// Works as KEY_POLICY_REPLACE if key_version is higher than the version of the job that holds the key. Otherwise leaves the
-	// holder unchanged.
+	// Works as KEY_POLICY_REPLACE if key_version is higher than the version of the job that holds the key, and than the version of
+	// the last job that succeeded with the key. Otherwise leaves that job unchanged; the new job is not stored.
 	KeyPolicy_KEY_POLICY_REPLACE_IF_NEWER KeyPolicy = 3
 	// Fails the request with ALREADY_EXISTS. No job of the request is stored.
 	KeyPolicy_KEY_POLICY_REJECT KeyPolicy = 4
@@ -220,11 +283,11 @@ func (x KeyPolicy) String() string {
 }
 
 func (KeyPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_howdah_v1_job_proto_enumTypes[2].Descriptor()
+	return file_howdah_v1_job_proto_enumTypes[3].Descriptor()
 }
 
 func (KeyPolicy) Type() protoreflect.EnumType {
-	return &file_howdah_v1_job_proto_enumTypes[2]
+	return &file_howdah_v1_job_proto_enumTypes[3]
 }
 
 func (x KeyPolicy) Number() protoreflect.EnumNumber {
@@ -233,7 +296,7 @@ func (x KeyPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KeyPolicy.Descriptor instead.
 func (KeyPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_howdah_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 // Behaviour if an attempt of the holder of a key fails while a newer job with the key waits for it.
@@ -274,11 +337,11 @@ func (x HolderFailure) String() string {
 }
 
 func (HolderFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_howdah_v1_job_proto_enumTypes[3].Descriptor()
+	return file_howdah_v1_job_proto_enumTypes[4].Descriptor()
 }
 
 func (HolderFailure) Type() protoreflect.EnumType {
-	return &file_howdah_v1_job_proto_enumTypes[3]
+	return &file_howdah_v1_job_proto_enumTypes[4]
 }
 
 func (x HolderFailure) Number() protoreflect.EnumNumber {
@@ -287,7 +350,7 @@ func (x HolderFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HolderFailure.Descriptor instead.
 func (HolderFailure) EnumDescriptor() ([]byte, []int) {
-	return file_howdah_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 // Payload of a further stage.
@@ -327,11 +390,11 @@ func (x StagePayload) String() string {
 }
 
 func (StagePayload) Descriptor() protoreflect.EnumDescriptor {
-	return file_howdah_v1_job_proto_enumTypes[4].Descriptor()
+	return file_howdah_v1_job_proto_enumTypes[5].Descriptor()
 }
 
 func (StagePayload) Type() protoreflect.EnumType {
-	return &file_howdah_v1_job_proto_enumTypes[4]
+	return &file_howdah_v1_job_proto_enumTypes[5]
 }
 
 func (x StagePayload) Number() protoreflect.EnumNumber {
@@ -340,7 +403,7 @@ func (x StagePayload) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StagePayload.Descriptor instead.
 func (StagePayload) EnumDescriptor() ([]byte, []int) {
-	return file_howdah_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 // Behaviour of a job if one of its dependencies does not succeed.
@@ -385,11 +448,11 @@ func (x DependencyFailure) String() string {
 }
 
 func (DependencyFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_howdah_v1_job_proto_enumTypes[5].Descriptor()
+	return file_howdah_v1_job_proto_enumTypes[6].Descriptor()
 }
 
 func (DependencyFailure) Type() protoreflect.EnumType {
-	return &file_howdah_v1_job_proto_enumTypes[5]
+	return &file_howdah_v1_job_proto_enumTypes[6]
 }
 
 func (x DependencyFailure) Number() protoreflect.EnumNumber {
@@ -398,7 +461,7 @@ func (x DependencyFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DependencyFailure.Descriptor instead.
 func (DependencyFailure) EnumDescriptor() ([]byte, []int) {
-	return file_howdah_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 // Delay between a failed attempt and the next one. The kind determines the delay, and jitter then varies it at random.
@@ -537,7 +600,8 @@ type NewJob struct {
 	Tags []string `protobuf:"bytes,13,rep,name=tags,proto3" json:"tags,omitempty"`
 	// Behaviour of the enqueue if another job holds the key. Requires `key`. Unset: keep.
 	KeyPolicy KeyPolicy `protobuf:"varint,20,opt,name=key_policy,json=keyPolicy,proto3,enum=howdah.v1.KeyPolicy" json:"key_policy,omitempty"`
-	// For KEY_POLICY_REPLACE_IF_NEWER: this job replaces only a job with a lower version. Any value.
+	// For KEY_POLICY_REPLACE_IF_NEWER: this job replaces only a job with a lower version. The version is remembered after the job has
+	// succeeded, for as long as its type keeps history. Any value.
 	KeyVersion *int64 `protobuf:"varint,21,opt,name=key_version,json=keyVersion,proto3,oneof" json:"key_version,omitempty"`
 	// Duration for which the key is held, counted from the enqueue, whether the job ends before or after. 1 s to 1 year. Unset: the
 	// key is free when the job is finished or dead.
@@ -581,7 +645,10 @@ type NewJob struct {
 	// Fallback task type. When its attempts are used up, or it failed for good, the job becomes a ready job of this type. It keeps
 	// its id, payload, headers, priority and errors, and has all of its attempts again. If it fails there too, it is dead. Must
 	// differ from task_type. The type is created if it does not exist. Empty: the setting of the task type.
-	Fallback      string `protobuf:"bytes,40,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	Fallback string `protobuf:"bytes,40,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	// Whether history keeps the job if it succeeds. Applies to all stages, and in the fallback. Unspecified: the setting of the task
+	// type. An unknown value is INVALID_ARGUMENT.
+	History       HistoryMode `protobuf:"varint,41,opt,name=history,proto3,enum=howdah.v1.HistoryMode" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -848,6 +915,13 @@ func (x *NewJob) GetFallback() string {
 	return ""
 }
 
+func (x *NewJob) GetHistory() HistoryMode {
+	if x != nil {
+		return x.History
+	}
+	return HistoryMode_HISTORY_MODE_UNSPECIFIED
+}
+
 type isNewJob_Start interface {
 	isNewJob_Start()
 }
@@ -940,6 +1014,8 @@ type Job struct {
 	After []int64 `protobuf:"varint,36,rep,packed,name=after,proto3" json:"after,omitempty"`
 	// Task type that the job was enqueued with, if the job went to its fallback. Otherwise empty.
 	OriginalTaskType string `protobuf:"bytes,40,opt,name=original_task_type,json=originalTaskType,proto3" json:"original_task_type,omitempty"`
+	// Whether history keeps the job if it succeeds, if the job was enqueued with its own mode. Unspecified in lists.
+	History HistoryMode `protobuf:"varint,43,opt,name=history,proto3,enum=howdah.v1.HistoryMode" json:"history,omitempty"`
 	// Last progress report. Unset if there is no report, and in lists.
 	Progress *JobProgress `protobuf:"bytes,50,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Checkpoint that a worker stored for the next attempt. Empty in lists.
@@ -1167,6 +1243,13 @@ func (x *Job) GetOriginalTaskType() string {
 	return ""
 }
 
+func (x *Job) GetHistory() HistoryMode {
+	if x != nil {
+		return x.History
+	}
+	return HistoryMode_HISTORY_MODE_UNSPECIFIED
+}
+
 func (x *Job) GetProgress() *JobProgress {
 	if x != nil {
 		return x.Progress
@@ -1195,6 +1278,117 @@ func (x *Job) GetWorkerId() string {
 	return ""
 }
 
+// Conditions on jobs of a task type. All conditions that are set must hold.
+type JobConditions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The job was enqueued before this time. Not before 1970.
+	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
+	// The job was enqueued at this time or later. Must be before created_before.
+	CreatedSince *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_since,json=createdSince,proto3" json:"created_since,omitempty"`
+	// The job has this tag. At most 64 bytes. Jobs with a tag are found by an index.
+	Tag string `protobuf:"bytes,3,opt,name=tag,proto3" json:"tag,omitempty"`
+	// The job has this fair key. At most 200 bytes, unless the cluster is configured otherwise.
+	FairKey string `protobuf:"bytes,4,opt,name=fair_key,json=fairKey,proto3" json:"fair_key,omitempty"`
+	// The job has this limit key. At most 200 bytes, unless the cluster is configured otherwise.
+	LimitKey string `protobuf:"bytes,5,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"`
+	// The job is leased and this worker (Worker.worker_id, 16 hexadecimal digits) holds it. The state must be LEASED or unset. The
+	// called broker knows all jobs of workers that are connected to it, and of other workers the jobs that Job.worker_id describes.
+	// Bulk operations do not take it, because they can run at any broker: INVALID_ARGUMENT.
+	WorkerId string `protobuf:"bytes,6,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// At least this many attempts of the job have started (Job.attempt). 0 to 1,000.
+	AttemptsAtLeast *int32 `protobuf:"varint,7,opt,name=attempts_at_least,json=attemptsAtLeast,proto3,oneof" json:"attempts_at_least,omitempty"`
+	// At most this many attempts of the job have started. 0 to 1,000, and not less than attempts_at_least.
+	AttemptsAtMost *int32 `protobuf:"varint,8,opt,name=attempts_at_most,json=attemptsAtMost,proto3,oneof" json:"attempts_at_most,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *JobConditions) Reset() {
+	*x = JobConditions{}
+	mi := &file_howdah_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobConditions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobConditions) ProtoMessage() {}
+
+func (x *JobConditions) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobConditions.ProtoReflect.Descriptor instead.
+func (*JobConditions) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *JobConditions) GetCreatedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedBefore
+	}
+	return nil
+}
+
+func (x *JobConditions) GetCreatedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedSince
+	}
+	return nil
+}
+
+func (x *JobConditions) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *JobConditions) GetFairKey() string {
+	if x != nil {
+		return x.FairKey
+	}
+	return ""
+}
+
+func (x *JobConditions) GetLimitKey() string {
+	if x != nil {
+		return x.LimitKey
+	}
+	return ""
+}
+
+func (x *JobConditions) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *JobConditions) GetAttemptsAtLeast() int32 {
+	if x != nil && x.AttemptsAtLeast != nil {
+		return *x.AttemptsAtLeast
+	}
+	return 0
+}
+
+func (x *JobConditions) GetAttemptsAtMost() int32 {
+	if x != nil && x.AttemptsAtMost != nil {
+		return *x.AttemptsAtMost
+	}
+	return 0
+}
+
 // Completed stage of a job.
 type CompletedStage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1212,7 +1406,7 @@ type CompletedStage struct {
 
 func (x *CompletedStage) Reset() {
 	*x = CompletedStage{}
-	mi := &file_howdah_v1_job_proto_msgTypes[3]
+	mi := &file_howdah_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1418,7 @@ func (x *CompletedStage) String() string {
 func (*CompletedStage) ProtoMessage() {}
 
 func (x *CompletedStage) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_job_proto_msgTypes[3]
+	mi := &file_howdah_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1431,7 @@ func (x *CompletedStage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompletedStage.ProtoReflect.Descriptor instead.
 func (*CompletedStage) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CompletedStage) GetTaskType() string {
@@ -1283,7 +1477,7 @@ type JobProgress struct {
 
 func (x *JobProgress) Reset() {
 	*x = JobProgress{}
-	mi := &file_howdah_v1_job_proto_msgTypes[4]
+	mi := &file_howdah_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1489,7 @@ func (x *JobProgress) String() string {
 func (*JobProgress) ProtoMessage() {}
 
 func (x *JobProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_job_proto_msgTypes[4]
+	mi := &file_howdah_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1502,7 @@ func (x *JobProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobProgress.ProtoReflect.Descriptor instead.
 func (*JobProgress) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JobProgress) GetFraction() float64 {
@@ -1353,7 +1547,7 @@ type AttemptFailure struct {
 
 func (x *AttemptFailure) Reset() {
 	*x = AttemptFailure{}
-	mi := &file_howdah_v1_job_proto_msgTypes[5]
+	mi := &file_howdah_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1559,7 @@ func (x *AttemptFailure) String() string {
 func (*AttemptFailure) ProtoMessage() {}
 
 func (x *AttemptFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_job_proto_msgTypes[5]
+	mi := &file_howdah_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1572,7 @@ func (x *AttemptFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptFailure.ProtoReflect.Descriptor instead.
 func (*AttemptFailure) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_howdah_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AttemptFailure) GetAttempt() uint32 {
@@ -1438,8 +1632,7 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x05 \x01(\x0e2\x1a.howdah.v1.RetryPolicyKindR\x04kind\x121\n" +
 	"\x06delays\x18\x06 \x03(\v2\x19.google.protobuf.DurationR\x06delaysB\r\n" +
 	"\v_multiplierB\t\n" +
-	"\a_jitter\"\xea\n" +
-	"\n" +
+	"\a_jitter\"\x9c\v\n" +
 	"\x06NewJob\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x128\n" +
@@ -1478,13 +1671,15 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x15on_dependency_failure\x18! \x01(\x0e2\x1c.howdah.v1.DependencyFailureR\x13onDependencyFailure\x12\x1b\n" +
 	"\tparent_id\x18\" \x01(\x03R\bparentId\x12D\n" +
 	"\x11on_holder_failure\x18# \x01(\x0e2\x18.howdah.v1.HolderFailureR\x0fonHolderFailure\x12\x1a\n" +
-	"\bfallback\x18( \x01(\tR\bfallback\x1a:\n" +
+	"\bfallback\x18( \x01(\tR\bfallback\x120\n" +
+	"\ahistory\x18) \x01(\x0e2\x16.howdah.v1.HistoryModeR\ahistory\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
 	"\x05startB\b\n" +
 	"\x06expiryB\x0e\n" +
-	"\f_key_version\"\xdf\t\n" +
+	"\f_key_version\"\x91\n" +
+	"\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
@@ -1518,7 +1713,8 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"nextStages\x12D\n" +
 	"\x10completed_stages\x18# \x03(\v2\x19.howdah.v1.CompletedStageR\x0fcompletedStages\x12\x14\n" +
 	"\x05after\x18$ \x03(\x03R\x05after\x12,\n" +
-	"\x12original_task_type\x18( \x01(\tR\x10originalTaskType\x122\n" +
+	"\x12original_task_type\x18( \x01(\tR\x10originalTaskType\x120\n" +
+	"\ahistory\x18+ \x01(\x0e2\x16.howdah.v1.HistoryModeR\ahistory\x122\n" +
 	"\bprogress\x182 \x01(\v2\x16.howdah.v1.JobProgressR\bprogress\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x183 \x01(\fR\n" +
@@ -1527,7 +1723,18 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\tworker_id\x18= \x01(\tR\bworkerId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x85\x03\n" +
+	"\rJobConditions\x12A\n" +
+	"\x0ecreated_before\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12?\n" +
+	"\rcreated_since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedSince\x12\x10\n" +
+	"\x03tag\x18\x03 \x01(\tR\x03tag\x12\x19\n" +
+	"\bfair_key\x18\x04 \x01(\tR\afairKey\x12\x1b\n" +
+	"\tlimit_key\x18\x05 \x01(\tR\blimitKey\x12\x1b\n" +
+	"\tworker_id\x18\x06 \x01(\tR\bworkerId\x12/\n" +
+	"\x11attempts_at_least\x18\a \x01(\x05H\x00R\x0fattemptsAtLeast\x88\x01\x01\x12-\n" +
+	"\x10attempts_at_most\x18\b \x01(\x05H\x01R\x0eattemptsAtMost\x88\x01\x01B\x14\n" +
+	"\x12_attempts_at_leastB\x13\n" +
+	"\x11_attempts_at_most\"\xbf\x01\n" +
 	"\x0eCompletedStage\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x129\n" +
@@ -1566,7 +1773,13 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x1dRETRY_POLICY_KIND_EXPONENTIAL\x10\x01\x12\x1c\n" +
 	"\x18RETRY_POLICY_KIND_LINEAR\x10\x02\x12\x1b\n" +
 	"\x17RETRY_POLICY_KIND_FIXED\x10\x03\x12\x1a\n" +
-	"\x16RETRY_POLICY_KIND_LIST\x10\x04*\xa5\x01\n" +
+	"\x16RETRY_POLICY_KIND_LIST\x10\x04*\x94\x01\n" +
+	"\vHistoryMode\x12\x1c\n" +
+	"\x18HISTORY_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11HISTORY_MODE_FULL\x10\x01\x12\x19\n" +
+	"\x15HISTORY_MODE_FAILURES\x10\x02\x12\x15\n" +
+	"\x11HISTORY_MODE_NONE\x10\x03\x12\x1e\n" +
+	"\x1aHISTORY_MODE_WITHOUT_EMPTY\x10\x04*\xa5\x01\n" +
 	"\tKeyPolicy\x12\x1a\n" +
 	"\x16KEY_POLICY_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fKEY_POLICY_KEEP\x10\x01\x12\x16\n" +
@@ -1601,66 +1814,72 @@ func file_howdah_v1_job_proto_rawDescGZIP() []byte {
 	return file_howdah_v1_job_proto_rawDescData
 }
 
-var file_howdah_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_howdah_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_howdah_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_howdah_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_howdah_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: howdah.v1.JobState
 	(RetryPolicyKind)(0),          // 1: howdah.v1.RetryPolicyKind
-	(KeyPolicy)(0),                // 2: howdah.v1.KeyPolicy
-	(HolderFailure)(0),            // 3: howdah.v1.HolderFailure
-	(StagePayload)(0),             // 4: howdah.v1.StagePayload
-	(DependencyFailure)(0),        // 5: howdah.v1.DependencyFailure
-	(*RetryPolicy)(nil),           // 6: howdah.v1.RetryPolicy
-	(*NewJob)(nil),                // 7: howdah.v1.NewJob
-	(*Job)(nil),                   // 8: howdah.v1.Job
-	(*CompletedStage)(nil),        // 9: howdah.v1.CompletedStage
-	(*JobProgress)(nil),           // 10: howdah.v1.JobProgress
-	(*AttemptFailure)(nil),        // 11: howdah.v1.AttemptFailure
-	nil,                           // 12: howdah.v1.NewJob.HeadersEntry
-	nil,                           // 13: howdah.v1.Job.HeadersEntry
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(HistoryMode)(0),              // 2: howdah.v1.HistoryMode
+	(KeyPolicy)(0),                // 3: howdah.v1.KeyPolicy
+	(HolderFailure)(0),            // 4: howdah.v1.HolderFailure
+	(StagePayload)(0),             // 5: howdah.v1.StagePayload
+	(DependencyFailure)(0),        // 6: howdah.v1.DependencyFailure
+	(*RetryPolicy)(nil),           // 7: howdah.v1.RetryPolicy
+	(*NewJob)(nil),                // 8: howdah.v1.NewJob
+	(*Job)(nil),                   // 9: howdah.v1.Job
+	(*JobConditions)(nil),         // 10: howdah.v1.JobConditions
+	(*CompletedStage)(nil),        // 11: howdah.v1.CompletedStage
+	(*JobProgress)(nil),           // 12: howdah.v1.JobProgress
+	(*AttemptFailure)(nil),        // 13: howdah.v1.AttemptFailure
+	nil,                           // 14: howdah.v1.NewJob.HeadersEntry
+	nil,                           // 15: howdah.v1.Job.HeadersEntry
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
 }
 var file_howdah_v1_job_proto_depIdxs = []int32{
-	14, // 0: howdah.v1.RetryPolicy.initial_delay:type_name -> google.protobuf.Duration
-	14, // 1: howdah.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	16, // 0: howdah.v1.RetryPolicy.initial_delay:type_name -> google.protobuf.Duration
+	16, // 1: howdah.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
 	1,  // 2: howdah.v1.RetryPolicy.kind:type_name -> howdah.v1.RetryPolicyKind
-	14, // 3: howdah.v1.RetryPolicy.delays:type_name -> google.protobuf.Duration
-	12, // 4: howdah.v1.NewJob.headers:type_name -> howdah.v1.NewJob.HeadersEntry
-	15, // 5: howdah.v1.NewJob.run_at:type_name -> google.protobuf.Timestamp
-	14, // 6: howdah.v1.NewJob.delay:type_name -> google.protobuf.Duration
-	6,  // 7: howdah.v1.NewJob.retry_policy:type_name -> howdah.v1.RetryPolicy
-	14, // 8: howdah.v1.NewJob.timeout:type_name -> google.protobuf.Duration
-	2,  // 9: howdah.v1.NewJob.key_policy:type_name -> howdah.v1.KeyPolicy
-	14, // 10: howdah.v1.NewJob.key_hold:type_name -> google.protobuf.Duration
-	14, // 11: howdah.v1.NewJob.key_debounce_limit:type_name -> google.protobuf.Duration
-	15, // 12: howdah.v1.NewJob.expire_at:type_name -> google.protobuf.Timestamp
-	14, // 13: howdah.v1.NewJob.expire_after:type_name -> google.protobuf.Duration
-	4,  // 14: howdah.v1.NewJob.stage_payload:type_name -> howdah.v1.StagePayload
-	5,  // 15: howdah.v1.NewJob.on_dependency_failure:type_name -> howdah.v1.DependencyFailure
-	3,  // 16: howdah.v1.NewJob.on_holder_failure:type_name -> howdah.v1.HolderFailure
-	0,  // 17: howdah.v1.Job.state:type_name -> howdah.v1.JobState
-	13, // 18: howdah.v1.Job.headers:type_name -> howdah.v1.Job.HeadersEntry
-	15, // 19: howdah.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	15, // 20: howdah.v1.Job.run_time:type_name -> google.protobuf.Timestamp
-	15, // 21: howdah.v1.Job.start_time:type_name -> google.protobuf.Timestamp
-	15, // 22: howdah.v1.Job.finish_time:type_name -> google.protobuf.Timestamp
-	11, // 23: howdah.v1.Job.failures:type_name -> howdah.v1.AttemptFailure
-	15, // 24: howdah.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	15, // 25: howdah.v1.Job.update_time:type_name -> google.protobuf.Timestamp
-	15, // 26: howdah.v1.Job.expire_time:type_name -> google.protobuf.Timestamp
-	9,  // 27: howdah.v1.Job.completed_stages:type_name -> howdah.v1.CompletedStage
-	10, // 28: howdah.v1.Job.progress:type_name -> howdah.v1.JobProgress
-	15, // 29: howdah.v1.CompletedStage.start_time:type_name -> google.protobuf.Timestamp
-	15, // 30: howdah.v1.CompletedStage.finish_time:type_name -> google.protobuf.Timestamp
-	15, // 31: howdah.v1.JobProgress.update_time:type_name -> google.protobuf.Timestamp
-	15, // 32: howdah.v1.AttemptFailure.start_time:type_name -> google.protobuf.Timestamp
-	15, // 33: howdah.v1.AttemptFailure.finish_time:type_name -> google.protobuf.Timestamp
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	16, // 3: howdah.v1.RetryPolicy.delays:type_name -> google.protobuf.Duration
+	14, // 4: howdah.v1.NewJob.headers:type_name -> howdah.v1.NewJob.HeadersEntry
+	17, // 5: howdah.v1.NewJob.run_at:type_name -> google.protobuf.Timestamp
+	16, // 6: howdah.v1.NewJob.delay:type_name -> google.protobuf.Duration
+	7,  // 7: howdah.v1.NewJob.retry_policy:type_name -> howdah.v1.RetryPolicy
+	16, // 8: howdah.v1.NewJob.timeout:type_name -> google.protobuf.Duration
+	3,  // 9: howdah.v1.NewJob.key_policy:type_name -> howdah.v1.KeyPolicy
+	16, // 10: howdah.v1.NewJob.key_hold:type_name -> google.protobuf.Duration
+	16, // 11: howdah.v1.NewJob.key_debounce_limit:type_name -> google.protobuf.Duration
+	17, // 12: howdah.v1.NewJob.expire_at:type_name -> google.protobuf.Timestamp
+	16, // 13: howdah.v1.NewJob.expire_after:type_name -> google.protobuf.Duration
+	5,  // 14: howdah.v1.NewJob.stage_payload:type_name -> howdah.v1.StagePayload
+	6,  // 15: howdah.v1.NewJob.on_dependency_failure:type_name -> howdah.v1.DependencyFailure
+	4,  // 16: howdah.v1.NewJob.on_holder_failure:type_name -> howdah.v1.HolderFailure
+	2,  // 17: howdah.v1.NewJob.history:type_name -> howdah.v1.HistoryMode
+	0,  // 18: howdah.v1.Job.state:type_name -> howdah.v1.JobState
+	15, // 19: howdah.v1.Job.headers:type_name -> howdah.v1.Job.HeadersEntry
+	17, // 20: howdah.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	17, // 21: howdah.v1.Job.run_time:type_name -> google.protobuf.Timestamp
+	17, // 22: howdah.v1.Job.start_time:type_name -> google.protobuf.Timestamp
+	17, // 23: howdah.v1.Job.finish_time:type_name -> google.protobuf.Timestamp
+	13, // 24: howdah.v1.Job.failures:type_name -> howdah.v1.AttemptFailure
+	17, // 25: howdah.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	17, // 26: howdah.v1.Job.update_time:type_name -> google.protobuf.Timestamp
+	17, // 27: howdah.v1.Job.expire_time:type_name -> google.protobuf.Timestamp
+	11, // 28: howdah.v1.Job.completed_stages:type_name -> howdah.v1.CompletedStage
+	2,  // 29: howdah.v1.Job.history:type_name -> howdah.v1.HistoryMode
+	12, // 30: howdah.v1.Job.progress:type_name -> howdah.v1.JobProgress
+	17, // 31: howdah.v1.JobConditions.created_before:type_name -> google.protobuf.Timestamp
+	17, // 32: howdah.v1.JobConditions.created_since:type_name -> google.protobuf.Timestamp
+	17, // 33: howdah.v1.CompletedStage.start_time:type_name -> google.protobuf.Timestamp
+	17, // 34: howdah.v1.CompletedStage.finish_time:type_name -> google.protobuf.Timestamp
+	17, // 35: howdah.v1.JobProgress.update_time:type_name -> google.protobuf.Timestamp
+	17, // 36: howdah.v1.AttemptFailure.start_time:type_name -> google.protobuf.Timestamp
+	17, // 37: howdah.v1.AttemptFailure.finish_time:type_name -> google.protobuf.Timestamp
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_job_proto_init() }
@@ -1675,14 +1894,15 @@ func file_howdah_v1_job_proto_init() {
 		(*NewJob_ExpireAt)(nil),
 		(*NewJob_ExpireAfter)(nil),
 	}
-	file_howdah_v1_job_proto_msgTypes[4].OneofWrappers = []any{}
+	file_howdah_v1_job_proto_msgTypes[3].OneofWrappers = []any{}
+	file_howdah_v1_job_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_job_proto_rawDesc), len(file_howdah_v1_job_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   8,
+			NumEnums:      7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -45,7 +45,8 @@ type ScheduleServiceClient interface {
 	// principal of the call has created 2,500 of them.
 	CreateSchedule(ctx context.Context, in *CreateScheduleRequest, opts ...grpc.CallOption) (*CreateScheduleResponse, error)
 	// Replaces the definition of a schedule. Keeps its counters. If the plan changes (period or cron, drift, start_time), planned
-	// times are computed again from now.
+	// times are computed again from now. A period without start_time then counts from the last planned time, or with DRIFT_END
+	// from the end of the last job, and is due at once if that is more than a period ago.
 	UpdateSchedule(ctx context.Context, in *UpdateScheduleRequest, opts ...grpc.CallOption) (*UpdateScheduleResponse, error)
 	// Returns one schedule with its next ten planned times.
 	GetSchedule(ctx context.Context, in *GetScheduleRequest, opts ...grpc.CallOption) (*GetScheduleResponse, error)
@@ -55,7 +56,8 @@ type ScheduleServiceClient interface {
 	DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error)
 	// Stops a schedule from firing until ResumeSchedule. Skips a planned time that waits for earlier jobs to finish.
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*PauseScheduleResponse, error)
-	// Lets a schedule fire again from its next planned time. With DRIFT_END a period starts now.
+	// Lets a schedule fire again from its next planned time. With DRIFT_END a period starts now. A
+	// schedule that has not fired yet begins now.
 	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*ResumeScheduleResponse, error)
 	// Enqueues the job of a schedule now, in addition to the plan. Works also while the schedule is paused, after its end, and
 	// while another of its jobs runs. ALREADY_EXISTS: the request_key was used for another request.
@@ -164,7 +166,8 @@ type ScheduleServiceServer interface {
 	// principal of the call has created 2,500 of them.
 	CreateSchedule(context.Context, *CreateScheduleRequest) (*CreateScheduleResponse, error)
 	// Replaces the definition of a schedule. Keeps its counters. If the plan changes (period or cron, drift, start_time), planned
-	// times are computed again from now.
+	// times are computed again from now. A period without start_time then counts from the last planned time, or with DRIFT_END
+	// from the end of the last job, and is due at once if that is more than a period ago.
 	UpdateSchedule(context.Context, *UpdateScheduleRequest) (*UpdateScheduleResponse, error)
 	// Returns one schedule with its next ten planned times.
 	GetSchedule(context.Context, *GetScheduleRequest) (*GetScheduleResponse, error)
@@ -174,7 +177,8 @@ type ScheduleServiceServer interface {
 	DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error)
 	// Stops a schedule from firing until ResumeSchedule. Skips a planned time that waits for earlier jobs to finish.
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*PauseScheduleResponse, error)
-	// Lets a schedule fire again from its next planned time. With DRIFT_END a period starts now.
+	// Lets a schedule fire again from its next planned time. With DRIFT_END a period starts now. A
+	// schedule that has not fired yet begins now.
 	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*ResumeScheduleResponse, error)
 	// Enqueues the job of a schedule now, in addition to the plan. Works also while the schedule is paused, after its end, and
 	// while another of its jobs runs. ALREADY_EXISTS: the request_key was used for another request.

@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Limits that apply at every broker and in SQL functions. No limit can be 0.
+// Limits that apply at every broker and in SQL functions. No limit can be 0, except the default of dead_days.
 type ClusterSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Maximum size of a payload and of a result, in bytes. A task type may have a lower limit for its payloads. 1 KiB to 1,000 MiB.
@@ -49,7 +49,10 @@ type ClusterSettings struct {
 	MaxTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=max_timeout,json=maxTimeout,proto3" json:"max_timeout,omitempty"`
 	// Maximum number of task types. A type is deleted when it has had no jobs, settings or schedules for longer than history is
 	// kept. Existing types stay, even if they exceed a lowered limit. 100 to 100,000. Default: 10,000.
-	TaskTypes     uint32 `protobuf:"varint,8,opt,name=task_types,json=taskTypes,proto3" json:"task_types,omitempty"`
+	TaskTypes uint32 `protobuf:"varint,8,opt,name=task_types,json=taskTypes,proto3" json:"task_types,omitempty"`
+	// Number of days after which dead jobs are discarded, as DiscardJobs does, unless their task type sets its own. 1 to 3,650.
+	// Default: 0, dead jobs are kept.
+	DeadDays      uint32 `protobuf:"varint,9,opt,name=dead_days,json=deadDays,proto3" json:"dead_days,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -136,6 +139,13 @@ func (x *ClusterSettings) GetMaxTimeout() *durationpb.Duration {
 func (x *ClusterSettings) GetTaskTypes() uint32 {
 	if x != nil {
 		return x.TaskTypes
+	}
+	return 0
+}
+
+func (x *ClusterSettings) GetDeadDays() uint32 {
+	if x != nil {
+		return x.DeadDays
 	}
 	return 0
 }
@@ -357,7 +367,7 @@ var File_howdah_v1_settings_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_settings_service_proto_rawDesc = "" +
 	"\n" +
-	" howdah/v1/settings_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\"\xb9\x02\n" +
+	" howdah/v1/settings_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\"\xd6\x02\n" +
 	"\x0fClusterSettings\x12#\n" +
 	"\rpayload_bytes\x18\x01 \x01(\x03R\fpayloadBytes\x12\x18\n" +
 	"\aheaders\x18\x02 \x01(\rR\aheaders\x12!\n" +
@@ -368,7 +378,8 @@ const file_howdah_v1_settings_service_proto_rawDesc = "" +
 	"\vmax_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"maxTimeout\x12\x1d\n" +
 	"\n" +
-	"task_types\x18\b \x01(\rR\ttaskTypes\"\x14\n" +
+	"task_types\x18\b \x01(\rR\ttaskTypes\x12\x1b\n" +
+	"\tdead_days\x18\t \x01(\rR\bdeadDays\"\x14\n" +
 	"\x12GetSettingsRequest\"\xef\x01\n" +
 	"\x13GetSettingsResponse\x126\n" +
 	"\bsettings\x18\x01 \x01(\v2\x1a.howdah.v1.ClusterSettingsR\bsettings\x126\n" +

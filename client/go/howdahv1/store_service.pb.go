@@ -596,6 +596,108 @@ func (x *OpenStoreResponse) GetStore() *Store {
 	return nil
 }
 
+// Request of ReloadStores.
+type ReloadStoresRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReloadStoresRequest) Reset() {
+	*x = ReloadStoresRequest{}
+	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReloadStoresRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReloadStoresRequest) ProtoMessage() {}
+
+func (x *ReloadStoresRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReloadStoresRequest.ProtoReflect.Descriptor instead.
+func (*ReloadStoresRequest) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{8}
+}
+
+// Response of ReloadStores.
+type ReloadStoresResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of the stores that the broker serves now and did not serve before.
+	Added []string `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty"`
+	// Names of the stores that the broker no longer serves.
+	Removed []string `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	// Names of the stores whose settings in the configuration have changed. The new settings take effect when the broker is
+	// restarted.
+	Changed       []string `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReloadStoresResponse) Reset() {
+	*x = ReloadStoresResponse{}
+	mi := &file_howdah_v1_store_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReloadStoresResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReloadStoresResponse) ProtoMessage() {}
+
+func (x *ReloadStoresResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_store_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReloadStoresResponse.ProtoReflect.Descriptor instead.
+func (*ReloadStoresResponse) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReloadStoresResponse) GetAdded() []string {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *ReloadStoresResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *ReloadStoresResponse) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
 // Request of MoveType.
 type MoveTypeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -612,7 +714,7 @@ type MoveTypeRequest struct {
 
 func (x *MoveTypeRequest) Reset() {
 	*x = MoveTypeRequest{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +726,7 @@ func (x *MoveTypeRequest) String() string {
 func (*MoveTypeRequest) ProtoMessage() {}
 
 func (x *MoveTypeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +739,7 @@ func (x *MoveTypeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTypeRequest.ProtoReflect.Descriptor instead.
 func (*MoveTypeRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{8}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MoveTypeRequest) GetTaskType() string {
@@ -690,7 +792,7 @@ type MoveTypeResponse struct {
 
 func (x *MoveTypeResponse) Reset() {
 	*x = MoveTypeResponse{}
-	mi := &file_howdah_v1_store_service_proto_msgTypes[9]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +804,7 @@ func (x *MoveTypeResponse) String() string {
 func (*MoveTypeResponse) ProtoMessage() {}
 
 func (x *MoveTypeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_store_service_proto_msgTypes[9]
+	mi := &file_howdah_v1_store_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +817,7 @@ func (x *MoveTypeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTypeResponse.ProtoReflect.Descriptor instead.
 func (*MoveTypeResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{9}
+	return file_howdah_v1_store_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MoveTypeResponse) GetPhase() MovePhase {
@@ -819,7 +921,12 @@ const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\x10OpenStoreRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\";\n" +
 	"\x11OpenStoreResponse\x12&\n" +
-	"\x05store\x18\x01 \x01(\v2\x10.howdah.v1.StoreR\x05store\"h\n" +
+	"\x05store\x18\x01 \x01(\v2\x10.howdah.v1.StoreR\x05store\"\x15\n" +
+	"\x13ReloadStoresRequest\"`\n" +
+	"\x14ReloadStoresResponse\x12\x14\n" +
+	"\x05added\x18\x01 \x03(\tR\x05added\x12\x18\n" +
+	"\aremoved\x18\x02 \x03(\tR\aremoved\x12\x18\n" +
+	"\achanged\x18\x03 \x03(\tR\achanged\"h\n" +
 	"\x0fMoveTypeRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x19\n" +
 	"\bto_store\x18\x02 \x01(\tR\atoStore\x12\x1d\n" +
@@ -851,13 +958,14 @@ const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\x12MOVE_PHASE_PAUSING\x10\x01\x12\x15\n" +
 	"\x11MOVE_PHASE_MOVING\x10\x02\x12\x18\n" +
 	"\x14MOVE_PHASE_FOLLOWING\x10\x03\x12\x13\n" +
-	"\x0fMOVE_PHASE_DONE\x10\x042\xb3\x02\n" +
+	"\x0fMOVE_PHASE_DONE\x10\x042\x84\x03\n" +
 	"\fStoreService\x12I\n" +
 	"\n" +
 	"ListStores\x12\x1c.howdah.v1.ListStoresRequest\x1a\x1d.howdah.v1.ListStoresResponse\x12I\n" +
 	"\n" +
 	"DrainStore\x12\x1c.howdah.v1.DrainStoreRequest\x1a\x1d.howdah.v1.DrainStoreResponse\x12F\n" +
-	"\tOpenStore\x12\x1b.howdah.v1.OpenStoreRequest\x1a\x1c.howdah.v1.OpenStoreResponse\x12E\n" +
+	"\tOpenStore\x12\x1b.howdah.v1.OpenStoreRequest\x1a\x1c.howdah.v1.OpenStoreResponse\x12O\n" +
+	"\fReloadStores\x12\x1e.howdah.v1.ReloadStoresRequest\x1a\x1f.howdah.v1.ReloadStoresResponse\x12E\n" +
 	"\bMoveType\x12\x1a.howdah.v1.MoveTypeRequest\x1a\x1b.howdah.v1.MoveTypeResponse0\x01B)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
@@ -874,7 +982,7 @@ func file_howdah_v1_store_service_proto_rawDescGZIP() []byte {
 }
 
 var file_howdah_v1_store_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_howdah_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_howdah_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_howdah_v1_store_service_proto_goTypes = []any{
 	(StoreState)(0),               // 0: howdah.v1.StoreState
 	(MovePhase)(0),                // 1: howdah.v1.MovePhase
@@ -886,19 +994,21 @@ var file_howdah_v1_store_service_proto_goTypes = []any{
 	(*DrainStoreResponse)(nil),    // 7: howdah.v1.DrainStoreResponse
 	(*OpenStoreRequest)(nil),      // 8: howdah.v1.OpenStoreRequest
 	(*OpenStoreResponse)(nil),     // 9: howdah.v1.OpenStoreResponse
-	(*MoveTypeRequest)(nil),       // 10: howdah.v1.MoveTypeRequest
-	(*MoveTypeResponse)(nil),      // 11: howdah.v1.MoveTypeResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*TaskTypeCounts)(nil),        // 13: howdah.v1.TaskTypeCounts
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*ReloadStoresRequest)(nil),   // 10: howdah.v1.ReloadStoresRequest
+	(*ReloadStoresResponse)(nil),  // 11: howdah.v1.ReloadStoresResponse
+	(*MoveTypeRequest)(nil),       // 12: howdah.v1.MoveTypeRequest
+	(*MoveTypeResponse)(nil),      // 13: howdah.v1.MoveTypeResponse
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*TaskTypeCounts)(nil),        // 15: howdah.v1.TaskTypeCounts
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_howdah_v1_store_service_proto_depIdxs = []int32{
 	0,  // 0: howdah.v1.Store.state:type_name -> howdah.v1.StoreState
-	12, // 1: howdah.v1.Store.close_time:type_name -> google.protobuf.Timestamp
-	13, // 2: howdah.v1.Store.counts:type_name -> howdah.v1.TaskTypeCounts
-	14, // 3: howdah.v1.Store.counts_age:type_name -> google.protobuf.Duration
+	14, // 1: howdah.v1.Store.close_time:type_name -> google.protobuf.Timestamp
+	15, // 2: howdah.v1.Store.counts:type_name -> howdah.v1.TaskTypeCounts
+	16, // 3: howdah.v1.Store.counts_age:type_name -> google.protobuf.Duration
 	3,  // 4: howdah.v1.Store.read_replica:type_name -> howdah.v1.ReadReplica
-	14, // 5: howdah.v1.ReadReplica.lag:type_name -> google.protobuf.Duration
+	16, // 5: howdah.v1.ReadReplica.lag:type_name -> google.protobuf.Duration
 	2,  // 6: howdah.v1.ListStoresResponse.stores:type_name -> howdah.v1.Store
 	2,  // 7: howdah.v1.DrainStoreResponse.store:type_name -> howdah.v1.Store
 	2,  // 8: howdah.v1.OpenStoreResponse.store:type_name -> howdah.v1.Store
@@ -906,13 +1016,15 @@ var file_howdah_v1_store_service_proto_depIdxs = []int32{
 	4,  // 10: howdah.v1.StoreService.ListStores:input_type -> howdah.v1.ListStoresRequest
 	6,  // 11: howdah.v1.StoreService.DrainStore:input_type -> howdah.v1.DrainStoreRequest
 	8,  // 12: howdah.v1.StoreService.OpenStore:input_type -> howdah.v1.OpenStoreRequest
-	10, // 13: howdah.v1.StoreService.MoveType:input_type -> howdah.v1.MoveTypeRequest
-	5,  // 14: howdah.v1.StoreService.ListStores:output_type -> howdah.v1.ListStoresResponse
-	7,  // 15: howdah.v1.StoreService.DrainStore:output_type -> howdah.v1.DrainStoreResponse
-	9,  // 16: howdah.v1.StoreService.OpenStore:output_type -> howdah.v1.OpenStoreResponse
-	11, // 17: howdah.v1.StoreService.MoveType:output_type -> howdah.v1.MoveTypeResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
+	10, // 13: howdah.v1.StoreService.ReloadStores:input_type -> howdah.v1.ReloadStoresRequest
+	12, // 14: howdah.v1.StoreService.MoveType:input_type -> howdah.v1.MoveTypeRequest
+	5,  // 15: howdah.v1.StoreService.ListStores:output_type -> howdah.v1.ListStoresResponse
+	7,  // 16: howdah.v1.StoreService.DrainStore:output_type -> howdah.v1.DrainStoreResponse
+	9,  // 17: howdah.v1.StoreService.OpenStore:output_type -> howdah.v1.OpenStoreResponse
+	11, // 18: howdah.v1.StoreService.ReloadStores:output_type -> howdah.v1.ReloadStoresResponse
+	13, // 19: howdah.v1.StoreService.MoveType:output_type -> howdah.v1.MoveTypeResponse
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -930,7 +1042,7 @@ func file_howdah_v1_store_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_store_service_proto_rawDesc), len(file_howdah_v1_store_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

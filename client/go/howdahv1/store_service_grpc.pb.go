@@ -21,17 +21,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	StoreService_ListStores_FullMethodName = "/howdah.v1.StoreService/ListStores"
-	StoreService_DrainStore_FullMethodName = "/howdah.v1.StoreService/DrainStore"
-	StoreService_OpenStore_FullMethodName  = "/howdah.v1.StoreService/OpenStore"
-	StoreService_MoveType_FullMethodName   = "/howdah.v1.StoreService/MoveType"
+	StoreService_ListStores_FullMethodName   = "/howdah.v1.StoreService/ListStores"
+	StoreService_DrainStore_FullMethodName   = "/howdah.v1.StoreService/DrainStore"
+	StoreService_OpenStore_FullMethodName    = "/howdah.v1.StoreService/OpenStore"
+	StoreService_ReloadStores_FullMethodName = "/howdah.v1.StoreService/ReloadStores"
+	StoreService_MoveType_FullMethodName     = "/howdah.v1.StoreService/MoveType"
 )
 
 // StoreServiceClient is the client API for StoreService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Service for operators: lists, closes and opens stores, and moves task types between them. A broker with one database has one
+// Service for operators: lists, adds, removes, closes and opens stores, and moves task types between them. A broker with one database has one
 // store, named "default" unless configured otherwise.
 type StoreServiceClient interface {
 	// Lists the stores in the order of the configuration. Includes stores that cannot be reached. NOT_FOUND: the store does not
@@ -44,6 +45,12 @@ type StoreServiceClient interface {
 	DrainStore(ctx context.Context, in *DrainStoreRequest, opts ...grpc.CallOption) (*DrainStoreResponse, error)
 	// Opens a closed store. Has no effect on an open store. Errors: see DrainStore.
 	OpenStore(ctx context.Context, in *OpenStoreRequest, opts ...grpc.CallOption) (*OpenStoreResponse, error)
+	// Makes the answering broker read its configuration again, and add and remove stores accordingly. A new store is migrated and
+	// served at once, or as soon as its database can be reached. A store that is no longer configured must be closed (DrainStore) or
+	// unreachable. Workers keep their leases and resume their sessions with the new list. Other brokers keep their stores.
+	// FAILED_PRECONDITION: the configuration is invalid, its first store is another one, or a removed store is open. Nothing was
+	// changed.
+	ReloadStores(ctx context.Context, in *ReloadStoresRequest, opts ...grpc.CallOption) (*ReloadStoresResponse, error)
 	// Moves a task type to another store, with its settings, jobs and schedules. Workers get no jobs of the type until its jobs
 	// have moved, so that their order is kept. Leased jobs end in the old store.
 	//
@@ -97,6 +104,16 @@ func (c *storeServiceClient) OpenStore(ctx context.Context, in *OpenStoreRequest
 	return out, nil
 }
 
+func (c *storeServiceClient) ReloadStores(ctx context.Context, in *ReloadStoresRequest, opts ...grpc.CallOption) (*ReloadStoresResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReloadStoresResponse)
+	err := c.cc.Invoke(ctx, StoreService_ReloadStores_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *storeServiceClient) MoveType(ctx context.Context, in *MoveTypeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MoveTypeResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[0], StoreService_MoveType_FullMethodName, cOpts...)
@@ -120,7 +137,7 @@ type StoreService_MoveTypeClient = grpc.ServerStreamingClient[MoveTypeResponse]
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
 //
-// Service for operators: lists, closes and opens stores, and moves task types between them. A broker with one database has one
+// Service for operators: lists, adds, removes, closes and opens stores, and moves task types between them. A broker with one database has one
 // store, named "default" unless configured otherwise.
 type StoreServiceServer interface {
 	// Lists the stores in the order of the configuration. Includes stores that cannot be reached. NOT_FOUND: the store does not
@@ -133,6 +150,12 @@ type StoreServiceServer interface {
 	DrainStore(context.Context, *DrainStoreRequest) (*DrainStoreResponse, error)
 	// Opens a closed store. Has no effect on an open store. Errors: see DrainStore.
 	OpenStore(context.Context, *OpenStoreRequest) (*OpenStoreResponse, error)
+	// Makes the answering broker read its configuration again, and add and remove stores accordingly. A new store is migrated and
+	// served at once, or as soon as its database can be reached. A store that is no longer configured must be closed (DrainStore) or
+	// unreachable. Workers keep their leases and resume their sessions with the new list. Other brokers keep their stores.
+	// FAILED_PRECONDITION: the configuration is invalid, its first store is another one, or a removed store is open. Nothing was
+	// changed.
+	ReloadStores(context.Context, *ReloadStoresRequest) (*ReloadStoresResponse, error)
 	// Moves a task type to another store, with its settings, jobs and schedules. Workers get no jobs of the type until its jobs
 	// have moved, so that their order is kept. Leased jobs end in the old store.
 	//
@@ -164,6 +187,9 @@ func (UnimplementedStoreServiceServer) DrainStore(context.Context, *DrainStoreRe
 }
 func (UnimplementedStoreServiceServer) OpenStore(context.Context, *OpenStoreRequest) (*OpenStoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenStore not implemented")
+}
+func (UnimplementedStoreServiceServer) ReloadStores(context.Context, *ReloadStoresRequest) (*ReloadStoresResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReloadStores not implemented")
 }
 func (UnimplementedStoreServiceServer) MoveType(*MoveTypeRequest, grpc.ServerStreamingServer[MoveTypeResponse]) error {
 	return status.Error(codes.Unimplemented, "method MoveType not implemented")
@@ -243,6 +269,24 @@ func _StoreService_OpenStore_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_ReloadStores_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReloadStoresRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ReloadStores(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ReloadStores_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ReloadStores(ctx, req.(*ReloadStoresRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_MoveType_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(MoveTypeRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -272,6 +316,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "OpenStore",
 			Handler:    _StoreService_OpenStore_Handler,
+		},
+		{
+			MethodName: "ReloadStores",
+			Handler:    _StoreService_ReloadStores_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

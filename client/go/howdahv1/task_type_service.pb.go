@@ -25,69 +25,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Succeeded jobs of a task type that are kept in history. Jobs that ended otherwise (cancelled, expired, discarded) are always
-// kept.
-type HistoryMode int32
-
-const (
-	// Same as HISTORY_MODE_FULL.
-	HistoryMode_HISTORY_MODE_UNSPECIFIED HistoryMode = 0
-	// Keeps all jobs.
-	HistoryMode_HISTORY_MODE_FULL HistoryMode = 1
-	// Keeps jobs with a failed attempt. Deletes other jobs, as HISTORY_MODE_NONE does.
-	HistoryMode_HISTORY_MODE_FAILURES HistoryMode = 2
-	// Keeps no jobs: the ack deletes the job. If a worker repeats an ack because the answer was lost, the answer is LEASE_LOST
-	// instead of OK.
-	HistoryMode_HISTORY_MODE_NONE HistoryMode = 3
-	// Keeps jobs with a result or a failed attempt. Deletes other jobs, as HISTORY_MODE_NONE does.
-	HistoryMode_HISTORY_MODE_WITHOUT_EMPTY HistoryMode = 4
-)
-
-// Enum value maps for HistoryMode.
-var (
-	HistoryMode_name = map[int32]string{
-		0: "HISTORY_MODE_UNSPECIFIED",
-		1: "HISTORY_MODE_FULL",
-		2: "HISTORY_MODE_FAILURES",
-		3: "HISTORY_MODE_NONE",
-		4: "HISTORY_MODE_WITHOUT_EMPTY",
-	}
-	HistoryMode_value = map[string]int32{
-		"HISTORY_MODE_UNSPECIFIED":   0,
-		"HISTORY_MODE_FULL":          1,
-		"HISTORY_MODE_FAILURES":      2,
-		"HISTORY_MODE_NONE":          3,
-		"HISTORY_MODE_WITHOUT_EMPTY": 4,
-	}
-)
-
-func (x HistoryMode) Enum() *HistoryMode {
-	p := new(HistoryMode)
-	*p = x
-	return p
-}
-
-func (x HistoryMode) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (HistoryMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_howdah_v1_task_type_service_proto_enumTypes[0].Descriptor()
-}
-
-func (HistoryMode) Type() protoreflect.EnumType {
-	return &file_howdah_v1_task_type_service_proto_enumTypes[0]
-}
-
-func (x HistoryMode) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use HistoryMode.Descriptor instead.
-func (HistoryMode) EnumDescriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{0}
-}
-
 // Length of the periods of statistics. Periods start at whole minutes, hours and days of UTC.
 type StatsPeriod int32
 
@@ -129,11 +66,11 @@ func (x StatsPeriod) String() string {
 }
 
 func (StatsPeriod) Descriptor() protoreflect.EnumDescriptor {
-	return file_howdah_v1_task_type_service_proto_enumTypes[1].Descriptor()
+	return file_howdah_v1_task_type_service_proto_enumTypes[0].Descriptor()
 }
 
 func (StatsPeriod) Type() protoreflect.EnumType {
-	return &file_howdah_v1_task_type_service_proto_enumTypes[1]
+	return &file_howdah_v1_task_type_service_proto_enumTypes[0]
 }
 
 func (x StatsPeriod) Number() protoreflect.EnumNumber {
@@ -142,7 +79,7 @@ func (x StatsPeriod) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StatsPeriod.Descriptor instead.
 func (StatsPeriod) EnumDescriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{1}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{0}
 }
 
 // Settings of a task type. The options of a job override them.
@@ -172,6 +109,10 @@ type TaskTypeSettings struct {
 	MaxBacklog int64 `protobuf:"varint,14,opt,name=max_backlog,json=maxBacklog,proto3" json:"max_backlog,omitempty"`
 	// Number of days to keep finished jobs. 1 to 3,650. 0: the broker's history_days.
 	HistoryDays uint32 `protobuf:"varint,15,opt,name=history_days,json=historyDays,proto3" json:"history_days,omitempty"`
+	// Number of days after which dead jobs are discarded, as DiscardJobs does. 1 to 3,650. 0: ClusterSettings.dead_days.
+	DeadDays uint32 `protobuf:"varint,16,opt,name=dead_days,json=deadDays,proto3" json:"dead_days,omitempty"`
+	// Brake on repeated failures. Unset: none.
+	Brake *Brake `protobuf:"bytes,17,opt,name=brake,proto3" json:"brake,omitempty"`
 	// Fallback task type of jobs that are out of attempts or failed for good, see NewJob.fallback. Must differ from this type. The
 	// type is created if it does not exist. Empty: no fallback, such jobs are dead. PERMISSION_DENIED for a new fallback: the
 	// caller has neither `enqueue` nor `operate` on the fallback type, or could then see payloads that it cannot see now.
@@ -287,6 +228,20 @@ func (x *TaskTypeSettings) GetHistoryDays() uint32 {
 	return 0
 }
 
+func (x *TaskTypeSettings) GetDeadDays() uint32 {
+	if x != nil {
+		return x.DeadDays
+	}
+	return 0
+}
+
+func (x *TaskTypeSettings) GetBrake() *Brake {
+	if x != nil {
+		return x.Brake
+	}
+	return nil
+}
+
 func (x *TaskTypeSettings) GetFallback() string {
 	if x != nil {
 		return x.Fallback
@@ -392,6 +347,75 @@ func (x *Rate) GetBurst() uint32 {
 	return 0
 }
 
+// Brake on repeated failures: spares the attempts of waiting jobs while every attempt of the type fails. Counts failed attempts
+// in a row, on all brokers together: attempts that the worker fails, and attempts that time out. When the count reaches
+// `failures`, the type is braked: its jobs wait for initial_delay. Then one job is delivered as a trial. The pause doubles with
+// each trial, up to max_delay. An attempt that succeeds ends the brake and sets the count to 0. Leased jobs continue.
+type Brake struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of failed attempts in a row that starts the brake. 1 to 1,000,000. 0 is INVALID_ARGUMENT: for no brake, leave out the
+	// message.
+	Failures uint32 `protobuf:"varint,1,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Pause before the first trial. 1 ms to 30 days, rounded up to milliseconds. Unset: 1 s.
+	InitialDelay *durationpb.Duration `protobuf:"bytes,2,opt,name=initial_delay,json=initialDelay,proto3" json:"initial_delay,omitempty"`
+	// Longest pause before a trial. initial_delay to 30 days, rounded up to milliseconds. Unset: 1 minute, or initial_delay if that
+	// is longer.
+	MaxDelay      *durationpb.Duration `protobuf:"bytes,3,opt,name=max_delay,json=maxDelay,proto3" json:"max_delay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Brake) Reset() {
+	*x = Brake{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Brake) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Brake) ProtoMessage() {}
+
+func (x *Brake) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Brake.ProtoReflect.Descriptor instead.
+func (*Brake) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Brake) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *Brake) GetInitialDelay() *durationpb.Duration {
+	if x != nil {
+		return x.InitialDelay
+	}
+	return nil
+}
+
+func (x *Brake) GetMaxDelay() *durationpb.Duration {
+	if x != nil {
+		return x.MaxDelay
+	}
+	return nil
+}
+
 // Task type with its numbers of jobs and settings.
 type TaskType struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -406,14 +430,16 @@ type TaskType struct {
 	// Time until the first scheduled job is due. 0 s: it is due. Unset: no job is scheduled.
 	NextDueIn *durationpb.Duration `protobuf:"bytes,5,opt,name=next_due_in,json=nextDueIn,proto3" json:"next_due_in,omitempty"`
 	// Store of the task type. Empty: the broker serves one store.
-	Store         string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
+	Store string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
+	// State of the brake. Unset: the type is not braked.
+	Braked        *Braked `protobuf:"bytes,17,opt,name=braked,proto3" json:"braked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskType) Reset() {
 	*x = TaskType{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[2]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +451,7 @@ func (x *TaskType) String() string {
 func (*TaskType) ProtoMessage() {}
 
 func (x *TaskType) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[2]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +464,7 @@ func (x *TaskType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskType.ProtoReflect.Descriptor instead.
 func (*TaskType) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{2}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TaskType) GetName() string {
@@ -483,6 +509,77 @@ func (x *TaskType) GetStore() string {
 	return ""
 }
 
+func (x *TaskType) GetBraked() *Braked {
+	if x != nil {
+		return x.Braked
+	}
+	return nil
+}
+
+// State of the brake of a task type that is braked.
+type Braked struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Start of the brake.
+	SinceTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	// Number of failed attempts in a row.
+	FailuresInARow int64 `protobuf:"varint,2,opt,name=failures_in_a_row,json=failuresInARow,proto3" json:"failures_in_a_row,omitempty"`
+	// Earliest time of the next trial. In the past: a trial is running, or starts with the next job.
+	NextAttemptTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next_attempt_time,json=nextAttemptTime,proto3" json:"next_attempt_time,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Braked) Reset() {
+	*x = Braked{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Braked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Braked) ProtoMessage() {}
+
+func (x *Braked) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Braked.ProtoReflect.Descriptor instead.
+func (*Braked) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Braked) GetSinceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SinceTime
+	}
+	return nil
+}
+
+func (x *Braked) GetFailuresInARow() int64 {
+	if x != nil {
+		return x.FailuresInARow
+	}
+	return 0
+}
+
+func (x *Braked) GetNextAttemptTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextAttemptTime
+	}
+	return nil
+}
+
 // Number of jobs of a task type in each unfinished state.
 type TaskTypeCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -502,7 +599,7 @@ type TaskTypeCounts struct {
 
 func (x *TaskTypeCounts) Reset() {
 	*x = TaskTypeCounts{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[3]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +611,7 @@ func (x *TaskTypeCounts) String() string {
 func (*TaskTypeCounts) ProtoMessage() {}
 
 func (x *TaskTypeCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[3]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +624,7 @@ func (x *TaskTypeCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskTypeCounts.ProtoReflect.Descriptor instead.
 func (*TaskTypeCounts) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{3}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TaskTypeCounts) GetReady() int64 {
@@ -587,7 +684,7 @@ type ListTaskTypesRequest struct {
 
 func (x *ListTaskTypesRequest) Reset() {
 	*x = ListTaskTypesRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[4]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +696,7 @@ func (x *ListTaskTypesRequest) String() string {
 func (*ListTaskTypesRequest) ProtoMessage() {}
 
 func (x *ListTaskTypesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[4]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +709,7 @@ func (x *ListTaskTypesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTaskTypesRequest.ProtoReflect.Descriptor instead.
 func (*ListTaskTypesRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{4}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListTaskTypesRequest) GetPageSize() int32 {
@@ -661,7 +758,7 @@ type ListTaskTypesResponse struct {
 
 func (x *ListTaskTypesResponse) Reset() {
 	*x = ListTaskTypesResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[5]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +770,7 @@ func (x *ListTaskTypesResponse) String() string {
 func (*ListTaskTypesResponse) ProtoMessage() {}
 
 func (x *ListTaskTypesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[5]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +783,7 @@ func (x *ListTaskTypesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTaskTypesResponse.ProtoReflect.Descriptor instead.
 func (*ListTaskTypesResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{5}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListTaskTypesResponse) GetTaskTypes() []*TaskType {
@@ -730,7 +827,7 @@ type UpdateTaskTypeRequest struct {
 
 func (x *UpdateTaskTypeRequest) Reset() {
 	*x = UpdateTaskTypeRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[6]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +839,7 @@ func (x *UpdateTaskTypeRequest) String() string {
 func (*UpdateTaskTypeRequest) ProtoMessage() {}
 
 func (x *UpdateTaskTypeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[6]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +852,7 @@ func (x *UpdateTaskTypeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskTypeRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTaskTypeRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{6}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpdateTaskTypeRequest) GetTaskType() string {
@@ -783,7 +880,7 @@ type UpdateTaskTypeResponse struct {
 
 func (x *UpdateTaskTypeResponse) Reset() {
 	*x = UpdateTaskTypeResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[7]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +892,7 @@ func (x *UpdateTaskTypeResponse) String() string {
 func (*UpdateTaskTypeResponse) ProtoMessage() {}
 
 func (x *UpdateTaskTypeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[7]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +905,7 @@ func (x *UpdateTaskTypeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTaskTypeResponse.ProtoReflect.Descriptor instead.
 func (*UpdateTaskTypeResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{7}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpdateTaskTypeResponse) GetSettings() *TaskTypeSettings {
@@ -833,7 +930,7 @@ type PauseLimitKeyRequest struct {
 
 func (x *PauseLimitKeyRequest) Reset() {
 	*x = PauseLimitKeyRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +942,7 @@ func (x *PauseLimitKeyRequest) String() string {
 func (*PauseLimitKeyRequest) ProtoMessage() {}
 
 func (x *PauseLimitKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[8]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +955,7 @@ func (x *PauseLimitKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseLimitKeyRequest.ProtoReflect.Descriptor instead.
 func (*PauseLimitKeyRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{8}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PauseLimitKeyRequest) GetTaskType() string {
@@ -891,7 +988,7 @@ type PauseLimitKeyResponse struct {
 
 func (x *PauseLimitKeyResponse) Reset() {
 	*x = PauseLimitKeyResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[9]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1000,7 @@ func (x *PauseLimitKeyResponse) String() string {
 func (*PauseLimitKeyResponse) ProtoMessage() {}
 
 func (x *PauseLimitKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[9]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1013,7 @@ func (x *PauseLimitKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseLimitKeyResponse.ProtoReflect.Descriptor instead.
 func (*PauseLimitKeyResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{9}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{11}
 }
 
 // Request of ResumeLimitKey.
@@ -932,7 +1029,7 @@ type ResumeLimitKeyRequest struct {
 
 func (x *ResumeLimitKeyRequest) Reset() {
 	*x = ResumeLimitKeyRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[10]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1041,7 @@ func (x *ResumeLimitKeyRequest) String() string {
 func (*ResumeLimitKeyRequest) ProtoMessage() {}
 
 func (x *ResumeLimitKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[10]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1054,7 @@ func (x *ResumeLimitKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLimitKeyRequest.ProtoReflect.Descriptor instead.
 func (*ResumeLimitKeyRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{10}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResumeLimitKeyRequest) GetTaskType() string {
@@ -983,7 +1080,7 @@ type ResumeLimitKeyResponse struct {
 
 func (x *ResumeLimitKeyResponse) Reset() {
 	*x = ResumeLimitKeyResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[11]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1092,7 @@ func (x *ResumeLimitKeyResponse) String() string {
 func (*ResumeLimitKeyResponse) ProtoMessage() {}
 
 func (x *ResumeLimitKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[11]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1105,7 @@ func (x *ResumeLimitKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLimitKeyResponse.ProtoReflect.Descriptor instead.
 func (*ResumeLimitKeyResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{11}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{13}
 }
 
 // Request of ListLimitKeys.
@@ -1026,7 +1123,7 @@ type ListLimitKeysRequest struct {
 
 func (x *ListLimitKeysRequest) Reset() {
 	*x = ListLimitKeysRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[12]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1135,7 @@ func (x *ListLimitKeysRequest) String() string {
 func (*ListLimitKeysRequest) ProtoMessage() {}
 
 func (x *ListLimitKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[12]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1148,7 @@ func (x *ListLimitKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListLimitKeysRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{12}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListLimitKeysRequest) GetTaskType() string {
@@ -1088,7 +1185,7 @@ type ListLimitKeysResponse struct {
 
 func (x *ListLimitKeysResponse) Reset() {
 	*x = ListLimitKeysResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[13]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1197,7 @@ func (x *ListLimitKeysResponse) String() string {
 func (*ListLimitKeysResponse) ProtoMessage() {}
 
 func (x *ListLimitKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[13]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1210,7 @@ func (x *ListLimitKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListLimitKeysResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{13}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListLimitKeysResponse) GetLimitKeys() []*LimitKey {
@@ -1149,7 +1246,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1258,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1271,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{14}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetStatsRequest) GetTaskType() string {
@@ -1226,7 +1323,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1335,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1348,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{15}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetStatsResponse) GetStats() []*Stats {
@@ -1305,7 +1402,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1414,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1427,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{16}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stats) GetTaskType() string {
@@ -1438,7 +1535,7 @@ type DurationStats struct {
 
 func (x *DurationStats) Reset() {
 	*x = DurationStats{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1547,7 @@ func (x *DurationStats) String() string {
 func (*DurationStats) ProtoMessage() {}
 
 func (x *DurationStats) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1560,7 @@ func (x *DurationStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurationStats.ProtoReflect.Descriptor instead.
 func (*DurationStats) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{17}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DurationStats) GetCount() int64 {
@@ -1529,7 +1626,7 @@ type LimitKey struct {
 
 func (x *LimitKey) Reset() {
 	*x = LimitKey{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1638,7 @@ func (x *LimitKey) String() string {
 func (*LimitKey) ProtoMessage() {}
 
 func (x *LimitKey) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1651,7 @@ func (x *LimitKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitKey.ProtoReflect.Descriptor instead.
 func (*LimitKey) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{18}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LimitKey) GetLimitKey() string {
@@ -1603,7 +1700,7 @@ var File_howdah_v1_task_type_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\n" +
-	"!howdah/v1/task_type_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\x1a\x17howdah/v1/storage.proto\"\xba\x05\n" +
+	"!howdah/v1/task_type_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\x1a\x17howdah/v1/storage.proto\"\xff\x05\n" +
 	"\x10TaskTypeSettings\x12!\n" +
 	"\fmax_attempts\x18\x01 \x01(\rR\vmaxAttempts\x129\n" +
 	"\fretry_policy\x18\x02 \x01(\v2\x16.howdah.v1.RetryPolicyR\vretryPolicy\x120\n" +
@@ -1615,7 +1712,9 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x11max_payload_bytes\x18\r \x01(\x03R\x0fmaxPayloadBytes\x12\x1f\n" +
 	"\vmax_backlog\x18\x0e \x01(\x03R\n" +
 	"maxBacklog\x12!\n" +
-	"\fhistory_days\x18\x0f \x01(\rR\vhistoryDays\x12\x1a\n" +
+	"\fhistory_days\x18\x0f \x01(\rR\vhistoryDays\x12\x1b\n" +
+	"\tdead_days\x18\x10 \x01(\rR\bdeadDays\x12&\n" +
+	"\x05brake\x18\x11 \x01(\v2\x10.howdah.v1.BrakeR\x05brake\x12\x1a\n" +
 	"\bfallback\x18\x14 \x01(\tR\bfallback\x12\x1f\n" +
 	"\vmax_running\x18\x1e \x01(\rR\n" +
 	"maxRunning\x12#\n" +
@@ -1627,14 +1726,24 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x04Rate\x12\x1d\n" +
 	"\n" +
 	"per_second\x18\x01 \x01(\x01R\tperSecond\x12\x14\n" +
-	"\x05burst\x18\x02 \x01(\rR\x05burst\"\xa0\x02\n" +
+	"\x05burst\x18\x02 \x01(\rR\x05burst\"\x9b\x01\n" +
+	"\x05Brake\x12\x1a\n" +
+	"\bfailures\x18\x01 \x01(\rR\bfailures\x12>\n" +
+	"\rinitial_delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\finitialDelay\x126\n" +
+	"\tmax_delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bmaxDelay\"\xcb\x02\n" +
 	"\bTaskType\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x06counts\x18\x02 \x01(\v2\x19.howdah.v1.TaskTypeCountsR\x06counts\x12C\n" +
 	"\x10oldest_ready_age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0eoldestReadyAge\x127\n" +
 	"\bsettings\x18\x04 \x01(\v2\x1b.howdah.v1.TaskTypeSettingsR\bsettings\x129\n" +
 	"\vnext_due_in\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tnextDueIn\x12\x14\n" +
-	"\x05store\x18\x06 \x01(\tR\x05store\"\x8a\x01\n" +
+	"\x05store\x18\x06 \x01(\tR\x05store\x12)\n" +
+	"\x06braked\x18\x11 \x01(\v2\x11.howdah.v1.BrakedR\x06braked\"\xb6\x01\n" +
+	"\x06Braked\x129\n" +
+	"\n" +
+	"since_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x12)\n" +
+	"\x11failures_in_a_row\x18\x02 \x01(\x03R\x0efailuresInARow\x12F\n" +
+	"\x11next_attempt_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0fnextAttemptTime\"\x8a\x01\n" +
 	"\x0eTaskTypeCounts\x12\x14\n" +
 	"\x05ready\x18\x01 \x01(\x03R\x05ready\x12\x16\n" +
 	"\x06leased\x18\x02 \x01(\x03R\x06leased\x12\x1c\n" +
@@ -1716,13 +1825,7 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\rrunning_count\x18\x03 \x01(\x03R\frunningCount\x12=\n" +
 	"\fpaused_until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vpausedUntil\x12\x16\n" +
 	"\x06paused\x18\x05 \x01(\bR\x06paused\x12\x14\n" +
-	"\x05store\x18\x06 \x01(\tR\x05store*\x94\x01\n" +
-	"\vHistoryMode\x12\x1c\n" +
-	"\x18HISTORY_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11HISTORY_MODE_FULL\x10\x01\x12\x19\n" +
-	"\x15HISTORY_MODE_FAILURES\x10\x02\x12\x15\n" +
-	"\x11HISTORY_MODE_NONE\x10\x03\x12\x1e\n" +
-	"\x1aHISTORY_MODE_WITHOUT_EMPTY\x10\x04*q\n" +
+	"\x05store\x18\x06 \x01(\tR\x05store*q\n" +
 	"\vStatsPeriod\x12\x1c\n" +
 	"\x18STATS_PERIOD_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STATS_PERIOD_MINUTE\x10\x01\x12\x15\n" +
@@ -1749,85 +1852,93 @@ func file_howdah_v1_task_type_service_proto_rawDescGZIP() []byte {
 	return file_howdah_v1_task_type_service_proto_rawDescData
 }
 
-var file_howdah_v1_task_type_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_howdah_v1_task_type_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_howdah_v1_task_type_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_howdah_v1_task_type_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_howdah_v1_task_type_service_proto_goTypes = []any{
-	(HistoryMode)(0),               // 0: howdah.v1.HistoryMode
-	(StatsPeriod)(0),               // 1: howdah.v1.StatsPeriod
-	(*TaskTypeSettings)(nil),       // 2: howdah.v1.TaskTypeSettings
-	(*Rate)(nil),                   // 3: howdah.v1.Rate
+	(StatsPeriod)(0),               // 0: howdah.v1.StatsPeriod
+	(*TaskTypeSettings)(nil),       // 1: howdah.v1.TaskTypeSettings
+	(*Rate)(nil),                   // 2: howdah.v1.Rate
+	(*Brake)(nil),                  // 3: howdah.v1.Brake
 	(*TaskType)(nil),               // 4: howdah.v1.TaskType
-	(*TaskTypeCounts)(nil),         // 5: howdah.v1.TaskTypeCounts
-	(*ListTaskTypesRequest)(nil),   // 6: howdah.v1.ListTaskTypesRequest
-	(*ListTaskTypesResponse)(nil),  // 7: howdah.v1.ListTaskTypesResponse
-	(*UpdateTaskTypeRequest)(nil),  // 8: howdah.v1.UpdateTaskTypeRequest
-	(*UpdateTaskTypeResponse)(nil), // 9: howdah.v1.UpdateTaskTypeResponse
-	(*PauseLimitKeyRequest)(nil),   // 10: howdah.v1.PauseLimitKeyRequest
-	(*PauseLimitKeyResponse)(nil),  // 11: howdah.v1.PauseLimitKeyResponse
-	(*ResumeLimitKeyRequest)(nil),  // 12: howdah.v1.ResumeLimitKeyRequest
-	(*ResumeLimitKeyResponse)(nil), // 13: howdah.v1.ResumeLimitKeyResponse
-	(*ListLimitKeysRequest)(nil),   // 14: howdah.v1.ListLimitKeysRequest
-	(*ListLimitKeysResponse)(nil),  // 15: howdah.v1.ListLimitKeysResponse
-	(*GetStatsRequest)(nil),        // 16: howdah.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),       // 17: howdah.v1.GetStatsResponse
-	(*Stats)(nil),                  // 18: howdah.v1.Stats
-	(*DurationStats)(nil),          // 19: howdah.v1.DurationStats
-	(*LimitKey)(nil),               // 20: howdah.v1.LimitKey
-	(*RetryPolicy)(nil),            // 21: howdah.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 22: google.protobuf.Duration
-	(*StorageHealth)(nil),          // 23: howdah.v1.StorageHealth
-	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*Braked)(nil),                 // 5: howdah.v1.Braked
+	(*TaskTypeCounts)(nil),         // 6: howdah.v1.TaskTypeCounts
+	(*ListTaskTypesRequest)(nil),   // 7: howdah.v1.ListTaskTypesRequest
+	(*ListTaskTypesResponse)(nil),  // 8: howdah.v1.ListTaskTypesResponse
+	(*UpdateTaskTypeRequest)(nil),  // 9: howdah.v1.UpdateTaskTypeRequest
+	(*UpdateTaskTypeResponse)(nil), // 10: howdah.v1.UpdateTaskTypeResponse
+	(*PauseLimitKeyRequest)(nil),   // 11: howdah.v1.PauseLimitKeyRequest
+	(*PauseLimitKeyResponse)(nil),  // 12: howdah.v1.PauseLimitKeyResponse
+	(*ResumeLimitKeyRequest)(nil),  // 13: howdah.v1.ResumeLimitKeyRequest
+	(*ResumeLimitKeyResponse)(nil), // 14: howdah.v1.ResumeLimitKeyResponse
+	(*ListLimitKeysRequest)(nil),   // 15: howdah.v1.ListLimitKeysRequest
+	(*ListLimitKeysResponse)(nil),  // 16: howdah.v1.ListLimitKeysResponse
+	(*GetStatsRequest)(nil),        // 17: howdah.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),       // 18: howdah.v1.GetStatsResponse
+	(*Stats)(nil),                  // 19: howdah.v1.Stats
+	(*DurationStats)(nil),          // 20: howdah.v1.DurationStats
+	(*LimitKey)(nil),               // 21: howdah.v1.LimitKey
+	(*RetryPolicy)(nil),            // 22: howdah.v1.RetryPolicy
+	(HistoryMode)(0),               // 23: howdah.v1.HistoryMode
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
+	(*StorageHealth)(nil),          // 26: howdah.v1.StorageHealth
 }
 var file_howdah_v1_task_type_service_proto_depIdxs = []int32{
-	21, // 0: howdah.v1.TaskTypeSettings.retry_policy:type_name -> howdah.v1.RetryPolicy
-	0,  // 1: howdah.v1.TaskTypeSettings.history:type_name -> howdah.v1.HistoryMode
-	22, // 2: howdah.v1.TaskTypeSettings.priority_step:type_name -> google.protobuf.Duration
-	22, // 3: howdah.v1.TaskTypeSettings.timeout:type_name -> google.protobuf.Duration
-	3,  // 4: howdah.v1.TaskTypeSettings.rate:type_name -> howdah.v1.Rate
-	22, // 5: howdah.v1.TaskTypeSettings.key_min_gap:type_name -> google.protobuf.Duration
-	3,  // 6: howdah.v1.TaskTypeSettings.key_rate:type_name -> howdah.v1.Rate
-	5,  // 7: howdah.v1.TaskType.counts:type_name -> howdah.v1.TaskTypeCounts
-	22, // 8: howdah.v1.TaskType.oldest_ready_age:type_name -> google.protobuf.Duration
-	2,  // 9: howdah.v1.TaskType.settings:type_name -> howdah.v1.TaskTypeSettings
-	22, // 10: howdah.v1.TaskType.next_due_in:type_name -> google.protobuf.Duration
-	4,  // 11: howdah.v1.ListTaskTypesResponse.task_types:type_name -> howdah.v1.TaskType
-	23, // 12: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
-	22, // 13: howdah.v1.ListTaskTypesResponse.count_age:type_name -> google.protobuf.Duration
-	2,  // 14: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
-	2,  // 15: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
-	22, // 16: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
-	20, // 17: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
-	1,  // 18: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
-	24, // 19: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
-	24, // 20: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
-	18, // 21: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
-	24, // 22: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
-	24, // 23: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
-	19, // 24: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
-	19, // 25: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
-	5,  // 26: howdah.v1.Stats.backlog:type_name -> howdah.v1.TaskTypeCounts
-	22, // 27: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
-	22, // 28: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
-	22, // 29: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
-	22, // 30: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
-	24, // 31: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
-	6,  // 32: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
-	8,  // 33: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
-	10, // 34: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
-	12, // 35: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
-	14, // 36: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
-	16, // 37: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
-	7,  // 38: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
-	9,  // 39: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
-	11, // 40: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
-	13, // 41: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
-	15, // 42: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
-	17, // 43: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
-	38, // [38:44] is the sub-list for method output_type
-	32, // [32:38] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	22, // 0: howdah.v1.TaskTypeSettings.retry_policy:type_name -> howdah.v1.RetryPolicy
+	23, // 1: howdah.v1.TaskTypeSettings.history:type_name -> howdah.v1.HistoryMode
+	24, // 2: howdah.v1.TaskTypeSettings.priority_step:type_name -> google.protobuf.Duration
+	24, // 3: howdah.v1.TaskTypeSettings.timeout:type_name -> google.protobuf.Duration
+	3,  // 4: howdah.v1.TaskTypeSettings.brake:type_name -> howdah.v1.Brake
+	2,  // 5: howdah.v1.TaskTypeSettings.rate:type_name -> howdah.v1.Rate
+	24, // 6: howdah.v1.TaskTypeSettings.key_min_gap:type_name -> google.protobuf.Duration
+	2,  // 7: howdah.v1.TaskTypeSettings.key_rate:type_name -> howdah.v1.Rate
+	24, // 8: howdah.v1.Brake.initial_delay:type_name -> google.protobuf.Duration
+	24, // 9: howdah.v1.Brake.max_delay:type_name -> google.protobuf.Duration
+	6,  // 10: howdah.v1.TaskType.counts:type_name -> howdah.v1.TaskTypeCounts
+	24, // 11: howdah.v1.TaskType.oldest_ready_age:type_name -> google.protobuf.Duration
+	1,  // 12: howdah.v1.TaskType.settings:type_name -> howdah.v1.TaskTypeSettings
+	24, // 13: howdah.v1.TaskType.next_due_in:type_name -> google.protobuf.Duration
+	5,  // 14: howdah.v1.TaskType.braked:type_name -> howdah.v1.Braked
+	25, // 15: howdah.v1.Braked.since_time:type_name -> google.protobuf.Timestamp
+	25, // 16: howdah.v1.Braked.next_attempt_time:type_name -> google.protobuf.Timestamp
+	4,  // 17: howdah.v1.ListTaskTypesResponse.task_types:type_name -> howdah.v1.TaskType
+	26, // 18: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
+	24, // 19: howdah.v1.ListTaskTypesResponse.count_age:type_name -> google.protobuf.Duration
+	1,  // 20: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
+	1,  // 21: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
+	24, // 22: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
+	21, // 23: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
+	0,  // 24: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
+	25, // 25: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
+	25, // 26: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
+	19, // 27: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
+	25, // 28: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
+	25, // 29: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
+	20, // 30: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
+	20, // 31: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
+	6,  // 32: howdah.v1.Stats.backlog:type_name -> howdah.v1.TaskTypeCounts
+	24, // 33: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
+	24, // 34: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
+	24, // 35: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
+	24, // 36: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
+	25, // 37: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
+	7,  // 38: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
+	9,  // 39: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
+	11, // 40: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
+	13, // 41: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
+	15, // 42: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
+	17, // 43: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
+	8,  // 44: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
+	10, // 45: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
+	12, // 46: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
+	14, // 47: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
+	16, // 48: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
+	18, // 49: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
+	44, // [44:50] is the sub-list for method output_type
+	38, // [38:44] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_task_type_service_proto_init() }
@@ -1842,8 +1953,8 @@ func file_howdah_v1_task_type_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_task_type_service_proto_rawDesc), len(file_howdah_v1_task_type_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   19,
+			NumEnums:      1,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -274,7 +274,7 @@ pub(super) fn resolve(
         if let Some(number) = store.number.filter(|number| !numbers.insert(*number)) {
             return Err(ConfigError::new(format!("store {name}: another store has the number {number}, too")));
         }
-        if !locations.insert((&store.database_url, &store.schema)) {
+        if store.pattern().is_none() && !locations.insert((&store.database_url, &store.schema)) {
             return Err(ConfigError::new(format!("store {name}: another store has the same database_url and schema")));
         }
     }

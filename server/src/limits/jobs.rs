@@ -65,6 +65,11 @@ fn content(config: &Config) -> Vec<Limit> {
             format!("{} days, in whole days; by type 1 to {}", config.history_days, TypeSettings::MAX_HISTORY_DAYS),
         )
         .default_by(&["history_days"]),
+        fixed(
+            "dead jobs kept",
+            format!("no limit, in whole days; by type or cluster 1 to {}", TypeSettings::MAX_HISTORY_DAYS),
+        )
+        .by_cluster(&["dead_days"]),
     ]
 }
 

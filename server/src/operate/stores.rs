@@ -7,7 +7,6 @@ use crate::{
     error::Error,
     job::{Closed, StoreNumber, TaskTypeName, TypeId},
     store::{Actor, ReplicaState, Store},
-    stores::Reloaded,
 };
 
 /// State of a store.
@@ -54,9 +53,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Writes an audit entry for a reload that has added or removed stores.
-    pub(crate) async fn record_reload(&self, reloaded: &Reloaded, by: &Actor) -> Result<(), Error> {
-        let names: Vec<String> = reloaded.added.iter().chain(&reloaded.removed).cloned().collect();
+    /// Writes an audit entry for a reload that has added or removed the stores with these names.
+    pub(crate) async fn record_reload(&self, names: Vec<String>, by: &Actor) -> Result<(), Error> {
         if !names.is_empty() {
             self.context.store.record_stores(names, by).await?;
         }

@@ -28,7 +28,8 @@ impl Verb for ReloadStores {
     async fn run(call: &mut Call, (): ()) -> Result<v1::ReloadStoresResponse, Error> {
         let by = call.by()?;
         let reloaded = call.all_stores.reload().await.map_err(|error| Error::StoresRefused(error.to_string()))?;
-        call.broker.operator.record_reload(&reloaded, &by).await?;
+        let names = reloaded.added.iter().chain(&reloaded.removed).cloned().collect();
+        call.broker.operator.record_reload(names, &by).await?;
         let Reloaded { added, removed, changed } = reloaded;
         Ok(v1::ReloadStoresResponse { added, removed, changed })
     }
