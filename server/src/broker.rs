@@ -6,14 +6,17 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc},
+    task::AbortHandle,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::Access,
     config::{Config, WakeMode},
     critical::CriticalTasks,
-    dispatch::{Dispatch, UnsentMemory},
+    dispatch::{Dispatch, Unsent, UnsentMemory},
     intake::Intake,
     job::{ClusterSettings, TaskTypeName, schedule::CheckTemplate},
     maintain::{self, Context, Tasks},
@@ -53,11 +56,22 @@ pub struct Broker {
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
     critical: Mutex<Option<CriticalTasks>>,
+    /// Tasks for jobs that could not be sent.
+    unsent_tasks: [AbortHandle; 2],
     panicked: CancellationToken,
 }
 
 /// Broker as the gRPC and HTTP services share it.
 pub type SharedBroker = Arc<Broker>;
+
+/// Starts the tasks for jobs that could not be sent. They stop last, because the last batches of a stopping broker still need them.
+fn spawn_unsent(
+    (release, unsent_jobs): (Release, mpsc::UnboundedReceiver<Unsent>),
+    (sessions, dispatch): (Arc<Sessions>, Arc<Dispatch>),
+) -> [AbortHandle; 2] {
+    let tasks = [tokio::spawn(release.release_unsent(unsent_jobs)), tokio::spawn(watch_unsent(sessions, dispatch))];
+    tasks.map(|task| task.abort_handle())
+}
 
 /// State that the brokers of one process share. Each broker serves one store.
 #[derive(Clone)]
@@ -130,10 +144,7 @@ impl Broker {
         critical.spawn("claim", dispatch.clone().run_claims(store.clone()));
 
         let sessions = Arc::new(Sessions::default());
-        // These tasks do not stop with the background tasks, because the last batches of a stopping broker still need
-        // them.
-        tokio::spawn(release.clone().release_unsent(unsent_jobs));
-        tokio::spawn(watch_unsent(sessions.clone(), dispatch.clone()));
+        let unsent_tasks = spawn_unsent((release.clone(), unsent_jobs), (sessions.clone(), dispatch.clone()));
         let workers = Arc::new(SessionContext {
             config: config.clone(),
             store: store.clone(),
@@ -194,6 +205,7 @@ impl Broker {
             context,
             background,
             critical,
+            unsent_tasks,
             panicked,
         }))
     }
@@ -242,6 +254,7 @@ impl Broker {
             tracing::warn!("the broker did not stop within its deadline; other brokers rescue its remaining leases");
         }
         c.dispatch.traces().stop(LAST_SPANS.min(deadline.saturating_sub(begun.elapsed()))).await;
+        self.unsent_tasks.iter().for_each(AbortHandle::abort);
     }
 
     /// Completes when a critical task has panicked, after which the broker cannot continue.

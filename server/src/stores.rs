@@ -114,7 +114,7 @@ struct Updated {
 }
 
 impl Updated {
-    /// Migrates these stores concurrently, and assigns numbers to those that need one. `others` are stores that this process
+    /// Migrates these stores concurrently, assigns numbers to those that need one, and tests their notifications. `others` are stores that this process
     /// already serves; without them, the first store is the primary store, which must be reachable. Fails if a store has another
     /// problem than an unreachable database.
     async fn of(
@@ -138,6 +138,9 @@ impl Updated {
         }
         reconnect::check_numbers(&reached, &ready, &unreachable)?;
         assign_numbers(&reached, &mut ready, others, START).await?;
+        for store in &ready {
+            open::open(store).await?;
+        }
         Ok(Self { ready, unreachable })
     }
 }

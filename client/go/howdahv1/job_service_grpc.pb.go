@@ -93,8 +93,8 @@ type JobServiceClient interface {
 	// archive, if one is configured. max_backlog does not apply. Requires operate for the task type of the finished job, and enqueue
 	// for the task types of the new one.
 	//
-	// The copy has the payload, headers, key, tags, priority, max_attempts, retry_policy, fallback, limit_key, fair_key and stages of
-	// the finished job, and all of its attempts. Its parent_id is the id of the finished job. It does not have start time, expiry,
+	// The copy has the payload, headers, key, tags, priority, max_attempts, retry_policy, fallback, limit_key, fair_key, history and
+	// stages of the finished job, and all of its attempts. Its parent_id is the id of the finished job. It does not have start time, expiry,
 	// dependencies, key policy, progress, errors and trace context; its timeout is the setting of its task type. A job that went to
 	// its fallback runs again with its original task type, without limit_key, fair_key, stages and max_attempts. A job that completed
 	// stages runs again from the first, through the stages that it went through.
@@ -325,8 +325,8 @@ type JobServiceServer interface {
 	// archive, if one is configured. max_backlog does not apply. Requires operate for the task type of the finished job, and enqueue
 	// for the task types of the new one.
 	//
-	// The copy has the payload, headers, key, tags, priority, max_attempts, retry_policy, fallback, limit_key, fair_key and stages of
-	// the finished job, and all of its attempts. Its parent_id is the id of the finished job. It does not have start time, expiry,
+	// The copy has the payload, headers, key, tags, priority, max_attempts, retry_policy, fallback, limit_key, fair_key, history and
+	// stages of the finished job, and all of its attempts. Its parent_id is the id of the finished job. It does not have start time, expiry,
 	// dependencies, key policy, progress, errors and trace context; its timeout is the setting of its task type. A job that went to
 	// its fallback runs again with its original task type, without limit_key, fair_key, stages and max_attempts. A job that completed
 	// stages runs again from the first, through the stages that it went through.

@@ -52,7 +52,7 @@ BEGIN
             UPDATE howdah.limit_state l SET tokens = filled, refilled = now() WHERE l.type_id = w.id AND l.limit_key = '';
             IF allowed > floor(filled)::integer THEN
                 allowed := floor(filled)::integer;
-                retry_in_ms := ceil((1 - (filled - floor(filled))) / w.rate_per_s * 1000)::bigint;
+                retry_in_ms := ceil(least((1 - (filled - floor(filled))) / w.rate_per_s, 86400) * 1000)::bigint;
             END IF;
         END IF;
         IF w.brake_failures IS NOT NULL THEN

@@ -56,7 +56,9 @@ BEGIN
     WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM howdah.limit_state l
         WHERE greatest(l.check_at, l.refilled, l.last_start, l.paused_at) > soon FOR UPDATE SKIP LOCKED));
     UPDATE howdah.brake SET since = howdah.not_after(since, now()), tried = NULL, next_at = now()
-    WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM howdah.brake b WHERE greatest(b.since, b.tried) > soon FOR UPDATE SKIP LOCKED));
+    WHERE ctid = ANY (ARRAY(
+        SELECT b.ctid FROM howdah.brake b JOIN howdah.task_type t ON t.id = b.type_id
+        WHERE greatest(b.since, b.tried, b.next_at - t.brake_max_ms * interval '1 millisecond') > soon FOR UPDATE OF b SKIP LOCKED));
     UPDATE howdah.limit_change SET changed = least(changed, now()), due_at = least(due_at, now())
     WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM howdah.limit_change l WHERE l.changed > soon FOR UPDATE SKIP LOCKED));
 END $$;

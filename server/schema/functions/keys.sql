@@ -250,7 +250,9 @@ BEGIN
             -- An earlier job of this call already got the key, or changed its holder: w is the job that now has the key.
             j.answer_id := w.id;
             j.outcome := CASE coalesce(j.requested ->> 'key_policy', 'keep') WHEN 'keep' THEN 'kept' WHEN 'debounce' THEN 'debounced'
-                         WHEN 'replace_if_newer' THEN CASE WHEN new_version <= k.version THEN 'stale' ELSE 'replaced' END
+                         WHEN 'replace_if_newer' THEN CASE WHEN new_version <= greatest(k.version, (
+                             SELECT v.version FROM howdah.key_version v WHERE v.type_id = j.type_id AND v.key = j.key))
+                             THEN 'stale' ELSE 'replaced' END
                          WHEN 'replace' THEN 'replaced' END;
             IF j.outcome IS NULL THEN
                 RAISE EXCEPTION 'job % holds the key %', w.id, to_json(j.key) USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;

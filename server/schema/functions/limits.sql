@@ -166,7 +166,7 @@ BEGIN
                                      t.key_rate_burst));
             free := least(free, floor(filled)::bigint);
             IF free >= floor(filled)::bigint THEN
-                next_check := greatest(next_check, now() + (1 - (filled - floor(filled))) / t.key_rate_per_s * interval '1 second');
+                next_check := greatest(next_check, now() + least((1 - (filled - floor(filled))) / t.key_rate_per_s, 86400) * interval '1 second');
             END IF;
         END IF;
         IF t.key_max_running <= ready_jobs + other_jobs THEN

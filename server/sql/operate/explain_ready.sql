@@ -17,8 +17,8 @@ SELECT (SELECT count(*) FROM (
        (SELECT count(*) FROM (
             SELECT FROM howdah.leased l WHERE l.type_id = t.id AND l.limited LIMIT t.max_running) n) AS running,
        CASE WHEN t.rate_per_s IS NOT NULL THEN (
-            SELECT now() + greatest(0, 1 - (g.tokens + howdah.elapsed_s(g.refilled) * t.rate_per_s))
-                           / t.rate_per_s * interval '1 second'
+            SELECT now() + least(greatest(0, 1 - (g.tokens + howdah.elapsed_s(g.refilled) * t.rate_per_s)) / t.rate_per_s, 3e9)
+                           * interval '1 second'
             FROM howdah.limit_state g WHERE g.type_id = t.id AND g.limit_key = '') END AS next_token,
        b.since AS braked_since, b.failures AS braked_failures, b.next_at AS braked_next,
        (SELECT p.last FROM howdah.pull p WHERE p.type_id = t.id) AS pulled,

@@ -1,13 +1,18 @@
 //! Task types with a concurrency or rate limit: a claim computes how many of their jobs it may take, and no job goes
 //! direct to a worker.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use super::{Dispatch, Unsent};
 use crate::{
     job::{Lease, Ready, TypeId},
     store::{Quota, Want},
 };
+
+/// Longest time after which a type that a limit holds back is claimed again.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 impl Dispatch {
     /// Replaces the set of task types that have a limit.
@@ -32,20 +37,33 @@ impl Dispatch {
     /// the claim.
     pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota]) {
         for quota in held_back {
-            // At most one timer task waits per task type.
-            if let Some(retry_in) = quota.retry_in
-                && self.waits_for_rate.lock().insert(quota.type_id)
+            let Some(retry_in) = quota.retry_in else { continue };
+            let (type_id, at) = (quota.type_id, Instant::now() + retry_in.min(LONGEST_WAIT));
             {
-                let (dispatch, type_id) = (self.clone(), quota.type_id);
-                tokio::spawn(async move {
-                    tokio::time::sleep(retry_in).await;
-                    dispatch.waits_for_rate.lock().remove(&type_id);
-                    dispatch.state.lock().unlock(type_id);
-                    // Passes the highest rank: no job became ready, so claims need not start at a lower rank.
-                    dispatch.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
-                });
+                // Only the earliest timer of a task type counts: a brake may wait for long, and a locked limit only briefly.
+                let mut waits = self.waits_for_rate.lock();
+                if waits.get(&type_id).is_some_and(|earlier| *earlier <= at) {
+                    continue;
+                }
+                waits.insert(type_id, at);
             }
+            tokio::spawn(self.clone().claim_again(type_id, at));
         }
+    }
+
+    /// Claims jobs of the type at this time, unless an earlier time has taken its place.
+    async fn claim_again(self: Arc<Self>, type_id: TypeId, at: Instant) {
+        tokio::time::sleep_until(at).await;
+        {
+            let mut waits = self.waits_for_rate.lock();
+            if waits.get(&type_id) != Some(&at) {
+                return;
+            }
+            waits.remove(&type_id);
+        }
+        self.state.lock().unlock(type_id);
+        // Passes the highest rank: no job became ready, so claims need not start at a lower rank.
+        self.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
     }
 
     /// Ends the leases of jobs that had expired when they were claimed.

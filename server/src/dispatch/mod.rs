@@ -98,8 +98,8 @@ pub struct Dispatch {
     left_over_announced: Mutex<Option<std::time::Instant>>,
     /// Task types with a limit. Their claims compute how many jobs they may take.
     limited: ArcSwap<HashSet<TypeId>>,
-    /// Task types that wait until their rate limit or a locked limit allows another claim.
-    waits_for_rate: Mutex<HashSet<TypeId>>,
+    /// Task types that wait until their rate limit, brake or locked limit allows another claim, with the time of that claim.
+    waits_for_rate: Mutex<HashMap<TypeId, tokio::time::Instant>>,
     traces: Traces,
     metrics: Arc<Metrics>,
 }

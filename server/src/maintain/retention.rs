@@ -100,9 +100,9 @@ async fn run_once(context: &Context) -> Result<Round, StoreError> {
     let made = make_partitions(context).await?;
     let noted = record_id_ranges(context).await?;
     let parts: [Part<'_>; 7] = [
-        discard_dead(context).boxed(),
         drop_history(context).boxed(),
         drop_audit(context).boxed(),
+        discard_dead(context).boxed(),
         empty_defaults(context).boxed(),
         prune(context).boxed(),
         delete_rows(context).boxed(),
@@ -122,8 +122,10 @@ async fn run_once(context: &Context) -> Result<Round, StoreError> {
 }
 
 /// Discards dead jobs that are older than `dead_days` of their task type or of the cluster, in transactions of bounded
-/// size with an audit row each. Returns false if another transaction has locked a job that depends on one of them.
+/// size with an audit row each. Returns false if jobs of a type must be tried again, because another transaction has locked a job
+/// that depends on one of them, or Postgres refused the change.
 async fn discard_dead(context: &Context) -> Result<bool, StoreError> {
+    let mut is_done = true;
     for (type_id, days) in context.store.types_with_old_dead().await? {
         let by = Actor {
             principal: Some("maintenance".into()),
@@ -134,6 +136,9 @@ async fn discard_dead(context: &Context) -> Result<bool, StoreError> {
         };
         let mut jobs = 0;
         loop {
+            if !clock::agrees(context).await? {
+                return Ok(false);
+            }
             match context.store.discard_old_dead(type_id, days, DEAD, &by).await {
                 Ok((0, _)) => break,
                 Ok((discarded, woken)) => {
@@ -142,7 +147,13 @@ async fn discard_dead(context: &Context) -> Result<bool, StoreError> {
                 }
                 Err(StoreError::Locked(error)) => {
                     tracing::debug!(%error, "another transaction has locked a job; discarding dead jobs later");
-                    return Ok(false);
+                    is_done = false;
+                    break;
+                }
+                Err(error @ (StoreError::Refused(_) | StoreError::Conflict(_))) => {
+                    context.store.log_failure("discarding dead jobs", &error);
+                    is_done = false;
+                    break;
                 }
                 Err(error) => return Err(error),
             }
@@ -151,7 +162,7 @@ async fn discard_dead(context: &Context) -> Result<bool, StoreError> {
             tracing::info!(jobs, days, type_id, "discarded old dead jobs");
         }
     }
-    Ok(true)
+    Ok(is_done)
 }
 
 async fn drop_history(context: &Context) -> Result<bool, StoreError> {

@@ -15,6 +15,8 @@ use crate::{
 
 /// Minimum time between two writes.
 const PACE: Duration = Duration::from_millis(10);
+/// Pause before a failed write is repeated.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Ended attempts of a task type: whether one succeeded, and the number of attempts that failed after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl Brakes {
         }
     }
 
-    /// Writes until nothing is left. After an error, the next attempt that ends starts again.
+    /// Writes until nothing is left. Retries after an error, because the success of a trial must end the brake.
     async fn write_all(self: Arc<Self>) {
         loop {
             let by_type = {
@@ -95,16 +97,20 @@ impl Brakes {
                 Ok(changes) => changes.into_iter().for_each(|change| self.report(change)),
                 Err(error) => {
                     self.store.log_failure("counting failed attempts in a row", &error);
-                    let mut unwritten = self.unwritten.lock();
-                    for (type_id, earlier) in by_type {
-                        let later = unwritten.by_type.entry(type_id).or_default();
-                        *later = earlier.then(*later);
-                    }
-                    unwritten.is_writing = false;
-                    return;
+                    self.put_back(by_type);
+                    tokio::time::sleep(RETRY).await;
                 }
             }
             tokio::time::sleep(PACE).await;
+        }
+    }
+
+    /// Queues ended attempts again that could not be written, before those that have ended since.
+    fn put_back(&self, by_type: HashMap<TypeId, Ended>) {
+        let mut unwritten = self.unwritten.lock();
+        for (type_id, earlier) in by_type {
+            let later = unwritten.by_type.entry(type_id).or_default();
+            *later = earlier.then(*later);
         }
     }
 

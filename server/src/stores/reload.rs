@@ -60,7 +60,7 @@ impl SharedStores {
         let (main, now) = (stores.main().clone(), watch::Sender::new(Arc::new(stores)));
         let stores = Self(Arc::new(Inner { now, read_config, reloading: Mutex::default(), main }));
         warn_unreachable(&expanded.unreachable);
-        stores.start_each(updated).await?;
+        stores.start_each(updated, true).await?;
         stores.look_for_databases();
         Ok(stores)
     }
@@ -75,10 +75,14 @@ impl SharedStores {
         &self.0.main
     }
 
-    /// Completes when stores have been added or removed after this call.
-    pub(crate) fn changed(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Completes when the list of stores is no longer this one.
+    pub(crate) fn changed(&self, from: &Arc<Stores>) -> impl Future<Output = ()> + Send + use<> {
         let mut changes = self.0.now.subscribe();
+        let has_changed = !Arc::ptr_eq(&changes.borrow_and_update(), from);
         async move {
+            if has_changed {
+                return;
+            }
             // An error means that the process stops, which ends the stream in another way.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -97,6 +101,7 @@ impl SharedStores {
         for store in &plan.removed {
             check_removed(store)?;
         }
+        plan.check_numbers()?;
         let updated = Updated::of(&config, &plan.added, &now.facts()).await?;
         let names = |stores: &[Arc<ConfiguredStore>]| stores.iter().map(|store| store.name().to_owned()).collect();
         let reloaded = Reloaded {
@@ -114,21 +119,22 @@ impl SharedStores {
         let all = plan.kept.iter().cloned().chain(plan.added.iter().map(of)).collect();
         self.0.now.send_replace(Arc::new(now.with(all)));
         tracing::info!(added = ?reloaded.added, removed = ?reloaded.removed, "the stores of the broker have changed");
-        self.start_each(updated).await?;
         for store in plan.removed {
             tokio::spawn(stop(store));
         }
+        self.start_each(updated, false).await?;
         Ok(reloaded)
     }
 
-    /// Starts the brokers of these stores, or retries in the background while a database is unreachable.
-    async fn start_each(&self, updated: Updated) -> Result<(), StoresError> {
+    /// Starts the brokers of these stores, or retries in the background while a database is unreachable. At the start of the
+    /// process, another error of a database ends the start.
+    async fn start_each(&self, updated: Updated, at_start: bool) -> Result<(), StoresError> {
         let mut unreachable: Vec<(String, StoreError)> =
             updated.unreachable.into_iter().map(|(one, error)| (one.name, error)).collect();
         let now = self.now();
         for one in updated.ready {
             match now.start_broker(one).await {
-                Err(StoresError::Store { name, error }) if reconnect::is_temporary(&error) => {
+                Err(StoresError::Store { name, error }) if !at_start || reconnect::is_temporary(&error) => {
                     unreachable.push((name, error));
                 }
                 started => started?,
@@ -203,15 +209,34 @@ impl Plan {
     }
 }
 
-/// Fails unless the store is closed to new jobs or unreachable.
+impl Plan {
+    /// Fails if a new store could get the number of a store that has not been reached yet.
+    fn check_numbers(&self) -> Result<(), StoresError> {
+        for unreached in self.kept.iter().filter(|store| store.served().is_err()) {
+            let is_open = |one: &&StoreConfig| one.number.is_none() || unreached.configured.number.is_none();
+            if let Some(one) = self.added.iter().find(is_open) {
+                return Err(StoresError::Config(format!(
+                    "the number of store {} is unknown, because its database has not been reached yet, and store {} must not get \
+                     the same number: reload when the database is reachable, or set number in both",
+                    unreached.name(),
+                    one.name
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless the store is closed to new jobs and no worker of this broker runs a job of it, or the store is unreachable.
 fn check_removed(store: &ConfiguredStore) -> Result<(), StoresError> {
-    let is_open = store.reachable().is_ok_and(|served| !served.broker.is_closed());
-    if !is_open {
+    let Ok(served) = store.reachable() else { return Ok(()) };
+    let runs = || served.broker.workers.sessions.all().iter().any(|session| !session.held_jobs().is_empty());
+    if served.broker.is_closed() && !runs() {
         return Ok(());
     }
     let name = store.name();
     Err(StoresError::Config(format!(
-        "store {name} is no longer configured, but open: run `howdah store drain {name}`, which waits for its jobs, and reload again"
+        "store {name} is no longer configured, but open, or its jobs are running: run `howdah store drain {name}`, which waits for its jobs, and reload again"
     )))
 }
 

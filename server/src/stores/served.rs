@@ -13,7 +13,6 @@ use super::{
     ReadyStore, StoresError, Updated,
     home::Homes,
     moving::Moves,
-    open::open,
     stream::{Serving, StreamStore},
 };
 use crate::{
@@ -120,7 +119,6 @@ impl Stores {
         let access = Access::new(&first.config, first.store.clone(), &primary.metrics).map_err(StoresError::Config)?;
         let shared = Shared::new(config, access, &primary.metrics);
         let of = |error| StoresError::Store { name: first.name.clone(), error };
-        open(&first).await?;
         let collector = Collector::from_config(&first.config).map_err(StoresError::Config)?;
         let (config, store) = (first.config.clone(), first.store.clone());
         let metrics = primary.metrics.clone();
@@ -147,7 +145,6 @@ impl Stores {
     /// Starts the broker of a migrated store.
     pub(super) async fn start_broker(&self, ready: ReadyStore) -> Result<(), StoresError> {
         let Some(store) = self.all.iter().find(|store| store.name() == ready.name) else { return Ok(()) };
-        open(&ready).await?;
         let collector = Collector::from_config(&ready.config).map_err(StoresError::Config)?;
         let (config, database) = (ready.config.clone(), ready.store.clone());
         let shared = (self.shared.clone(), false);

@@ -1,8 +1,14 @@
 //! `howdah store add`: adds a store to a configuration file, and makes the broker serve it.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown},
+    path::PathBuf,
+    process,
+};
 
-use howdah_server::config::{self, Flag};
+use howdah_server::config::{self, redacted};
 
 use super::reload;
 use crate::{
@@ -51,19 +57,20 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         (None, None) => return Err(Failure::usage("no database given: use --database-url or --database-url-file")),
     };
     let table = format!("[[stores]]\nname = {}\n{key} = {}\n", quoted(&args.name), quoted(value));
-    let text = format!("{}\n\n{table}", text.trim_end());
-    // A second file is checked and then takes the place of the first one, so that the broker never reads an invalid file.
-    let new = args.config.with_extension("new");
-    fs::write(&new, &text).map_err(|error| of_file(args, &error.to_string()))?;
-    let flags: Vec<Flag> = Vec::new();
-    if let Err(error) = config::load(Some(new.clone()), &secrets::environment(), flags) {
-        let _ = fs::remove_file(&new);
-        return Err(Failure::usage(error.to_string()));
+    if args.database_url.as_ref().is_some_and(|url| redacted(url) != *url) {
+        return Err(Failure::usage(
+            "--database-url has a password: put the URL into a file, and use --database-url-file",
+        ));
     }
-    let renamed = fs::metadata(&args.config).and_then(|old| fs::set_permissions(&new, old.permissions()));
-    renamed.and_then(|()| fs::rename(&new, &args.config)).map_err(|error| of_file(args, &error.to_string()))?;
+    replace(args, &format!("{}\n\n{table}", text.trim_end()))?;
+    let reloaded = match reload::run(&reload::Args { json: false }, global) {
+        Ok(reloaded) => reloaded,
+        Err(failure) => {
+            replace(args, &text)?;
+            return Err(failure);
+        }
+    };
     note(format!("added store {} to {}", args.name, args.config.display()));
-    let reloaded = reload::run(&reload::Args { json: false }, global)?;
     if !args.name.contains('*') && !reloaded.added.contains(&args.name) {
         return Err(Failure::failed(format!(
             "the broker has not added store {}: it reads another configuration file than {}",
@@ -72,6 +79,30 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Replaces the configuration file. The new text is checked first, so that a broker never reads an invalid file. The new file has
+/// the owner and the permissions of the old one, because it may contain connection strings.
+fn replace(args: &Args, text: &str) -> Result<(), Failure> {
+    let of = |error: io::Error| of_file(args, &error.to_string());
+    let path = fs::canonicalize(&args.config).map_err(of)?;
+    let old = fs::metadata(&path).map_err(of)?;
+    let new = path.with_extension(format!("{}.new", process::id()));
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    let replaced = written
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| chown(&new, Some(old.uid()), Some(old.gid())))
+        .and_then(|()| fs::set_permissions(&new, old.permissions()))
+        .map_err(of)
+        .and_then(|()| {
+            let loaded = config::load(Some(new.clone()), &secrets::environment(), Vec::new());
+            loaded.map(drop).map_err(|error| Failure::usage(error.to_string()))
+        })
+        .and_then(|()| fs::rename(&new, &path).map_err(of));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    replaced
 }
 
 fn of_file(args: &Args, problem: &str) -> Failure {

@@ -49,7 +49,8 @@ pub(in crate::api) fn selection(
     }
     let state = of_worker("filter.conditions", &conditions, state, states)?;
     let error_group = error_group("filter.error_group", &filter.error_group)?;
-    if error_group.is_some() && state.is_some_and(|state| !RETRY_STATES.contains(&state)) {
+    let may_have_failed = |state: &JobState| RETRY_STATES.contains(state);
+    if error_group.is_some() && !state.as_ref().map_or_else(|| states.iter().any(may_have_failed), may_have_failed) {
         return Err(Error::invalid(
             "filter.error_group",
             "is for dead and scheduled jobs only; set state to one of them",

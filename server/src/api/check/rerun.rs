@@ -3,7 +3,7 @@
 use howdah_proto::v1;
 
 use crate::{
-    api::render::retry_policy,
+    api::render::{history_mode, retry_policy},
     job::{CompletedStage, CoordinationView, HolderFailure, JobOptions, JobView, StagePayload},
 };
 
@@ -61,6 +61,7 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
         limit_key: options.limit_key.unwrap_or_default(),
         fair_key: options.fair_key.unwrap_or_default(),
         parent_id: job.id,
+        history: options.history.map_or(v1::HistoryMode::Unspecified, history_mode) as i32,
         ..v1::NewJob::default()
     })
 }

@@ -19,6 +19,6 @@ pub(super) use schedule::schedule;
 pub(super) use settings::cluster_settings;
 pub(super) use settle::{invalid_item, settle_result, settle_results};
 pub(super) use storage::storage_health;
-pub(super) use task_type::{counts, retry_policy, settings, task_type};
+pub(super) use task_type::{counts, history_mode, retry_policy, settings, task_type};
 pub(super) use time::{duration, time};
 pub(super) use work::{leased_jobs, work_response};

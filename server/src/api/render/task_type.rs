@@ -74,7 +74,7 @@ fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
 }
 
 /// Converts a history mode.
-pub(super) fn history_mode(mode: HistoryMode) -> v1::HistoryMode {
+pub(crate) fn history_mode(mode: HistoryMode) -> v1::HistoryMode {
     match mode {
         HistoryMode::Full => v1::HistoryMode::Full,
         HistoryMode::Failures => v1::HistoryMode::Failures,

@@ -61,9 +61,11 @@ async fn one(call: Arc<Call>, request: v1::StreamEnqueueRequest) -> Storing {
 }
 
 async fn store(call: &Call, jobs: &[v1::NewJob]) -> Result<SharedBroker, Error> {
-    match call.stores.only() {
+    // A stream may outlive the list of stores at its start.
+    let stores = call.all_stores.now();
+    match stores.only() {
         Some(only) => Ok(only.clone()),
-        None => common_store(&call.stores, &call.metadata, &call.caller, &kinds(jobs)).await,
+        None => common_store(&stores, &call.metadata, &call.caller, &kinds(jobs)).await,
     }
 }
 

@@ -27,7 +27,12 @@ impl Verb for ReloadStores {
 
     async fn run(call: &mut Call, (): ()) -> Result<v1::ReloadStoresResponse, Error> {
         let by = call.by()?;
-        let reloaded = call.all_stores.reload().await.map_err(|error| Error::StoresRefused(error.to_string()))?;
+        let stores = call.all_stores.clone();
+        // The reload goes on if the caller gives up.
+        let reloaded = tokio::spawn(async move { stores.reload().await }).await;
+        let reloaded =
+            reloaded.map_err(|error| Error::Internal(format!("the reload of the stores failed: {error}")))?;
+        let reloaded = reloaded.map_err(|error| Error::StoresRefused(error.to_string()))?;
         let names = reloaded.added.iter().chain(&reloaded.removed).cloned().collect();
         call.broker.operator.record_reload(names, &by).await?;
         let Reloaded { added, removed, changed } = reloaded;

@@ -37,11 +37,11 @@ impl Gateway {
         let (call, messages) = Call::open(self, Rpc::Work, request)?;
         if let Some(broker) = call.named_or_only()? {
             let context = broker.workers.clone();
-            let changed = call.stores.only().map(|_| self.stores.changed());
+            let changed = call.stores.only().map(|_| self.stores.changed(&call.stores));
             let serve = |caller, client, messages| session::serve(context, caller, client, messages).boxed();
             return work_with(call.at(broker), messages, serve, changed, |_| None);
         }
-        let changed = Some(self.stores.changed());
+        let changed = Some(self.stores.changed(&call.stores));
         let (stores, homes) = (call.stores.clone(), call.stores.clone());
         let home: worker_stream::Home = Arc::new(move |name| homes.chosen(name));
         let served = stores.for_stream();
