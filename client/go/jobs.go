@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"howdah.dev/go/howdahv1"
@@ -53,6 +54,17 @@ func (c *Client) DiscardJobs(ctx context.Context, ids ...int64) ([]int64, error)
 	return answer.GetDiscardedIds(), err
 }
 
+// RerunJobs runs finished jobs again, as new jobs, at most 10,000. It returns for each job the id of the new job, or why
+// the job does not run again.
+func (c *Client) RerunJobs(ctx context.Context, ids ...int64) ([]*howdahv1.RerunJob, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	request := &howdahv1.RerunJobsRequest{Ids: ids, RequestKey: newRequestKey()}
+	answer, err := howdahv1.NewJobServiceClient(c).RerunJobs(ctx, request)
+	return answer.GetJobs(), err
+}
+
 // ListJobs yields the jobs of a task type in a state, or in all states with JOB_STATE_UNSPECIFIED, without payloads and
 // results. Ready jobs come in the order in which they will run, finished jobs newest first. It ends after an error.
 func (c *Client) ListJobs(
@@ -65,14 +77,17 @@ func (c *Client) ListJobs(
 	})
 }
 
-// Search is a search for jobs, with exactly one criterion: Key, Tag, HeaderName, PayloadText or PayloadPath.
+// Search is a search for jobs: conditions, which must all hold, and at most one of the criteria Key, HeaderName,
+// PayloadText and PayloadPath.
 type Search struct {
 	TaskType string            // Task type of the jobs. Required.
-	State    howdahv1.JobState // State of the jobs. Required unless the criterion is Key or Tag.
+	State    howdahv1.JobState // State of the jobs. Required unless the search is by Key, Tag or WorkerID.
+	// Conditions: tag of the jobs (see [Tags]), their keys, and the worker that holds them.
+	Tag, FairKey, LimitKey, WorkerID string
+	// Conditions: the jobs were enqueued in this period.
+	CreatedSince, CreatedBefore time.Time
 	// Key of the jobs, including dead and finished jobs that had it.
 	Key string
-	// Tag of the jobs, see [Tags].
-	Tag string
 	// Header of the jobs, with its complete value.
 	HeaderName, HeaderValue string
 	// Text in the payload, case-sensitive. Needs the scope `payload`.
@@ -80,7 +95,7 @@ type Search struct {
 	// SQL/JSON path of Postgres, such as `$.order.id == 17`, that holds for the payload. Needs the scope `payload`.
 	PayloadPath string
 	// Time range: of the end of finished and dead jobs, and of the enqueue of other jobs. Since is required unless the
-	// criterion is Key or Tag. Until defaults to now.
+	// search is by Key, Tag or WorkerID. Until defaults to now.
 	Since, Until time.Time
 }
 
@@ -104,9 +119,6 @@ func (s Search) request() (*howdahv1.SearchJobsRequest, error) {
 	if s.Key != "" {
 		request.Query, criteria = &howdahv1.SearchJobsRequest_Key{Key: s.Key}, criteria+1
 	}
-	if s.Tag != "" {
-		request.Query, criteria = &howdahv1.SearchJobsRequest_Tag{Tag: s.Tag}, criteria+1
-	}
 	if s.HeaderName != "" {
 		header := &howdahv1.JobHeader{Name: s.HeaderName, Value: s.HeaderValue}
 		request.Query, criteria = &howdahv1.SearchJobsRequest_Header{Header: header}, criteria+1
@@ -117,8 +129,15 @@ func (s Search) request() (*howdahv1.SearchJobsRequest, error) {
 	if s.PayloadPath != "" {
 		request.Query, criteria = &howdahv1.SearchJobsRequest_PayloadPath{PayloadPath: s.PayloadPath}, criteria+1
 	}
-	if criteria != 1 {
-		text := "a search needs exactly one of Key, Tag, HeaderName, PayloadText and PayloadPath"
+	conditions := &howdahv1.JobConditions{
+		Tag: s.Tag, FairKey: s.FairKey, LimitKey: s.LimitKey, WorkerId: s.WorkerID,
+		CreatedSince: optionalTime(s.CreatedSince), CreatedBefore: optionalTime(s.CreatedBefore),
+	}
+	if proto.Size(conditions) > 0 {
+		request.Conditions = conditions
+	}
+	if criteria > 1 || criteria == 0 && request.Conditions == nil {
+		text := "a search needs a condition, or one of Key, HeaderName, PayloadText and PayloadPath"
 		return nil, &Error{Code: codes.InvalidArgument, Field: "query", Message: text}
 	}
 	request.Since, request.Until = optionalTime(s.Since), optionalTime(s.Until)

@@ -25,7 +25,7 @@ from .errors import HowdahError, LeaseLost, Stopped
 from .handler import AsyncJob, Job
 from .ledger import WorkerReport
 from .messages import decode, encode, fill
-from .operations import JobFilter, JobQuery, Rate, Retried, ScheduleOptions, TaskTypeOptions
+from .operations import Brake, JobConditions, JobFilter, JobQuery, Rate, Retried, ScheduleOptions, TaskTypeOptions
 from .outcome import Done, Fatal, Outcome, Release, Retry, Snooze
 from .producer import AsyncProducer
 from .sync import Client, Producer
@@ -36,12 +36,14 @@ __all__ = [
     "AsyncClient",
     "AsyncJob",
     "AsyncProducer",
+    "Brake",
     "Client",
     "Done",
     "Enqueued",
     "Fatal",
     "HowdahError",
     "Job",
+    "JobConditions",
     "JobFilter",
     "JobOptions",
     "JobQuery",

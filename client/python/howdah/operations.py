@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, AsyncIterator, List, Mapping, NamedTuple, Optional, Tuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypedDict, cast
 
 from . import v1
 from .messages import Seconds, encode, fill
@@ -14,7 +15,20 @@ if TYPE_CHECKING:
     from .client import Enqueued, RetryPolicy
 
 
-class JobFilter(TypedDict, total=False):
+class JobConditions(TypedDict, total=False):
+    """Conditions on jobs, which must all hold."""
+
+    created_before: datetime
+    created_since: datetime
+    tag: str
+    fair_key: str
+    limit_key: str
+    worker_id: str  #: leased jobs that this worker holds
+    attempts_at_least: int
+    attempts_at_most: int
+
+
+class JobFilter(JobConditions, total=False):
     """Selects jobs of a task type, instead of by id."""
 
     task_type: str
@@ -22,16 +36,15 @@ class JobFilter(TypedDict, total=False):
     error_group: str  #: jobs whose last error belongs to this group
 
 
-class JobQuery(TypedDict, total=False):
-    """A search: one of the first five criteria, and the jobs to search."""
+class JobQuery(JobConditions, total=False):
+    """A search: conditions, at most one of the first four criteria, and the jobs to search."""
 
     key: str
-    tag: str
     header: Tuple[str, str]  #: name and value
     payload_text: str  #: text in the payload
     payload_path: str  #: SQL/JSON path, such as ``$.order.id == 17``
-    state: str  #: required with a header or a payload
-    since: datetime  #: required with a header or a payload
+    state: str  #: required unless the search is by key, tag or worker
+    since: datetime  #: required unless the search is by key, tag or worker
     until: datetime
 
 
@@ -57,6 +70,14 @@ class Rate(TypedDict):
     burst: int
 
 
+class Brake(TypedDict, total=False):
+    """A brake on repeated failures of a task type."""
+
+    failures: int  #: failed attempts in a row that start the brake
+    initial_delay: Seconds
+    max_delay: Seconds
+
+
 class TaskTypeOptions(TypedDict, total=False):
     """Settings of a task type. The options of a job override them."""
 
@@ -69,6 +90,8 @@ class TaskTypeOptions(TypedDict, total=False):
     max_payload_bytes: int
     max_backlog: int
     history_days: int
+    dead_days: int
+    brake: Brake
     fallback: str
     max_running: int
     rate: Rate
@@ -102,8 +125,8 @@ class AsyncOperations:
         return await self.jobs.ExplainJob(v1.ExplainJobRequest(id=job_id))
 
     async def search(self, task_type: str, **query: Unpack[JobQuery]) -> AsyncIterator[v1.Job]:
-        """Finds jobs of a task type by key, tag, header or payload. Yields them without their payloads."""
-        options: Any = dict(query)
+        """Finds jobs of a task type by conditions, key, header or payload. Yields them without their payloads."""
+        options = _with_conditions(query)
         if "header" in options:
             options["header"] = dict(zip(("name", "value"), options["header"]))
         request, more = fill(v1.SearchJobsRequest(task_type=task_type), options), True
@@ -150,6 +173,21 @@ class AsyncOperations:
             result.key_held_ids.extend(answer.key_held_ids)
             result.revived_ids.extend(answer.revived_ids)
         return result
+
+    async def rerun(
+        self,
+        *ids: int,
+        delay: Optional[Seconds] = None,
+        run_at: Optional[datetime] = None,
+        payload: object = None,
+    ) -> List[v1.RerunJob]:
+        """Runs finished jobs again, as new jobs. Returns for each the id of the new job, or why it does not run again.
+
+        A ``payload`` replaces the payload of one job.
+        """
+        options = {"delay": delay, "run_at": run_at, "payload": None if payload is None else encode(payload)}
+        request = fill(v1.RerunJobsRequest(ids=ids, request_key=uuid.uuid4().hex), options)
+        return list((await self.jobs.RerunJobs(request)).jobs)
 
     async def apply_schedule(self, name: str, template: v1.NewJob, **options: Unpack[ScheduleOptions]) -> v1.Schedule:
         """Creates a schedule, or replaces its definition. A program may call this at each start.
@@ -232,4 +270,11 @@ class _Pages:
 
 
 def _filter(ids: Tuple[int, ...], jobs: JobFilter) -> v1.JobFilter:
-    return fill(v1.JobFilter(ids=ids), cast("Mapping[str, Any]", jobs))
+    return fill(v1.JobFilter(ids=ids), _with_conditions(jobs))
+
+
+def _with_conditions(options: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the options with the conditions among them as one option."""
+    conditions = {name: value for name, value in options.items() if name in JobConditions.__annotations__}
+    others = {name: value for name, value in options.items() if name not in conditions}
+    return {**others, "conditions": conditions} if conditions else others

@@ -139,6 +139,16 @@ class Operations:
         """Makes dead and scheduled jobs run now or later, like `AsyncClient.retry`."""
         return run(self._inner.retry(*ids, delay=delay, run_at=run_at, payload=payload, **jobs))
 
+    def rerun(
+        self,
+        *ids: int,
+        delay: Optional[Seconds] = None,
+        run_at: Optional[datetime] = None,
+        payload: object = None,
+    ) -> List[v1.RerunJob]:
+        """Runs finished jobs again, as new jobs, like `AsyncClient.rerun`."""
+        return run(self._inner.rerun(*ids, delay=delay, run_at=run_at, payload=payload))
+
     def apply_schedule(self, name: str, template: v1.NewJob, **options: Unpack[ScheduleOptions]) -> v1.Schedule:
         """Creates a schedule, or replaces its definition, like `AsyncClient.apply_schedule`."""
         return run(self._inner.apply_schedule(name, template, **options))

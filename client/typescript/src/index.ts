@@ -32,6 +32,7 @@ export {
   snooze,
 } from "./outcome.js";
 export type {
+  JobConditions,
   JobFilter,
   JobSearch,
   JobSelection,

@@ -1,7 +1,9 @@
 /** Calls for programs that manage jobs, schedules and task types. */
+import { randomUUID } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import type { Client as ServiceClient } from "@connectrpc/connect";
+import { invalid } from "./calls.js";
 import { type Duration, duration } from "./duration.js";
 import * as pb from "./gen/index.js";
 import {
@@ -15,8 +17,21 @@ import {
   toBytes,
 } from "./job.js";
 
+/** Conditions on jobs, which must all hold. */
+export interface JobConditions {
+  createdBefore?: Date;
+  createdSince?: Date;
+  tag?: string;
+  fairKey?: string;
+  limitKey?: string;
+  /** Leased jobs that this worker holds. */
+  workerId?: string;
+  attemptsAtLeast?: number;
+  attemptsAtMost?: number;
+}
+
 /** Selects jobs of a task type. */
-export interface JobFilter {
+export interface JobFilter extends JobConditions {
   taskType: string;
   /** Default: all states that the call accepts. */
   state?: Name<typeof pb.JobState>;
@@ -27,20 +42,19 @@ export interface JobFilter {
 /** Jobs: one or several by id, or all that a filter selects. */
 export type JobSelection = bigint | readonly bigint[] | JobFilter;
 
-/** A search: one of the criteria `key`, `tag`, `header`, `payloadText` and `payloadPath`, and the jobs to search. */
-export interface JobSearch {
+/** A search: conditions, at most one of `key`, `header`, `payloadText` and `payloadPath`, and the jobs to search. */
+export interface JobSearch extends JobConditions {
   taskType: string;
   key?: string;
-  tag?: string;
   /** Name and value of a header. */
   header?: { name: string; value: string };
   /** Text in the payload. */
   payloadText?: string;
   /** SQL/JSON path, such as `$.order.id == 17`. */
   payloadPath?: string;
-  /** State of the jobs. Required with a header or a payload. */
+  /** State of the jobs. Required unless the search is by key, tag or worker. */
   state?: Name<typeof pb.JobState>;
-  /** Start of the time range. Required with a header or a payload. */
+  /** Start of the time range. Required unless the search is by key, tag or worker. */
   since?: Date;
   until?: Date;
 }
@@ -83,7 +97,7 @@ export interface ScheduleOptions {
   jitter?: Duration;
 }
 
-type PlainSetting = "maxAttempts" | "paused" | "historyDays" | "fallback" | "maxRunning" | "keyMaxRunning";
+type PlainSetting = "maxAttempts" | "paused" | "historyDays" | "deadDays" | "fallback" | "maxRunning" | "keyMaxRunning";
 
 /** Settings of a task type. The options of a job override them. */
 export interface TaskTypeOptions extends Partial<Pick<pb.TaskTypeSettings, PlainSetting | "keyStrictOrder">> {
@@ -96,6 +110,8 @@ export interface TaskTypeOptions extends Partial<Pick<pb.TaskTypeSettings, Plain
   maxBacklog?: number;
   keyMinGap?: Duration;
   rate?: { perSecond: number; burst: number };
+  /** Slows the type down after this many failed attempts in a row. */
+  brake?: { failures: number; initialDelay?: Duration; maxDelay?: Duration };
   keyRate?: { perSecond: number; burst: number };
 }
 
@@ -115,11 +131,15 @@ export abstract class Operations {
     return jsonMessage(pb.ExplainJobResponseSchema, await this.jobs.explainJob({ id }));
   }
 
-  /** Finds jobs of a task type by key, tag, header or payload. Yields them without their payloads. */
-  async *searchJobs({ taskType, state, since, until, ...by }: JobSearch): AsyncGenerator<pb.Job> {
-    const [[name, value] = []] = Object.entries(by).filter(([, value]) => value !== undefined);
+  /** Finds jobs of a task type by conditions, key, header or payload. Yields them without their payloads. */
+  async *searchJobs(search: JobSearch): AsyncGenerator<pb.Job> {
+    const { taskType, state, since, until, key, header, payloadText, payloadPath, ...conditions } = search;
+    const by = Object.entries({ key, header, payloadText, payloadPath }).filter(([, value]) => value !== undefined);
+    if (by.length > 1) throw invalid(by[1]?.[0] ?? "query", "cannot be combined with another criterion");
+    const [[name, value] = []] = by;
     const request = create(pb.SearchJobsRequestSchema, {
       query: { case: name, value } as pb.SearchJobsRequest["query"],
+      conditions: conditionsOf(conditions),
       taskType,
       state: enumOf(pb.JobState, state, "state"),
       since: since && timestampFromDate(since),
@@ -160,6 +180,21 @@ export abstract class Operations {
       keyHeldIds: pages.flatMap(({ keyHeldIds }) => keyHeldIds),
       revivedIds: pages.flatMap(({ revivedIds }) => revivedIds),
     };
+  }
+
+  /**
+   * Runs finished jobs again, as new jobs. Returns for each the id of the new job, or why it does not run again. A payload
+   * replaces the payload of one job.
+   */
+  async rerunJobs(ids: bigint | readonly bigint[], { delay, runAt, payload }: RetryOptions = {}): Promise<pb.RerunJob[]> {
+    const after = duration(delay, "delay");
+    const start = runAt
+      ? { case: "runAt" as const, value: timestampFromDate(runAt) }
+      : after && { case: "delay" as const, value: after };
+    const changed = payload === undefined ? {} : { payload: toBytes(payload) };
+    const all = typeof ids === "bigint" ? [ids] : [...ids];
+    const { jobs } = await this.jobs.rerunJobs({ ids: all, start, requestKey: randomUUID(), ...changed });
+    return jobs.map((job) => jsonMessage(pb.RerunJobSchema, job));
   }
 
   /**
@@ -207,12 +242,17 @@ export abstract class Operations {
    * except `paused`: a paused type stays paused.
    */
   async applyTaskType(taskType: string, options: TaskTypeOptions): Promise<pb.TaskTypeSettings> {
-    const { retryPolicy, history, maxPayloadBytes = 0, maxBacklog = 0, ...plain } = options;
+    const { retryPolicy, history, brake, maxPayloadBytes = 0, maxBacklog = 0, ...plain } = options;
     const { priorityStep, timeout, keyMinGap, ...same } = plain;
     const settings = create(pb.TaskTypeSettingsSchema, {
       ...same,
       paused: options.paused ?? (await this.#settings(taskType)).paused,
       retryPolicy: retryPolicy && policy(retryPolicy),
+      brake: brake && {
+        failures: brake.failures,
+        initialDelay: duration(brake.initialDelay, "brake.initialDelay"),
+        maxDelay: duration(brake.maxDelay, "brake.maxDelay"),
+      },
       history: enumOf(pb.HistoryMode, history, "history"),
       maxPayloadBytes: BigInt(maxPayloadBytes),
       maxBacklog: BigInt(maxBacklog),
@@ -249,7 +289,18 @@ const shown = ({ schedule }: { schedule?: pb.Schedule | undefined }) =>
 function selected(jobs: JobSelection): pb.JobFilter {
   if (typeof jobs === "bigint") return create(pb.JobFilterSchema, { ids: [jobs] });
   if (!("taskType" in jobs)) return create(pb.JobFilterSchema, { ids: [...jobs] });
-  return create(pb.JobFilterSchema, { ...jobs, state: enumOf(pb.JobState, jobs.state, "state") });
+  const { taskType, state, errorGroup, ...conditions } = jobs;
+  const of = { taskType, errorGroup, conditions: conditionsOf(conditions) };
+  return create(pb.JobFilterSchema, { ...of, state: enumOf(pb.JobState, state, "state") });
+}
+
+function conditionsOf({ createdBefore, createdSince, ...others }: JobConditions): pb.JobConditions | undefined {
+  const times = {
+    createdBefore: createdBefore && timestampFromDate(createdBefore),
+    createdSince: createdSince && timestampFromDate(createdSince),
+  };
+  const all = { ...times, ...others };
+  return Object.values(all).every((value) => value === undefined) ? undefined : create(pb.JobConditionsSchema, all);
 }
 
 /** Repeats a call until it has handled all jobs of a filter. Returns the answers. */

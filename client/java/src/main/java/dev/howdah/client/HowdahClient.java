@@ -12,6 +12,8 @@ import dev.howdah.v1.JobFilter;
 import dev.howdah.v1.JobServiceGrpc;
 import dev.howdah.v1.JobState;
 import dev.howdah.v1.ListJobsRequest;
+import dev.howdah.v1.RerunJob;
+import dev.howdah.v1.RerunJobsRequest;
 import dev.howdah.v1.RetryJobsRequest;
 import io.grpc.Channel;
 import io.grpc.Status;
@@ -24,6 +26,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ThreadLocalRandom;
@@ -313,6 +316,18 @@ public final class HowdahClient implements AutoCloseable {
         var request = RetryJobsRequest.newBuilder().setFilter(JobFilter.newBuilder().addAllIds(ids)).build();
         return ids.isEmpty() ? List.of()
             : call(JobServiceGrpc::newBlockingStub, jobs -> jobs.retryJobs(request)).getRetriedIdsList();
+    }
+
+    /**
+     * Runs finished jobs again, as new jobs.
+     *
+     * @param ids at most 10,000 job ids
+     * @return for each job the id of the new job, or why the job does not run again
+     */
+    public List<RerunJob> rerun(Collection<Long> ids) {
+        var request = RerunJobsRequest.newBuilder().addAllIds(ids).setRequestKey(UUID.randomUUID().toString()).build();
+        return ids.isEmpty() ? List.of()
+            : call(JobServiceGrpc::newBlockingStub, jobs -> jobs.rerunJobs(request)).getJobsList();
     }
 
     /**

@@ -1,5 +1,6 @@
 package dev.howdah.client;
 
+import dev.howdah.v1.JobConditions;
 import dev.howdah.v1.JobHeader;
 import dev.howdah.v1.JobState;
 import dev.howdah.v1.SearchJobsRequest;
@@ -33,7 +34,17 @@ public record Search(SearchJobsRequest request) {
      * @param tag tag of the jobs
      */
     public static Search byTag(String taskType, String tag) {
-        return new Search(of(taskType).setTag(tag).build());
+        return new Search(of(taskType).setConditions(JobConditions.newBuilder().setTag(tag)).build());
+    }
+
+    /**
+     * {@return a search by conditions, which must all hold. Without a tag and a worker, it needs {@link #in}}
+     *
+     * @param taskType task type of the jobs
+     * @param conditions conditions on the jobs
+     */
+    public static Search by(String taskType, JobConditions conditions) {
+        return new Search(of(taskType).setConditions(conditions).build());
     }
 
     /**
