@@ -194,14 +194,19 @@ conditions *ARGS:
 model *ARGS:
     cargo run --release -p howdah-model -- --size large {{ ARGS }}
 
-# Test all clients, and the example in every pair of languages
+# Test all clients and the examples
 [group("test")]
-clients: client-rust client-python client-typescript client-go client-java thumbnails
+clients: client-rust client-python client-typescript client-go client-java thumbnails shop
 
 # Run the thumbnails example: the producer of each language with the worker of each
 [group("test")]
 thumbnails *LANGUAGES:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} examples/thumbnails/every-pair {{ LANGUAGES }}
+
+# Test the shop example: a web app and its jobs in each language
+[group("test")]
+shop *LANGUAGES:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} examples/shop/test.sh {{ LANGUAGES }}
 
 # Build, check and test the Python client, with each major version of protobuf
 [group("test")]
