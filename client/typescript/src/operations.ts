@@ -186,7 +186,10 @@ export abstract class Operations {
    * Runs finished jobs again, as new jobs. Returns for each the id of the new job, or why it does not run again. A payload
    * replaces the payload of one job.
    */
-  async rerunJobs(ids: bigint | readonly bigint[], { delay, runAt, payload }: RetryOptions = {}): Promise<pb.RerunJob[]> {
+  async rerunJobs(
+    ids: bigint | readonly bigint[],
+    { delay, runAt, payload }: RetryOptions = {},
+  ): Promise<pb.RerunJob[]> {
     const after = duration(delay, "delay");
     const start = runAt
       ? { case: "runAt" as const, value: timestampFromDate(runAt) }

@@ -36,7 +36,7 @@ async function joined(type: string, sizes: number[]): Promise<unknown> {
   const last = newJob(`${type}.join`, undefined, { afterLocal: parts.map(({ localName }) => localName) });
   const enqueued = await client.enqueueAll([...parts, last]);
   let result: unknown;
-  for await (const job of client.wait([enqueued.at(-1)!.id], { timeoutMs: 20_000 })) result = fromJsonBytes(job.result);
+  for await (const job of client.wait([enqueued.at(-1)!.id], { timeout: 20_000 })) result = fromJsonBytes(job.result);
   await worker.stop();
   await running;
   return result;
