@@ -95,7 +95,7 @@ async fn a_change_by_sql_keeps_the_planned_times_unless_the_plan_changes() {
     let changes = "SELECT array_to_string(changes, ', ') FROM howdah.audit WHERE method = 'howdah.schedule' ORDER BY time DESC, id DESC LIMIT 1";
     assert_eq!(one::<String>(&client, changes).await, "overlap: allow -> skip, period_ms: 3600000 -> 7200000");
     // A calendar is planned from now, and the end is applied.
-    let nightly = "SELECT howdah.schedule('s', 't', 'new', cron => '@daily', end_time => now() + interval '25 hours')";
+    let nightly = "SELECT howdah.schedule('s', 't', 'new', cron => '@daily', end_time => now() + interval '24 hours')";
     assert!(one::<bool>(&client, nightly).await);
     assert_eq!(planned(&broker, "s").await.next_times.len(), 1);
     // A paused schedule stays paused.
