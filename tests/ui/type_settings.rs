@@ -64,7 +64,7 @@ async fn settings_are_changed_after_a_preview_of_old_and_new_values_and_the_audi
     ]);
     preview.clone().has_no(&["Fallback", "name=\"fallback\"", "name=\"retry_kind\""]);
     assert_eq!(settings(&broker).await, old, "a preview changes nothing");
-    // A setting that somebody else changes after the preview stays as it is.
+    // A setting that another operator changes after the preview stays as it is.
     broker.set("t", TaskTypeSettings { max_backlog: 99, paused: true, ..old }).await;
     let done = browser.confirm(&preview, "more workers").await;
     assert_eq!(done.leads_to(), "/ui/type?name=t&done=set-type&n=1");

@@ -68,7 +68,7 @@ class JobBase:
         return list(itertools.takewhile(lambda sent: not sent.truncated, self._sent))
 
     async def _page(self, start: int) -> List[v1.DependencyResult]:
-        """Gets results from the broker, without those of the first ``start`` dependencies. An empty page is the last."""
+        """Gets results from the broker, beginning after the first ``start`` dependencies. An empty page is the last."""
         if start >= self._dependencies or self._get_results is None:
             return []
         return list((await self._get_results(v1.GetResultsRequest(id=self.id, start=start))).results)

@@ -102,7 +102,7 @@ export interface Middleware {
 
 /** @internal The requests that a handler sends to the broker. */
 export interface JobRequests {
-  /** Returns a page of results, without those of the first `start` dependencies. */
+  /** Returns a page of results, which begins after the first `start` dependencies. */
   results(start: number): Promise<pb.DependencyResult[]>;
   extend(duration: Duration): Promise<void>;
   report(report: Progress): Promise<void>;

@@ -61,9 +61,9 @@ pub enum DependencyFailure {
 pub struct DependencyResult {
     /// Id of the dependency.
     pub id: i64,
-    /// Its state; `None` if the database does not contain it.
+    /// State of the dependency; `None` if the database does not contain it.
     pub state: Option<JobState>,
-    /// Its result; empty if it has none.
+    /// Result of the dependency; empty if it has none.
     pub result: Bytes,
     /// Whether the result was left out because of its size.
     pub truncated: bool,

@@ -33,7 +33,7 @@ impl Operator {
         Ok(workers)
     }
 
-    /// Returns the names of those task types whose ready jobs nobody takes: no worker subscribes to the type at any broker, and
+    /// Returns the names of those task types whose ready jobs no worker takes: no worker subscribes to the type at any broker, and
     /// no program has pulled its jobs lately. Paused types are left out.
     pub(crate) async fn types_without_workers(&self, types: &[TypeView]) -> Result<HashSet<String>, Error> {
         let context = &self.context;

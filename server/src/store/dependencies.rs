@@ -23,7 +23,7 @@ const PAGE_RESULTS: i64 = 3 << 20;
 pub struct Dependent {
     /// Name of its task type.
     pub task_type: String,
-    /// Its options, which list its dependencies.
+    /// Options of the job, which list its dependencies.
     pub options: Box<JobOptions>,
 }
 

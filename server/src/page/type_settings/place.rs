@@ -45,7 +45,7 @@ impl Place<'_> {
         }
     }
 
-    /// Sets the own value. The error describes what is wrong with the text.
+    /// Sets the own value. The error describes the problem of the text.
     pub(super) fn set(self, text: &str, choices: &[(&str, &str)]) -> Result<(), &'static str> {
         let is_none = text.is_empty();
         match self {

@@ -149,7 +149,7 @@ impl Read {
     }
 }
 
-/// Returns what was read; `None` if it failed, or was not read in time.
+/// Returns the result; `None` if the read failed, or was not finished in time.
 async fn in_time<T>(read: impl Future<Output = Result<T, Status>>) -> Option<T> {
     timeout(WITHIN, read).await.ok()?.ok()
 }
