@@ -114,9 +114,9 @@ struct Updated {
 }
 
 impl Updated {
-    /// Migrates these stores concurrently, assigns numbers to those that need one, and tests their notifications. `others` are stores that this process
-    /// already serves; without them, the first store is the primary store, which must be reachable. Fails if a store has another
-    /// problem than an unreachable database.
+    /// Migrates these stores concurrently, assigns numbers to those that need one, and tests their notifications. `others`
+    /// are stores that this process already serves; without them, the first store is the primary store, which must be
+    /// reachable. Fails if a store has another problem than an unreachable database.
     async fn of(
         config: &Config,
         configured: &[StoreConfig],

@@ -14,9 +14,6 @@ const LISTEN_PROBE: Duration = Duration::from_secs(15);
 /// Logs what the migration changed. Unless `wake` is `poll`, tests whether notifications arrive.
 pub(super) async fn open(ready: &ReadyStore) -> Result<(), StoresError> {
     let (name, store) = (&ready.name, &ready.store);
-    if ready.config.stores.len() == 1 {
-        tracing::info!(store = %name, number = %ready.facts.number, "serving a store with this store number");
-    }
     if let Some(report) = &ready.report {
         if report.created {
             tracing::info!(schema = store.schema(), "created the schema");

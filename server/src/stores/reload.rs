@@ -207,9 +207,7 @@ impl Plan {
         plan.added = wanted.stores.into_iter().filter(is_new).collect();
         Ok(plan)
     }
-}
 
-impl Plan {
     /// Fails if a new store could get the number of a store that has not been reached yet.
     fn check_numbers(&self) -> Result<(), StoresError> {
         for unreached in self.kept.iter().filter(|store| store.served().is_err()) {

@@ -151,7 +151,6 @@ impl Stores {
         let broker = Broker::start(config, database, shared, store.metrics.clone(), collector, self.check_template);
         match broker.await {
             Ok(broker) => {
-                tracing::info!(store = %ready.name, number = %ready.facts.number, "serving a store with this store number");
                 store.set(ready, broker);
                 Ok(())
             }
@@ -278,6 +277,7 @@ impl ConfiguredStore {
 
     fn set(&self, ready: ReadyStore, broker: SharedBroker) {
         let (number, context) = (ready.facts.number, broker.workers.clone());
+        tracing::info!(store = %ready.name, %number, "serving a store with this store number");
         let _ = self.served.set(ServedStore { name: ready.name, number, broker, facts: ready.facts });
         // `served` must be set before this message. Streams that receive the message may deliver jobs, and calls for
         // these jobs look up the store in `served`.
