@@ -3,7 +3,10 @@
 mod conditions; // other conditions
 mod tags; // search by tags
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use howdah_proto::v1::{
     DiscardJobsRequest, JobFilter, JobHeader, JobState, SearchJobsRequest, SearchJobsResponse,
@@ -161,21 +164,24 @@ async fn a_job_is_found_by_header_text_path_key_and_id_in_every_state() {
 async fn since_and_until_filter_ended_jobs_by_their_end_and_others_by_their_enqueue() {
     let broker = TestBroker::start().await;
     broker.enqueue("h").await;
+    // Within the retention of the history, so that the broker deletes none of the rows.
+    let base = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64 - 86_400;
     broker
         .sql(
-            "DELETE FROM howdah.ready;
-             INSERT INTO howdah.history SELECT 100 + i, now(), null, '2001-01-01T00:00Z'::timestamptz + i * interval '1 day', null, 1,
+            &"DELETE FROM howdah.ready;
+             INSERT INTO howdah.history SELECT 100 + i, now(), null, to_timestamp(BASE) + i * interval '1 hour', null, 1,
                  'succeeded', 1, 10, 0, null, '{\"a\": \"b\"}', null, null, 'x', null FROM generate_series(0, 9) i;
-             INSERT INTO howdah.dead SELECT 200 + i, i, now(), null, null, null, '2001-01-01T00:00Z'::timestamptz + i * interval '1 day',
+             INSERT INTO howdah.dead SELECT 200 + i, i, now(), null, null, null, to_timestamp(BASE) + i * interval '1 hour',
                  1, 10, 10, 0, null, null, null, null, 'x' FROM generate_series(0, 9) i;
-             INSERT INTO howdah.scheduled SELECT 300 + i, i, '2001-01-01T00:00Z'::timestamptz + i * interval '1 day', null, null, now() + interval '1 h',
-                 null, 1, 10, 10, 0, null, null, null, null, 'x' FROM generate_series(0, 9) i",
+             INSERT INTO howdah.scheduled SELECT 300 + i, i, to_timestamp(BASE) + i * interval '1 hour', null, null, now() + interval '1 h',
+                 null, 1, 10, 10, 0, null, null, null, null, 'x' FROM generate_series(0, 9) i"
+                .replace("BASE", &base.to_string()),
         )
         .await;
-    // Searches from 3 January (inclusive) to 6 January (exclusive).
-    let day = |day: i64| Some(prost_types::Timestamp { seconds: 978_307_200 + day * 86_400, nanos: 0 });
+    // From the third hour (inclusive) to the sixth (exclusive).
+    let hour = |hour: i64| Some(prost_types::Timestamp { seconds: base + hour * 3600, nanos: 0 });
     for (state, first) in [(JobState::Succeeded, 100), (JobState::Dead, 200), (JobState::Scheduled, 300)] {
-        let request = SearchJobsRequest { since: day(2), until: day(5), ..look("h", state, text("x")) };
+        let request = SearchJobsRequest { since: hour(2), until: hour(5), ..look("h", state, text("x")) };
         let mut found = ids(&broker, request).await;
         found.sort_unstable();
         assert_eq!(found, [first + 2, first + 3, first + 4], "{state:?}");
