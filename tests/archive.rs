@@ -16,9 +16,9 @@ mod stores; // several stores, one archive
 mod readers; // DuckDB, pandas, Polars
 mod s3; // a bucket whose server fails
 
-use howdah_server::{
+use howdah_core::config::{ArchivePayloads, Config};
+use howdah_engine::{
     archive::{Archived, Archiver},
-    config::{ArchivePayloads, Config},
     store::Store,
 };
 

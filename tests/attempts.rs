@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use howdah_core::config::WakeMode;
 use howdah_proto::v1::{
     CancelReason, EndLeasesRequest, JobFilter, JobState, LeasedJob, RetryPolicy, SettleJobsRequest, SettleStatus,
 };
-use howdah_server::config::WakeMode;
 
 use crate::support::*;
 

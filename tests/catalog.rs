@@ -4,8 +4,9 @@
 mod replicated; // what logical replication leaves out
 mod rights; // who may do what with which function and table
 
+use howdah_core::config::Config;
+use howdah_engine::store::Store;
 use howdah_proto::v1::{BulkOperation, BulkSpec, JobFilter, RetryJobsRequest, StartBulkRequest};
-use howdah_server::{config::Config, store::Store};
 
 use crate::support::*;
 

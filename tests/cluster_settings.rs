@@ -2,10 +2,10 @@
 
 use std::{future::IntoFuture as _, process::Stdio};
 
+use howdah_core::job;
 use howdah_proto::v1::{
     ClusterSettings, GetSettingsRequest, GetSettingsResponse, JobState, Outcome, Settle, work_request::Message,
 };
-use howdah_server::job;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 

@@ -1,7 +1,8 @@
 //! Tests `howdah doctor` on real databases that have each problem.
 
 use howdah_client::{NewJob, NewSchedule, Plan};
-use howdah_server::{config::Config, store::Store};
+use howdah_core::config::Config;
+use howdah_engine::store::Store;
 use serde_json::Value;
 
 use crate::support::*;

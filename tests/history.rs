@@ -2,8 +2,9 @@
 
 mod own_mode; // of a job
 
+use howdah_core::config::Config;
+use howdah_engine::store::Store;
 use howdah_proto::v1::{HistoryMode, JobState, ListJobsRequest, NewJob, TaskTypeSettings};
-use howdah_server::{config::Config, store::Store};
 
 use crate::support::*;
 

@@ -10,12 +10,12 @@ use tonic_types::StatusExt as _;
 
 use crate::support::*;
 
-fn impatient(config: &mut howdah_server::config::Config) {
+fn impatient(config: &mut howdah_core::config::Config) {
     config.liveness = secs(2);
 }
 
 /// Configures a grace time of 1 ms, so that leases end as soon as the stream breaks.
-fn no_grace(config: &mut howdah_server::config::Config) {
+fn no_grace(config: &mut howdah_core::config::Config) {
     config.session_grace = millis(1);
 }
 

@@ -2,13 +2,10 @@
 
 use std::collections::HashSet;
 
+use howdah_core::{config::Config, job::JobState};
+use howdah_engine::store::{ClaimRequest, Store, WalkPosition, Want};
 use howdah_proto::v1::{
     NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, Subscribe, TaskTypeSettings, Window,
-};
-use howdah_server::{
-    config::Config,
-    job::JobState,
-    store::{ClaimRequest, Store, WalkPosition, Want},
 };
 use tonic::Status;
 

@@ -4,7 +4,7 @@
 mod backlog; // the backlog sample
 mod functions; // the statements within functions
 
-use howdah_server::store::{Purpose, Statement};
+use howdah_engine::store::{Purpose, Statement};
 
 use crate::support::{TestDatabase, database};
 

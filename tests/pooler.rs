@@ -3,11 +3,9 @@
 
 use std::{os::unix::fs::MetadataExt as _, path::PathBuf, process::Stdio};
 
-use howdah_server::{
-    config::{Config, WakeMode},
-    serve::{self, Listeners, Reload, StartError},
-    store::Store,
-};
+use howdah_core::config::{Config, WakeMode};
+use howdah_engine::store::Store;
+use howdah_server::serve::{self, Listeners, Reload, StartError};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use howdah_client::{Job, JobError};
+use howdah_core::config::Config;
 use howdah_proto::v1::{
     self, CancelReason, JobState, Progress, ProgressReport, ReportProgressRequest, SettleStatus, work_request,
     work_response,
 };
-use howdah_server::config::Config;
 use serde_json::Value;
 
 use crate::support::*;

@@ -3,11 +3,11 @@
 
 use std::{collections::HashSet, sync::LazyLock, time::Duration};
 
-use howdah_server::{
+use howdah_core::{
     config::Config,
     job::{JobOptions, JobState, Lease, NewJob, PRIORITY_STEP, Start, TaskTypeName, rank_base},
-    store::{Action, Actor, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want},
 };
+use howdah_engine::store::{Action, Actor, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 

@@ -2,8 +2,9 @@
 //! results are never older than changes made through the same broker.
 
 use howdah_cli::postgres::StopMode;
+use howdah_core::config::Config;
+use howdah_engine::store::Store;
 use howdah_proto::v1::ListJobsRequest;
-use howdah_server::{config::Config, store::Store};
 
 use crate::{support::*, ui::client::Browser};
 

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use howdah_cli::postgres::{Cluster, StopMode};
+use howdah_core::config::UrlFile;
 use howdah_proto::v1::{ListJobsRequest, SettleStatus};
-use howdah_server::config::UrlFile;
 use tonic::Code;
 
 use crate::{hostile::http::get, support::*};

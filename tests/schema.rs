@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use howdah_cli::postgres::Binaries;
 use howdah_client::{NewJob, NewSchedule, Plan};
+use howdah_core::config::Config;
+use howdah_engine::store::{MigrationReport, Statement, Store};
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, UpdateTaskTypeRequest};
-use howdah_server::{
-    config::Config,
-    store::{MigrationReport, Statement, Store},
-};
 
 use crate::support::{TestBroker, TestDatabase, database, jobs_client, new_job, run, soon, task_types_client};
 
@@ -265,7 +263,7 @@ async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
 #[tokio::test]
 async fn the_default_step_is_the_same_in_sql_and_in_rust() {
     let database = database().await;
-    assert_eq!(database.count("SELECT howdah.default_step()").await, howdah_server::job::PRIORITY_STEP);
+    assert_eq!(database.count("SELECT howdah.default_step()").await, howdah_core::job::PRIORITY_STEP);
 }
 
 /// Statements use only built-in types, because a driver asks the database for each type that it does not know; behind a pooler,

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use howdah_proto::v1::{CancelReason, JobState, LeasedJob, SettleStatus, work_response};
-use howdah_server::{
+use howdah_core::{
     config::{Config, WakeMode},
     job::Chosen,
-    store::{Actor, ClaimRequest, Store, Want},
 };
+use howdah_engine::store::{Actor, ClaimRequest, Store, Want};
+use howdah_proto::v1::{CancelReason, JobState, LeasedJob, SettleStatus, work_response};
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;

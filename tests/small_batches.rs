@@ -3,11 +3,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use howdah_server::{
+use howdah_core::{
     config::Config,
     job::{JobOptions, Lease, NewJob, Start, TaskTypeName, Tokens, TypeId},
-    store::{PlainJob, RequestKeys, ShortHistories, Store},
 };
+use howdah_engine::store::{PlainJob, RequestKeys, ShortHistories, Store};
 use serde_json::Value;
 
 use crate::support::*;

@@ -15,8 +15,8 @@ mod rights; // roles, injection
 mod schedules; // schedules
 mod two_phase; // PREPARE TRANSACTION
 
+use howdah_core::config::Config;
 use howdah_proto::v1;
-use howdah_server::config::Config;
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::support::*;

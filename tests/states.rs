@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use howdah_server::{
+use howdah_core::{
     config::Config,
     job::{Lease, NewJob, Start, TaskTypeName, Tokens},
-    store::{
-        Action, Actor, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want,
-    },
+};
+use howdah_engine::store::{
+    Action, Actor, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want,
 };
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};

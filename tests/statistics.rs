@@ -1,12 +1,12 @@
 //! Tests statistics by period: exact for every way of enqueueing and ending, aggregated in the background, and dropped by
 //! retention.
 
-use howdah_proto::v1::{GetStatsRequest, JobState, Stats, StatsPeriod};
-use howdah_server::{
+use howdah_core::{
     config::Config,
     job::{TypeSettings, TypeView},
-    store::{Statement, Store},
 };
+use howdah_engine::store::{Statement, Store};
+use howdah_proto::v1::{GetStatsRequest, JobState, Stats, StatsPeriod};
 
 use crate::support::*;
 

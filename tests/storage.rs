@@ -2,7 +2,8 @@
 //! partitions.
 
 use howdah_client::proto::{FindingLevel, ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth};
-use howdah_server::{config::Config, store::Store};
+use howdah_core::config::Config;
+use howdah_engine::store::Store;
 use serde_json::Value;
 
 use crate::support::*;

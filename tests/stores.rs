@@ -10,10 +10,10 @@ mod reload; // stores that are added and removed while a broker runs
 mod replica; // a store with a read replica
 mod streams; // a worker's stream over several stores
 
+use howdah_core::job::{IDS_OF_A_STORE, StoreNumber};
 use howdah_proto::v1::{
     GetJobRequest, JobState, ListJobsRequest, SearchJobsRequest, SettleStatus, search_jobs_request::Query,
 };
-use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
 
 use crate::support::{JobOptions as _, Program, TestBroker, TestDatabase, database, run, secs, soon};
 

@@ -3,10 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use howdah_cli::postgres::Cluster;
-use howdah_server::{
-    config::Config,
-    store::{Store, StoreError},
-};
+use howdah_core::config::Config;
+use howdah_engine::store::{Store, StoreError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use tokio_postgres::NoTls;

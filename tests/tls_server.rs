@@ -10,7 +10,7 @@ mod served; // jobs over TLS; errors of clients
 mod start; // checks before a broker serves
 
 use howdah_client::{Client, Tls};
-use howdah_server::config::{Config, TlsFiles};
+use howdah_core::config::{Config, TlsFiles};
 
 use self::authority::{Authority, Files};
 use crate::support::*;

@@ -5,10 +5,8 @@ mod expression; // metrics and labels that an expression names
 mod rules; // every rule and panel, against a real broker
 
 use howdah_client::{NewJob, NewSchedule, Plan};
-use howdah_server::{
-    config::Config,
-    store::{Store, Upkeep},
-};
+use howdah_core::config::Config;
+use howdah_engine::store::{Store, Upkeep};
 
 use crate::support::*;
 

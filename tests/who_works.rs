@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{access::Guarded, support::*};
 
 /// Configures short intervals, so that brokers learn of each other's workers without delay.
-fn prompt(config: &mut howdah_server::config::Config) {
+fn prompt(config: &mut howdah_core::config::Config) {
     (config.renew_interval, config.session_grace) = (millis(20), millis(1));
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use howdah_core::config::WakeMode;
 use howdah_proto::v1::{
     CancelReason, EndLeasesRequest, JobFilter, JobState, SettleStatus, Window, work_request, work_response,
 };
-use howdah_server::config::WakeMode;
 
 use crate::support::*;
 

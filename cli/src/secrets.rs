@@ -16,7 +16,7 @@ use std::{
     sync::OnceLock,
 };
 
-use howdah_server::config::Environment;
+use howdah_core::config::Environment;
 
 /// Variables whose values are credentials.
 const VALUES: [&str; 6] = [

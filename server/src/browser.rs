@@ -3,8 +3,7 @@
 //! with headers that a page can neither forge nor omit.
 
 use axum::http::{HeaderMap, header};
-
-use crate::error::Error;
+use howdah_core::error::Error;
 
 /// Header that browsers set on every request to a trustworthy host (<https://www.w3.org/TR/fetch-metadata/>).
 const FETCH_SITE: &str = "sec-fetch-site";

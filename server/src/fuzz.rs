@@ -4,14 +4,17 @@ use std::sync::LazyLock;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
+use howdah_core::{
+    config::{Dsn, redacted},
+    job::{ClusterSettings, schedule::PlanText},
+};
+use howdah_engine::access::{Scope, Token};
 use howdah_proto::{json, v1};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    access::{Scope, Token, jwt},
     api::{check_jobs, check_schedule, receive, verbs::fuzz},
-    config::{Dsn, redacted},
-    job::{ClusterSettings, schedule::PlanText},
+    credentials::jwt,
     web::words_of_job,
 };
 

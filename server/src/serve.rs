@@ -6,14 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use howdah_core::{
+    config::{self, Config},
+    error::Error,
+};
+use howdah_engine::store::StoreError;
 use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{self, Health, Server},
-    config::{self, Config},
-    error::Error,
-    store::StoreError,
     stores::{ReadConfig, SharedStores, StoresError},
     tls::{self, Port, Tls, TlsPort},
     web,

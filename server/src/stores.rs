@@ -16,11 +16,9 @@ pub mod stream; // one worker's stream, served by the brokers of several stores
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use howdah_core::config::{Config, StoreConfig};
+use howdah_engine::store::{Actor, MigrationReport, Store, StoreError, StoreFacts};
 
-use crate::{
-    config::{Config, StoreConfig},
-    store::{Actor, MigrationReport, Store, StoreError, StoreFacts},
-};
 use numbers::Found;
 pub use reload::{ReadConfig, Reloaded, SharedStores};
 pub use served::Stores;

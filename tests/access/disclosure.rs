@@ -4,8 +4,8 @@
 use std::io::Write as _;
 
 use howdah_client::{NewJob, NewSchedule, Plan};
+use howdah_engine::access::Token;
 use howdah_proto::v1::{self, RevokeTokensRequest, revoke_tokens_request::Selection};
-use howdah_server::access::Token;
 use tonic::Code;
 
 use super::{fixture::Guarded, tokens::status_of};

@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
+use howdah_core::config::Config;
+use howdah_engine::access::Token;
 use howdah_proto::v1::CreateTokenRequest;
-use howdah_server::{access::Token, config::Config};
 
 use crate::support::{Service, TestBroker, soon};
 

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use howdah_server::config::Config;
+use howdah_core::config::Config;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

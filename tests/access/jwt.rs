@@ -1,8 +1,8 @@
 //! Tests JSON Web Tokens of external issuers: validity, scopes and expiry.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use howdah_engine::access::Token;
 use howdah_proto::v1::{self, GetSettingsRequest, revoke_tokens_request::Selection};
-use howdah_server::access::Token;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _};
 use tonic::{Code, Status};

@@ -7,10 +7,10 @@ use std::{
 
 use futures::future::join_all;
 use howdah_client::{NewJob, NewSchedule, Plan};
+use howdah_engine::access::Token;
 use howdah_proto::v1::{
     self, ListJobsRequest, RevokeTokensRequest, StreamEnqueueRequest, Subscribe, revoke_tokens_request::Selection,
 };
-use howdah_server::access::Token;
 use prost::Message as _;
 use tokio::{
     io::AsyncReadExt as _,

@@ -1,10 +1,8 @@
 //! Tests every call with every scope: one scope permits the call, and all other scopes do not.
 
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
-use howdah_server::{
-    access::{Operation, Rule},
-    api::rule,
-};
+use howdah_server::api::rule;
 use tokio_stream::once;
 use tonic::{Code, Status};
 

@@ -1,7 +1,7 @@
 //! Tests that tokens are created and used, that they expire, and that they are revoked.
 
+use howdah_engine::access::Token;
 use howdah_proto::v1::{self, ListTokensRequest, RevokeTokensRequest, revoke_tokens_request::Selection};
-use howdah_server::access::Token;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Code;
 

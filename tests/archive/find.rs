@@ -125,7 +125,7 @@ async fn payloads_in_the_archive_are_for_those_who_may_see_them() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let mut tokens = Vec::new();
     for scopes in ["read:mail payload:mail", "read:mail", "read:rare"] {
-        let token = howdah_server::access::Token::generate().secret().to_owned();
+        let token = howdah_engine::access::Token::generate().secret().to_owned();
         std::io::Write::write_all(&mut file, format!("{token} somebody {scopes}\n").as_bytes()).expect("write");
         tokens.push(token);
     }

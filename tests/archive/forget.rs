@@ -9,11 +9,11 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use howdah_proto::v1::GetJobRequest;
-use howdah_server::{
+use howdah_engine::{
     archive::{ForgetProgress, ForgetQuery, Forgotten, Step},
     store::Actor,
 };
+use howdah_proto::v1::GetJobRequest;
 use tonic::Code;
 
 use super::{DAY, Setting, archiver};

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::mpsc};
 
 use howdah_archive::Job;
-use howdah_server::archive::{ArchiveError, HistoryQuery, Reader, Take};
+use howdah_engine::archive::{ArchiveError, HistoryQuery, Reader, Take};
 use serde_json::Value;
 
 use super::{DAY, Setting};
@@ -65,7 +65,7 @@ async fn jobs_are_listed_once_wherever_they_are() {
     // Adds jobs to the day after its partition was dropped. The runs that archive these jobs are killed half way.
     setting.finish(1_016, 5).await;
     setting.assert_listed_once(1_020).await;
-    for step in [howdah_server::archive::Step::AllStaged, howdah_server::archive::Step::ManifestWritten] {
+    for step in [howdah_engine::archive::Step::AllStaged, howdah_engine::archive::Step::ManifestWritten] {
         assert!(setting.archive_and_kill(step, 1).await, "{step:?}");
         setting.assert_listed_once(1_020).await;
     }

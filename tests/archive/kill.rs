@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use howdah_server::archive::Step;
+use howdah_engine::archive::Step;
 
 use super::{Setting, archiver};
 use crate::support::*;

@@ -41,7 +41,7 @@ async fn a_job_that_comes_while_its_day_is_written_is_archived_with_the_next_run
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let archiver = setting.archiver().await.on_step(std::sync::Arc::new(move |step| {
-        if step == howdah_server::archive::Step::AllStaged {
+        if step == howdah_engine::archive::Step::AllStaged {
             is_there.send(()).expect("the test");
             let _ = wait.lock().expect("a lock").recv();
         }

@@ -1,7 +1,8 @@
 //! Tests that `RerunJobs` runs archived jobs again, after their day was dropped from the database.
 
+use howdah_core::config::ArchivePayloads;
+use howdah_engine::archive::Archiver;
 use howdah_proto::v1::{RerunJobsRequest, RerunOutcome};
-use howdah_server::{archive::Archiver, config::ArchivePayloads};
 
 use super::Setting;
 use crate::support::*;

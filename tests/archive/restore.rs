@@ -1,7 +1,8 @@
 //! Tests that `howdah archive restore` enqueues archived jobs again, as new jobs.
 
+use howdah_core::config::ArchivePayloads;
+use howdah_engine::archive::Archiver;
 use howdah_proto::v1::JobState;
-use howdah_server::{archive::Archiver, config::ArchivePayloads};
 use serde_json::Value;
 
 use super::Setting;

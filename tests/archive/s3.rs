@@ -3,8 +3,8 @@
 
 use std::process::Stdio;
 
+use howdah_engine::archive::Step;
 use howdah_proto::v1::GetJobRequest;
-use howdah_server::archive::Step;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use howdah_server::access::Token;
+use howdah_engine::access::Token;
 
 use super::*;
 

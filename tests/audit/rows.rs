@@ -1,6 +1,7 @@
 //! Tests that no role can change audit entries, and that retention drops the entries by day.
 
-use howdah_server::{config::Config, store::Store};
+use howdah_core::config::Config;
+use howdah_engine::store::Store;
 use tokio_postgres::error::SqlState;
 
 use super::*;

@@ -59,7 +59,7 @@ export async function looks({ step, open, picture, comes, broker }) {
   await step("schedules and storage are shown", async () => {
     const { page, close } = await open();
     await page.goto(`${broker.http}/ui/schedule?name=nightly-report`);
-    assert.equal(await page.locator(".timeline li").count(), 5);
+    assert.equal(await page.locator(".timeline li").count(), 10);
     await picture(page, "schedule");
     await page.goto(`${broker.http}/ui/audit`);
     await page.getByText("UpdateTaskType").first().waitFor();

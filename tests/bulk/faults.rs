@@ -13,7 +13,7 @@ async fn cancelled_once(broker: &Service) -> i64 {
 pub(super) const QUICK: [&str; 4] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms"];
 
 /// Configures a broker whose row in `howdah.broker` expires soon after the broker stops.
-pub(super) fn short_lease(config: &mut howdah_server::config::Config) {
+pub(super) fn short_lease(config: &mut howdah_core::config::Config) {
     (config.renew_interval, config.broker_lease) = (millis(200), secs(1));
 }
 

@@ -1,8 +1,8 @@
 //! Tests the bulk operation set: it changes attempts, start times, timeouts and tags of jobs in each state, and skips jobs that
 //! already have the values.
 
+use howdah_core::job::Limits;
 use howdah_proto::v1::{BulkFields, SettleStatus, bulk_fields::Start};
-use howdah_server::job::Limits;
 
 use super::*;
 

@@ -27,7 +27,7 @@ impl Quiet {
     }
 
     async fn start_on(database: &TestDatabase) -> Self {
-        let rarely = |config: &mut howdah_server::config::Config| config.poll_interval = HOUR;
+        let rarely = |config: &mut howdah_core::config::Config| config.poll_interval = HOUR;
         let other = TestBroker::on_with(database, rarely).await;
         let acting = other.another_with(rarely).await;
         Self { other, acting, sweeps: 0 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use howdah_client::{NewJob, NewSchedule, Plan};
+use howdah_core::config::Config;
 use howdah_proto::v1::{JobState, LeasedJob};
-use howdah_server::config::Config;
 
 use crate::support::*;
 
@@ -42,20 +42,18 @@ impl Arena {
         arena
     }
 
-    /// Restarts the broker and keeps the jobs.
-    pub(crate) async fn restarted(self) -> Self {
-        let database = self.broker.database.clone();
-        self.broker.stop().await;
-        Self { broker: TestBroker::on(&database).await, ..self }
+    /// Restarts the broker and keeps the jobs. While it is stopped, calls `meanwhile` with the arguments of `howdah doctor`.
+    pub(crate) async fn restarted(self, meanwhile: impl AsyncFnOnce(&[&str])) -> Self {
+        let Self { broker, ids, leased, url, listen_url } = self;
+        let database = broker.database.clone();
+        broker.stop().await;
+        meanwhile(&doctor(&url, listen_url.as_deref())).await;
+        Self { broker: TestBroker::on(&database).await, ids, leased, url, listen_url }
     }
 
     /// Arguments of `howdah doctor` with the connection strings of the broker.
     pub(crate) fn doctor(&self) -> Vec<&str> {
-        let mut args = vec!["doctor", "--json", "--database-url", &self.url];
-        if let Some(url) = &self.listen_url {
-            args.extend(["--listen-database-url", url]);
-        }
-        args
+        doctor(&self.url, self.listen_url.as_deref())
     }
 
     async fn prepare(&mut self) {
@@ -118,6 +116,14 @@ impl Arena {
         }
         assert_eq!(self.broker.state(self.ids["cancel"]).await, JobState::Cancelled);
     }
+}
+
+fn doctor<'a>(url: &'a str, listen_url: Option<&'a str>) -> Vec<&'a str> {
+    let mut args = vec!["doctor", "--json", "--database-url", url];
+    if let Some(url) = listen_url {
+        args.extend(["--listen-database-url", url]);
+    }
+    args
 }
 
 /// Returns the `n`-th of the keys that jobs hold from the start. The order of these keys depends on the collation.

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use howdah_server::config::Config;
+use howdah_core::config::Config;
 
 use super::*;
 use crate::{

@@ -1,7 +1,7 @@
 //! Tests waiting for the end of jobs (`WaitJobs`): request and reply over a queue.
 
+use howdah_core::config::WakeMode;
 use howdah_proto::v1::{JobState, WaitJobsRequest};
-use howdah_server::config::WakeMode;
 use tonic::Code;
 
 use crate::support::*;

@@ -1,7 +1,7 @@
 //! Tests that a dead job goes to its fallback type, whatever the cause of its death.
 
+use howdah_core::config::Config;
 use howdah_proto::v1::{JobState, ListTaskTypesRequest, NewJob, SettleStatus, TaskTypeSettings};
-use howdah_server::config::Config;
 
 use crate::support::*;
 

@@ -1,10 +1,8 @@
 //! Tests that neither other logins of the database nor settings of the database can harm a broker.
 
+use howdah_core::config::{Config, WakeMode};
+use howdah_engine::store::Store;
 use howdah_proto::v1::JobState;
-use howdah_server::{
-    config::{Config, WakeMode},
-    store::Store,
-};
 use tokio_postgres::Client;
 
 use crate::support::*;

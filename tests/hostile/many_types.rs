@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use howdah_core::{config::Config, job::TaskTypeName};
+use howdah_engine::{registry::Registry, store::Store};
 use howdah_proto::v1::{ClusterSettings, TaskTypeSettings};
-use howdah_server::{config::Config, job::TaskTypeName, registry::Registry, store::Store};
 use tonic::Code;
 
 use crate::support::{JobOptions as _, TestBroker, Worker, new_job, soon};

@@ -98,7 +98,7 @@ async fn too_large_headers_are_refused_and_the_next_call_is_served() {
 async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_stay() {
     const LIMIT: u32 = 8;
     let database = database().await;
-    let change = |c: &mut howdah_server::config::Config| {
+    let change = |c: &mut howdah_core::config::Config| {
         c.limits.streams_per_connection = LIMIT;
         // The timeout for the first message is so long that no accepted stream ends during the test.
         c.limits.first_message = Duration::from_secs(600);

@@ -1,7 +1,7 @@
 //! Tests a broker whose row in `howdah.broker`, on which its leases depend, stays locked for longer than its lease.
 
+use howdah_core::config::Config;
 use howdah_proto::v1::LeasedJob;
-use howdah_server::config::Config;
 use rustix::process::Signal;
 
 use super::Open;

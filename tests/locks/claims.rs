@@ -1,7 +1,7 @@
 //! Tests claims and sessions while rows that they need are locked.
 
+use howdah_core::config::Config;
 use howdah_proto::v1::{CancelReason, TaskTypeSettings};
-use howdah_server::config::Config;
 
 use super::Open;
 use crate::support::*;

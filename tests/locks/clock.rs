@@ -88,7 +88,7 @@ async fn jobs_of_a_broker_that_is_gone_are_rescued_though_one_of_them_and_the_ke
     );
     let open = Open::after(&database, "psql", &sql).await;
     gone.kill().await;
-    let quick = |c: &mut howdah_server::config::Config| (c.broker_lease, c.renew_interval) = (secs(3), secs(1));
+    let quick = |c: &mut howdah_core::config::Config| (c.broker_lease, c.renew_interval) = (secs(3), secs(1));
     let broker = TestBroker::on_with(&database, quick).await;
     let mut other = broker.worker("t").window(4).await;
     assert_eq!(other.next().await.id, jobs[3].id);

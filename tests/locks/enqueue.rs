@@ -17,7 +17,7 @@ async fn start() -> (TestBroker, Open) {
     start_with(|_| {}).await
 }
 
-async fn start_with(change: impl FnOnce(&mut howdah_server::config::Config)) -> (TestBroker, Open) {
+async fn start_with(change: impl FnOnce(&mut howdah_core::config::Config)) -> (TestBroker, Open) {
     let broker = TestBroker::start_with(change).await;
     broker.enqueue("t").await;
     let open = Open::after(&broker.database, "psql of the night shift", ENQUEUE).await;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use howdah_client::{NewJob, NewSchedule, Plan};
+use howdah_core::config::Config;
 use howdah_proto::v1::{CancelReason, JobState, KeyPolicy, LeasedJob, ReprioritizeJobsRequest, SettleStatus};
-use howdah_server::config::Config;
 use tonic::Code;
 
 use super::Open;

@@ -12,7 +12,7 @@ async fn start(jobs: usize) -> (TestBroker, Worker, Vec<LeasedJob>, Open) {
 
 async fn start_with(
     jobs: usize,
-    change: impl FnOnce(&mut howdah_server::config::Config),
+    change: impl FnOnce(&mut howdah_core::config::Config),
 ) -> (TestBroker, Worker, Vec<LeasedJob>, Open) {
     let broker = TestBroker::start_with(change).await;
     broker.enqueue_all(vec!["t"; jobs]).await;

@@ -1,6 +1,6 @@
 //! Tests the deletion of old backlog samples: every broker tries once a minute, and only one at a time deletes.
 
-use howdah_server::store::{Purpose, Statement};
+use howdah_engine::store::{Purpose, Statement};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::support::database;

@@ -3,7 +3,7 @@
 
 use std::{future::poll_fn, sync::mpsc};
 
-use howdah_server::store::Purpose;
+use howdah_engine::store::Purpose;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::support::{TestDatabase, database};

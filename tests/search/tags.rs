@@ -1,10 +1,10 @@
 //! Tests that every way of enqueueing stores tags, and that tags stay with their job and are found by an index.
 
 use howdah_client::{NewJob as ClientJob, NewSchedule, Plan};
+use howdah_core::config::Config;
 use howdah_proto::v1::{
     DiscardJobsRequest, HistoryMode, JobConditions, JobFilter, JobState, SearchJobsRequest, TaskTypeSettings,
 };
-use howdah_server::config::Config;
 use serde_json::Value;
 use tonic::Code;
 

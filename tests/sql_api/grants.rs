@@ -1,6 +1,6 @@
 //! Tests permissions of SQL roles on task types.
 
-use howdah_server::access::Scope;
+use howdah_engine::access::Scope;
 use proptest::prelude::*;
 
 use super::{rights::login, *};

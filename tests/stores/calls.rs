@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
+use howdah_core::{
+    config::{Config, StoreConfig},
+    job::IDS_OF_A_STORE,
+};
 use howdah_proto::v1::{
     self, CreateScheduleRequest, DeleteScheduleRequest, EnqueueJobsRequest, GetScheduleRequest, JobOrder,
     ListJobsRequest, ListSchedulesRequest, ListTaskTypesRequest, ListWorkersRequest, NewJob, PullJobsRequest, Schedule,
     SettleJobsRequest, SettleStatus, TaskType, UpdateTaskTypeRequest, schedule::Plan,
-};
-use howdah_server::{
-    config::{Config, StoreConfig},
-    job::IDS_OF_A_STORE,
 };
 use tonic::{Code, Request, metadata::MetadataValue};
 

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, future::IntoFuture as _};
 
 use howdah_cli::postgres::{Cluster, StopMode};
+use howdah_core::job::{IDS_OF_A_STORE, StoreNumber};
 use howdah_proto::v1::{LeasedJob, SettleStatus, work_response::Message};
-use howdah_server::job::{IDS_OF_A_STORE, StoreNumber};
 
 use super::empty;
 use crate::support::*;

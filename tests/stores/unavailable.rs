@@ -1,11 +1,11 @@
 //! Tests an unavailable store: at the start of a broker, and in lists across all stores.
 
 use howdah_cli::postgres::{Cluster, StopMode};
+use howdah_core::job::StoreNumber;
 use howdah_proto::v1::{
     ClusterSettings, JobState, ListJobsRequest, SettleStatus, TaskTypeSettings, UpdateSettingsRequest,
     UpdateTaskTypeRequest,
 };
-use howdah_server::job::StoreNumber;
 use tonic::Code;
 
 use super::{

@@ -2,16 +2,14 @@
 
 use std::ops::Deref;
 
+use howdah_core::config::{Config, StoreConfig};
 use howdah_proto::v1::{
     access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
     job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
     settings_service_client::SettingsServiceClient, store_service_client::StoreServiceClient,
     task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
-use howdah_server::{
-    config::{Config, StoreConfig},
-    serve::{self, Listeners, Reload, StartError},
-};
+use howdah_server::serve::{self, Listeners, Reload, StartError};
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::transport::{Channel, Endpoint};
 

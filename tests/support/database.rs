@@ -14,7 +14,8 @@ use std::{
 };
 
 use howdah_cli::postgres::{Binaries, Cluster, ClusterConfig, Fetch};
-use howdah_server::{config::Config, job::StoreNumber, store::Store};
+use howdah_core::{config::Config, job::StoreNumber};
+use howdah_engine::store::Store;
 use tokio::sync::{Mutex, OnceCell};
 use tokio_postgres::{NoTls, error::SqlState};
 

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, io::Write as _, thread};
 
-use howdah_server::config::{Config, StoreConfig};
+use howdah_core::config::{Config, StoreConfig};
 use tempfile::NamedTempFile;
 use tokio::sync::Mutex;
 

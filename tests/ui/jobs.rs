@@ -150,7 +150,7 @@ async fn a_form_of_a_new_job_is_refused_from_another_site_without_the_right_and_
     assert_eq!(browser.post_from("/ui/enqueue", &form, &elsewhere).await.status, 403);
     assert_eq!(browser.post("/ui/enqueue", &[("type", "secret")]).await.status, 403);
     assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.job").await, 0);
-    let reading = guarded.broker.another_with(|config| config.page = howdah_server::config::PageMode::ReadOnly).await;
+    let reading = guarded.broker.another_with(|config| config.page = howdah_core::config::PageMode::ReadOnly).await;
     let mut reader = browser.moved_to(&reading);
     assert_eq!(reader.post("/ui/enqueue", &form).await.status, 403);
     browser.post("/ui/enqueue", &form).await.leads_to();

@@ -1,7 +1,7 @@
 //! Tests that a read-only operator page shows everything, offers no actions and refuses all changes.
 
+use howdah_core::config::PageMode;
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, schedule::Plan};
-use howdah_server::config::PageMode;
 
 use super::{actions::dead_with, client::Browser};
 use crate::support::*;

@@ -141,7 +141,7 @@ async fn a_prefix_of_a_proxy_is_in_every_link_whether_the_proxy_takes_it_off_or_
 
 #[tokio::test]
 async fn the_page_is_not_found_while_it_is_turned_off() {
-    let broker = TestBroker::start_with(|config| config.page = howdah_server::config::PageMode::Off).await;
+    let broker = TestBroker::start_with(|config| config.page = howdah_core::config::PageMode::Off).await;
     assert_eq!(Browser::at(&broker).get("/ui/").await.status, 404);
 }
 

@@ -1,7 +1,7 @@
 //! `howdah audit`: lists changes by people and programs.
 
 use howdah_client::proto::ListAuditRequest;
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::{

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
+use howdah_core::config::{self, Flag, Setting, Settings};
 
 use super::{context::Global, failure::Failure};
 use crate::secrets;
-use howdah_server::config::{self, Flag, Setting, Settings};
 
 /// Heading of these flags in the help.
 const HEADING: &str = "Configuration";

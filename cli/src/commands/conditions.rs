@@ -1,7 +1,7 @@
 //! Flags for conditions on the jobs of a task type, the same in all commands that select jobs.
 
 use howdah_client::proto::JobConditions;
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::{text, values};

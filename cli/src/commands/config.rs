@@ -1,12 +1,13 @@
 //! `howdah config`: prints the effective configuration.
 
+use howdah_core::config::as_toml;
+
 use super::{
     broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, StoreArgs},
     context::Global,
     failure::Failure,
     output::Output,
 };
-use howdah_server::config::as_toml;
 
 /// Print the effective configuration as a file, without passwords
 ///

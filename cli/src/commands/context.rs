@@ -4,11 +4,11 @@ use std::{future::Future, path::PathBuf};
 
 use clap::{ArgMatches, parser::ValueSource};
 use howdah_client::{Client, ClientBuilder, Error};
+use howdah_core::logging::{self, Format};
 use tokio::runtime::Builder;
 
 use super::{failure::Failure, tls_args::TlsArgs};
 use crate::secrets;
-use howdah_server::logging::{self, Format};
 
 /// Default address of `howdah dev`.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";

@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::builder::FalseyValueParser;
+use howdah_core::config::{Config, StoreConfig};
 use rustix::process::{Pid, test_kill_process};
 use tokio::{select, time::sleep};
 
@@ -19,10 +20,7 @@ use super::{
     signals::Signals,
 };
 use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home, make_dir};
-use howdah_server::{
-    config::{Config, StoreConfig},
-    serve::{Listeners, Ready, Reload},
-};
+use howdah_server::serve::{Listeners, Ready, Reload};
 
 /// Interval of the check that Postgres is running.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);

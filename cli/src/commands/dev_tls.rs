@@ -7,7 +7,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use howdah_server::{config::TlsFiles, tls::Tls};
+use howdah_core::config::TlsFiles;
+use howdah_server::tls::Tls;
 use jiff::{ToSpan as _, Zoned, civil::Date};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,

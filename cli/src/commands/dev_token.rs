@@ -5,7 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use howdah_server::access::{self, Token};
+use howdah_engine::access::Token;
+use howdah_server::credentials;
 
 use super::{dev_files::DevFiles, failure::Failure};
 
@@ -44,7 +45,7 @@ impl DevToken {
 
     fn is_good(&self) -> bool {
         let token = fs::read_to_string(self.for_clients()).ok().and_then(|text| Token::parse(text.trim()).ok());
-        let known = access::read_token_file(&self.for_broker()).unwrap_or_default();
+        let known = credentials::read_token_file(&self.for_broker()).unwrap_or_default();
         token.is_some_and(|token| known.iter().any(|known| known.id == *token.id()))
     }
 }
@@ -65,8 +66,8 @@ mod tests {
         for file in [own.for_broker(), own.for_clients()] {
             assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        let known = access::read_token_file(&own.for_broker()).unwrap();
-        for (_, word) in access::Operation::ALL {
+        let known = credentials::read_token_file(&own.for_broker()).unwrap();
+        for (_, word) in howdah_engine::access::Operation::ALL {
             assert!(known[0].scopes.contains(&format!("{word}:*")), "it has all scopes: {:?}", known[0].scopes);
         }
         drop(DevToken::prepare(Some(&data)).unwrap());

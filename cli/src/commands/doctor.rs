@@ -1,14 +1,18 @@
 //! `howdah doctor`: recommends changes to Postgres and to this machine.
 
+use std::time::SystemTime;
+
+use howdah_engine::{
+    doctor::{Finding, Level, examine, examine_start},
+    store::Store,
+};
+use howdah_server::tls;
+
 use super::{
     broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, with_database},
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::{Output, note},
-};
-use howdah_server::{
-    doctor::{Finding, Level, examine, examine_start},
-    store::Store,
 };
 
 /// Examine the database and this machine, and recommend changes
@@ -44,6 +48,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let store = Store::new(&settings.broker).map_err(Failure::usage)?;
         let mut findings = examine(&store, &settings.broker).await?;
         findings.extend(examine_start(&store, &settings.broker).await);
+        findings.extend(tls::examine(&settings.broker, SystemTime::now()));
         findings.sort_by_key(|finding| finding.level);
         print(&findings, args.json)
     })

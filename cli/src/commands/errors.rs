@@ -1,6 +1,7 @@
 //! `howdah errors`: groups failed jobs by their last error.
 
 use howdah_client::proto::{ErrorGroup, ListErrorGroupsRequest};
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
     table::{Align, Table},
     task_type, text,
 };
-use howdah_server::logging::escaped;
 
 /// Group failed jobs by their last error
 ///

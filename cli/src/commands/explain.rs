@@ -1,7 +1,7 @@
 //! `howdah explain`: explains why a job does not run.
 
 use howdah_client::proto::{ExplainJobResponse, JobReason, JobState, ReasonKind};
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 
 use super::{context::Global, failure::Failure, output::Output, text, values};
 

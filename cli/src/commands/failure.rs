@@ -3,11 +3,13 @@
 use std::{io, process::ExitCode};
 
 use howdah_client::Error;
+use howdah_core::{config::ConfigError, logging::escaped};
+use howdah_engine::store::StoreError;
 use tonic::Code;
 
 use super::field_errors;
 use crate::postgres::DevError;
-use howdah_server::{config::ConfigError, logging::escaped, serve::StartError, store::StoreError};
+use howdah_server::serve::StartError;
 
 const FAILED: u8 = 1;
 /// Exit code of wrong usage or configuration, which clap also uses.

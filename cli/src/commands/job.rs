@@ -1,10 +1,10 @@
 //! `howdah job`: shows one job with all details.
 
 use howdah_client::proto::{AttemptFailure, Job};
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::{context::Global, failure::Failure, output::Output, text, type_set::history_word, values};
-use howdah_server::logging::escaped;
 
 /// Show a job: state, progress, payload, result and failures
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,10 @@
-//! Flags for the options of a job, one per row of `howdah_server::job::options`. The name of a flag is the name of the option,
+//! Flags for the options of a job, one per row of `howdah_core::job::options`. The name of a flag is the name of the option,
 //! with dashes instead of dots and underscores.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use howdah_client::{NewJob, proto};
+use howdah_core::job::options::{JobOption, OPTIONS, OptionKind};
 use howdah_proto::json::{WordError, from_words};
-use howdah_server::job::options::{JobOption, OPTIONS, OptionKind};
 
 use super::{failure::Failure, values};
 

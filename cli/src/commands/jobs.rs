@@ -1,6 +1,7 @@
 //! `howdah jobs`: lists the jobs of a task type, or of all types.
 
 use howdah_client::proto::{Job, JobOrder, JobState as ProtoState, ListJobsRequest, ListJobsResponse};
+use howdah_core::{job::JobState, logging::escaped};
 use jiff::Timestamp;
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
     table::{Align, Table},
     task_type, text,
 };
-use howdah_server::{job::JobState, logging::escaped};
 
 /// List the jobs of a task type, or of all types
 ///

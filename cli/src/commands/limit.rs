@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::proto::{LimitKey, ListLimitKeysRequest};
+use howdah_core::logging::escaped;
 
 use super::{
     context::Global,
@@ -10,7 +11,6 @@ use super::{
     output::{Output, note},
     task_type, text, values,
 };
-use howdah_server::logging::escaped;
 
 /// Commands for limit keys.
 #[derive(Debug, clap::Subcommand)]

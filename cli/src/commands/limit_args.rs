@@ -92,7 +92,7 @@ pub(super) fn limits_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Opt
     let count = |number: u32| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
     let rate = |rate: Option<Rate>| rate.map(|rate| rate.per_second.to_string());
     let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst.to_string());
-    let time = |time: Option<&prost_types::Duration>| text::duration(time).map(howdah_server::config::duration_text);
+    let time = |time: Option<&prost_types::Duration>| text::duration(time).map(howdah_core::config::duration_text);
     let brake = settings.brake.unwrap_or_default();
     vec![
         ("max-running", count(settings.max_running)),

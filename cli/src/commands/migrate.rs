@@ -1,17 +1,18 @@
 //! `howdah migrate`: migrates the schema.
 
+use howdah_core::{
+    config::{Config, DEFAULT_STORE},
+    job::StoreNumber,
+};
+use howdah_engine::store::{Actor, MigrationReport};
+
 use super::{
     broker_args::{ConfigArgs, DatabaseArgs, StoreArgs, with_database, with_databases},
     context::{Global, block_on, start_logging},
     failure::Failure,
     output::Output,
 };
-use howdah_server::{
-    config::{Config, DEFAULT_STORE},
-    job::StoreNumber,
-    store::{Actor, MigrationReport},
-    stores::{self, ReadyStore},
-};
+use howdah_server::stores::{self, ReadyStore};
 
 /// Number of roles that `--roles` creates.
 const ROLES: usize = 3;

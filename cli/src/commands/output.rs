@@ -97,7 +97,7 @@ fn failed(error: io::Error) -> Failure {
 
 /// Prints a hint or a count on stderr. Ignores errors, because stderr may be closed.
 pub(super) fn note(text: impl Display) {
-    let line = format!("{}\n", howdah_server::logging::escaped(&text.to_string()));
+    let line = format!("{}\n", howdah_core::logging::escaped(&text.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 

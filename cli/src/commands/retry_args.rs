@@ -81,7 +81,7 @@ fn kind_word(policy: &RetryPolicy) -> Option<&'static str> {
 pub(super) fn retry_list(policy: Option<&RetryPolicy>) -> Vec<(&'static str, Option<String>)> {
     let none = RetryPolicy::default();
     let policy = policy.unwrap_or(&none);
-    let time = |time: &prost_types::Duration| text::duration(Some(time)).map(howdah_server::config::duration_text);
+    let time = |time: &prost_types::Duration| text::duration(Some(time)).map(howdah_core::config::duration_text);
     let delays: Vec<String> = policy.delays.iter().filter_map(time).collect();
     vec![
         ("retry-kind", kind_word(policy).map(str::to_owned)),

@@ -1,6 +1,7 @@
 //! `howdah search`: finds jobs.
 
 use howdah_client::proto::{Job, JobHeader, JobState as ProtoState, SearchJobsRequest, search_jobs_request::Query};
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     table::{Align, Table},
     task_type, text, values,
 };
-use howdah_server::logging::escaped;
 
 /// Flags of which a search needs one.
 const CRITERIA: [&str; 13] = [

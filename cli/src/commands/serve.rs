@@ -2,6 +2,8 @@
 
 use std::{future::pending, sync::Arc};
 
+use howdah_core::config::{self, Config, StoreConfig, redacted};
+use howdah_engine::store::reload_files;
 use tokio::{
     select,
     signal::unix::{SignalKind, signal},
@@ -18,9 +20,7 @@ use super::{
 };
 use crate::secrets;
 use howdah_server::{
-    config::{self, Config, StoreConfig, redacted},
     serve::{self, Listeners, Reload},
-    store::reload_files,
     tls::Tls,
 };
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::proto::{DurationStats, GetStatsRequest, Stats, StatsPeriod};
+use howdah_core::{job, logging::escaped};
 use jiff::Timestamp;
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     table::{Align, Table},
     task_type, text, values,
 };
-use howdah_server::{job, logging::escaped};
 
 /// Show statistics by task type and period
 ///

@@ -1,9 +1,9 @@
 //! Formats the health of the storage, which `howdah types` prints below its table.
 
 use howdah_client::proto::{Finding, FindingLevel, SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth};
+use howdah_core::logging::escaped;
 
 use super::text;
-use howdah_server::logging::escaped;
 
 /// Formats the dead rows, the oldest snapshot, the notification queue, the history partitions and the findings as lines.
 pub(super) fn block(health: &StorageHealth, all_findings: bool) -> String {

@@ -3,13 +3,13 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use jiff::Timestamp;
-
-pub(super) use howdah_server::{durations::short, numbers::grouped};
-use howdah_server::{
+use howdah_core::{
     job::JobState,
     logging::{escaped, escaped_but},
 };
+use jiff::Timestamp;
+
+pub(super) use howdah_core::{durations::short, numbers::grouped};
 
 /// Maximum characters that a table cell shows of a text from a producer or worker.
 const SUMMARY_CHARS: usize = 60;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::proto::{HistoryMode, TaskTypeSettings};
+use howdah_core::logging::escaped;
 
 use super::{
     context::Global,
@@ -12,7 +13,6 @@ use super::{
     retry_args::{RetryArgs, retry_list},
     text, values,
 };
-use howdah_server::logging::escaped;
 
 /// Change settings of a task type
 ///
@@ -179,7 +179,7 @@ pub(super) fn history_word(of: HistoryMode) -> Option<&'static str> {
 /// Returns all settings of a task type as pairs of flag name and value. The value of an unset setting is `None`.
 pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
     let time =
-        |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(howdah_server::config::duration_text);
+        |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(howdah_core::config::duration_text);
     let count = |number: i64| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
     let mut list = vec![("max-attempts", count(settings.max_attempts.into()))];
     list.extend(retry_list(settings.retry_policy.as_ref()));

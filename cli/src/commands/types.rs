@@ -101,7 +101,7 @@ fn table(types: &[TaskType]) -> Table<8> {
         let age = text::duration(task_type.oldest_ready_age.as_ref()).map(text::short);
         table.row_of_store(
             [
-                howdah_server::logging::escaped(&task_type.name).into_owned(),
+                howdah_core::logging::escaped(&task_type.name).into_owned(),
                 counts.ready.to_string(),
                 counts.leased.to_string(),
                 counts.scheduled.to_string(),

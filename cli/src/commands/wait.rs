@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::proto::{Job, JobState};
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 
 use super::{
     context::Global,

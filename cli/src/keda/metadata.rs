@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use howdah_server::{job::TaskTypeName, logging::escaped};
+use howdah_core::{job::TaskTypeName, logging::escaped};
 
 /// Maximum number of task types per trigger.
 const MOST_TYPES: usize = 20;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use howdah_client::{Job, Outcome};
-use howdah_server::job::TaskTypeName;
+use howdah_core::job::TaskTypeName;
 
 /// Attempt of a job.
 #[derive(Clone, Debug, Default)]

@@ -95,7 +95,7 @@ impl From<&String> for Program {
 mod tests {
     use std::collections::HashSet;
 
-    use howdah_server::config::SETTINGS;
+    use howdah_core::config::SETTINGS;
 
     use super::*;
 

@@ -6,12 +6,11 @@ use std::{convert::Infallible, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use howdah_client::{Job, proto::ProgressReport};
+use howdah_core::job::{Limits, truncated};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{sync::Notify, time::timeout};
-
-use howdah_server::job::{Limits, truncated};
 
 /// Maximum time to send the last report before the outcome is sent.
 const LAST_WITHIN: Duration = Duration::from_secs(5);

@@ -14,6 +14,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use howdah_core::{error::Error, job::ClusterSettings};
+use howdah_engine::{
+    memory::{AnswerMemory, Held, Memory},
+    operate::jobs::LIST_BYTES,
+};
 use howdah_proto::Rpc;
 use hyper::body::{Body as HttpBody, Frame};
 use parking_lot::Mutex;
@@ -23,12 +28,6 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::{Extensions, Status, body::Body};
 
 use super::{peer::PeerInfo, receive::Kept};
-use crate::{
-    error::Error,
-    job::ClusterSettings,
-    memory::{AnswerMemory, Held, Memory},
-    operate::jobs::LIST_BYTES,
-};
 
 /// Time for which a client may leave a response unread before the response is ended.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(30);

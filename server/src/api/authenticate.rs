@@ -7,6 +7,11 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _};
+use howdah_core::error::Error;
+use howdah_engine::{
+    access::{Caller, Rule},
+    quota::OpenGuard,
+};
 use howdah_proto::Rpc;
 use tonic::{
     Status,
@@ -21,18 +26,14 @@ use super::{
     peer::PeerInfo,
     verbs::{not_authenticated, rule},
 };
-use crate::{
-    access::{Access, Caller, Peer, Refusal, Rule},
-    error::Error,
-    quota::OpenGuard,
-};
+use crate::credentials::{Authenticator, Peer, Refusal};
 
 /// The health service needs no credential, because health probes have no credential. Its answers reveal no data.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
 /// Layer that adds the [`Caller`] to the extensions of each request, or rejects the call.
 #[derive(Clone)]
-pub(super) struct Authenticate(pub(super) Option<Arc<Access>>);
+pub(super) struct Authenticate(pub(super) Option<Arc<Authenticator>>);
 
 impl<S> tower::Layer<S> for Authenticate {
     type Service = Authenticated<S>;
@@ -46,7 +47,7 @@ impl<S> tower::Layer<S> for Authenticate {
 #[derive(Clone)]
 pub(super) struct Authenticated<S> {
     inner: S,
-    access: Option<Arc<Access>>,
+    access: Option<Arc<Authenticator>>,
 }
 
 impl<S> Service<http::Request<Body>> for Authenticated<S>
@@ -104,7 +105,7 @@ where
 
 /// Authenticates the caller, and checks that it may make a call with this rule.
 async fn authenticated(
-    access: &Access,
+    access: &Authenticator,
     credential: Option<HeaderValue>,
     peer: &PeerInfo,
     rule: Option<Rule>,

@@ -18,6 +18,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
+use howdah_core::error::Error;
 use tokio::time::timeout;
 use tonic::{
     Status,
@@ -29,7 +30,7 @@ use tonic::{
 };
 
 use super::{once_sent, peer::PeerInfo};
-use crate::{browser, error::Error};
+use crate::browser;
 
 /// Response header with the id of the broker's database.
 const DATABASE: HeaderName = HeaderName::from_static("howdah-database");

@@ -1,8 +1,8 @@
 //! Early end of a stream: the broker is stopping, or the caller's credential is no longer valid.
 
+use howdah_core::error::Error;
+use howdah_engine::access::Caller;
 use tokio_util::sync::CancellationToken;
-
-use crate::{access::Caller, error::Error};
 
 /// The events that end a stream early.
 pub(super) struct End {

@@ -3,6 +3,8 @@
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
+use howdah_core::logging::Throttle;
+use howdah_engine::metrics::ConnectionCounts;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -14,9 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::peer::{ConnectionSlot, Peer, PeerInfo};
 use crate::{
-    access::Access,
-    logging::Throttle,
-    metrics::ConnectionCounts,
+    credentials::Authenticator,
     tls::{TlsPort, Transport},
 };
 
@@ -40,7 +40,7 @@ pub(super) struct Terms {
     /// Maximum number of concurrent connections.
     pub(super) connections: usize,
     /// Quotas of addresses and authentication. `None` to accept every caller.
-    pub(super) access: Option<Arc<Access>>,
+    pub(super) access: Option<Arc<Authenticator>>,
     /// TLS configuration. `None` for connections without TLS.
     pub(super) tls: Option<Arc<TlsPort>>,
     /// Time limit for the HTTP/2 preface, after the TLS handshake.

@@ -6,14 +6,14 @@ mod counted;
 
 use std::{sync::Arc, time::Duration};
 
+use howdah_core::error::Error;
+use howdah_engine::broker::SharedBroker;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::verbs::{Answer, Gateway, Verb};
 use crate::{
-    access::Refusal,
-    broker::SharedBroker,
-    error::Error,
+    credentials::{Authenticator, Refusal},
     stores::{SharedStores, Stores},
 };
 pub(crate) use by::{By, Client, Unanswered};
@@ -25,6 +25,7 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 pub(crate) struct Local {
     /// Broker of the primary store.
     broker: SharedBroker,
+    authenticator: Arc<Authenticator>,
     all_stores: Arc<Stores>,
     gateway: Gateway,
 }
@@ -32,7 +33,12 @@ pub(crate) struct Local {
 impl Local {
     pub(crate) fn new(stores: &SharedStores) -> Self {
         let gateway = Gateway::new(stores.clone(), CancellationToken::new());
-        Self { broker: stores.main().clone(), all_stores: stores.now(), gateway }
+        Self {
+            broker: stores.main().clone(),
+            authenticator: stores.authenticator().clone(),
+            all_stores: stores.now(),
+            gateway,
+        }
     }
 
     /// Makes a call if the caller is permitted. The response keeps its memory reserved until it is dropped.
@@ -61,7 +67,7 @@ impl Local {
 
     /// Counts and logs a rejected call.
     fn note(&self, method: &str, by: &By, status: &Status) {
-        self.broker.access.refusals.note(&Refusal {
+        self.authenticator.refusals.note(&Refusal {
             code: status.code(),
             problem: status.message(),
             principal: Some(by.caller.principal()),

@@ -38,5 +38,5 @@ pub use verbs::rule;
 /// The result has no stages and dependencies, because only the database has them.
 #[cfg(feature = "archive")]
 pub fn finished_job(job: &howdah_archive::Job<'_>) -> howdah_proto::v1::Job {
-    render::job(crate::archive::view(job))
+    render::job(howdah_engine::archive::view(job))
 }

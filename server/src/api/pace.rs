@@ -4,11 +4,11 @@
 
 use std::time::{Duration, Instant};
 
+use howdah_core::{error::Error, job::schedule::Template};
+use howdah_engine::{access::Caller, quota::Exceeded};
 use howdah_proto::v1;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
-
-use crate::{access::Caller, error::Error, job::schedule::Template, quota::Exceeded};
 
 /// Maximum time that a request of a pipeline waits for the rate limits before it fails.
 const LONGEST: Duration = Duration::from_secs(30);

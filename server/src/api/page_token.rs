@@ -1,7 +1,7 @@
 //! Positions in lists, as URL-safe text: hex of a version byte, a kind byte and the position. `pages` signs the text to make a
 //! page token.
 
-use crate::{
+use howdah_core::{
     error::Error,
     job::{JobState, PagePosition, SearchPosition, TaskTypeName, WorkerPosition},
 };

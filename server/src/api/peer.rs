@@ -10,6 +10,11 @@ use std::{
     time::Duration,
 };
 
+use howdah_core::error::Error;
+use howdah_engine::{
+    memory::Account,
+    quota::{Address, OpenGuard, Principal, Shares},
+};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
@@ -20,12 +25,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::{
-    error::Error,
-    memory::Account,
-    quota::{Address, OpenGuard, Principal, Shares},
-    tls::{PeerCertificate, PeerIdentity, Transport},
-};
+use crate::tls::{PeerCertificate, PeerIdentity, Transport};
 
 /// Length of the HTTP/2 preface `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
 const PREFACE_BYTES: usize = 24;

@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::{
-    access::{Caller, Operation, Rule},
-    broker::Broker,
+use howdah_core::{
     error::Error,
     job::{
         Chosen, JobView, Lease, ListedWorker, NewJob, TaskTypeName, TypeId,
         schedule::{Schedule, Template},
     },
+};
+use howdah_engine::{
+    access::{Caller, Operation, Rule},
+    broker::Broker,
     operate::Selection,
 };
 

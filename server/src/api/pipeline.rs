@@ -11,18 +11,17 @@ use futures::{
     Stream, StreamExt as _,
     stream::{self, FuturesOrdered},
 };
+use howdah_core::{error::Error, job::Limits};
+use howdah_engine::{
+    detached::detached,
+    memory::{Account, Full, Held, Memory},
+};
 use howdah_proto::v1;
 use prost::Message as _;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::{end::End, render};
-use crate::{
-    detached::detached,
-    error::Error,
-    job::Limits,
-    memory::{Account, Full, Held, Memory},
-};
 
 /// Limits of one pipeline.
 #[derive(Clone, Copy, Debug)]

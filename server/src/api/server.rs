@@ -2,6 +2,8 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
+use howdah_core::{error::Error, job::Limits};
+use howdah_engine::metrics::ConnectionCounts;
 use howdah_proto::v1::{
     access_service_server::AccessServiceServer, bulk_service_server::BulkServiceServer,
     job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
@@ -27,7 +29,7 @@ use super::{
     reflection,
     verbs::Gateway,
 };
-use crate::{access::Access, error::Error, job::Limits, metrics::ConnectionCounts, stores::SharedStores, tls::TlsPort};
+use crate::{credentials::Authenticator, stores::SharedStores, tls::TlsPort};
 
 /// Flow-control window of a stream: bytes in flight or unread. A batch of small jobs fits, so it needs no further round trip.
 /// The window must not be larger: h2 counts unread small DATA frames with about 230 bytes each, and ends the connection when
@@ -108,7 +110,7 @@ impl Server {
         let limits = &broker.config().limits;
         let edge = Edge {
             health: self.health,
-            access: Some(broker.access.clone()),
+            access: Some(self.stores.authenticator().clone()),
             stopping,
             counts: broker.metrics().connections.clone(),
             database: HeaderValue::from_str(&broker.database_id).ok(),
@@ -125,7 +127,7 @@ impl Server {
 pub(super) struct Edge {
     pub(super) health: Health,
     /// Authenticates callers. `None` accepts every caller.
-    pub(super) access: Option<Arc<Access>>,
+    pub(super) access: Option<Arc<Authenticator>>,
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
@@ -193,7 +195,7 @@ type Layers = Stack<ReceiveWithin, Stack<Authenticate, Stack<GuardCalls, Identit
 fn builder(
     limits: &Limits,
     guard: GuardCalls,
-    access: Option<Arc<Access>>,
+    access: Option<Arc<Authenticator>>,
     budget: Arc<Budget>,
 ) -> transport::Server<Layers> {
     transport::Server::builder()

@@ -2,9 +2,8 @@
 //! no other code.
 
 use axum::http::{HeaderMap, HeaderName};
+use howdah_engine::traces::is_trace_context;
 use howdah_proto::v1;
-
-use crate::traces::is_trace_context;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");

@@ -1,7 +1,8 @@
 //! Limits per principal and per address, for brokers with authentication.
 
+use howdah_core::config::{Config, bytes_words};
+
 use super::{Limit, fixed, limits_of};
-use crate::config::{Config, bytes_words};
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
     let limits = limits_of(config);

@@ -1,12 +1,15 @@
 //! Limits of a job and of its type.
 
-use super::{CLUSTER, Limit, bytes, fixed, limits_of, option, time};
-use crate::{
+use howdah_core::{
     config::Config,
     job::{Limits, PRIORITY_STEP, TaskTypeName, TypeSettings},
+};
+use howdah_engine::{
     maintain::retention::UNUSED_DAYS,
     store::{SENT_RESULT, SENT_RESULTS},
 };
+
+use super::{CLUSTER, Limit, bytes, fixed, limits_of, option, time};
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
     let mut rows = content(config);

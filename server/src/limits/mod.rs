@@ -11,7 +11,7 @@ mod workers;
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
-use crate::{
+use howdah_core::{
     config::{Config, SETTINGS},
     job::{ClusterSettings, Limits, options::OPTIONS},
     numbers::grouped_in,

@@ -1,7 +1,9 @@
 //! Limits of the page for operators.
 
+use howdah_core::config::Config;
+
 use super::{Limit, bytes, fixed, time};
-use crate::{config::Config, page::bounds};
+use crate::page::bounds;
 
 pub(super) fn limits(_: &Config) -> Vec<Limit> {
     vec![

@@ -1,33 +1,33 @@
 //! Limits of calls and their messages.
 
-use howdah_proto::codec;
-
-use super::{CLUSTER, Limit, bytes, fixed, limits_of, time};
-use crate::{
-    api::{
-        answer,
-        check::{JOBS_PER_S, job_filter::ERROR_GROUP},
-        receive::{
-            budget::WAITING_PER_CONNECTION,
-            frames::{FREE, SMALL},
-            pace, weight,
-        },
-        server::{CALL, RECEIVE_TIMEOUTS},
-        verbs::{
-            REASON_BYTES,
-            access::audit,
-            bulks::list as bulk_list,
-            jobs::{list, rerun, search as search_jobs, wait as wait_jobs},
-            types::{limit_keys, list as type_list},
-            workers::pull,
-        },
-    },
-    config::Config,
+use howdah_core::config::Config;
+use howdah_engine::{
     maintain::retention,
     memory::answers::ROOM_WITHIN,
     operate::{bulk, jobs::LIST_BYTES, priority, search, selection, wait},
     session::pull::PULL_BYTES,
     waiters,
+};
+use howdah_proto::codec;
+
+use super::{CLUSTER, Limit, bytes, fixed, limits_of, time};
+use crate::api::{
+    answer,
+    check::{JOBS_PER_S, job_filter::ERROR_GROUP},
+    receive::{
+        budget::WAITING_PER_CONNECTION,
+        frames::{FREE, SMALL},
+        pace, weight,
+    },
+    server::{CALL, RECEIVE_TIMEOUTS},
+    verbs::{
+        REASON_BYTES,
+        access::audit,
+        bulks::list as bulk_list,
+        jobs::{list, rerun, search as search_jobs, wait as wait_jobs},
+        types::{limit_keys, list as type_list},
+        workers::pull,
+    },
 };
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::{CLUSTER, Limit, bytes, fixed, time};
-use crate::{
-    api::{
-        check::schedule as check,
-        verbs::schedules::{NEXT_TIMES, list},
-    },
+use howdah_core::{
     config::Config,
     job::schedule::{MAX_SCHEDULES, MOST_OF_PRINCIPAL, Missed, fire, plan},
-    maintain::schedules as firing,
-    operate::jobs::LIST_BYTES,
+};
+use howdah_engine::{maintain::schedules as firing, operate::jobs::LIST_BYTES};
+
+use super::{CLUSTER, Limit, bytes, fixed, time};
+use crate::api::{
+    check::schedule as check,
+    verbs::schedules::{NEXT_TIMES, list},
 };
 
 pub(super) fn limits(_: &Config) -> Vec<Limit> {

@@ -1,17 +1,21 @@
 //! Limits of connections, and of the broker as a whole.
 
-use super::{Limit, bytes, fixed, limits_of, time};
-use crate::{
-    access::jwt,
-    api::{incoming, server},
+use howdah_core::{
     config::{Config, MOST_STORES},
-    intake::JOB_BYTES,
     job::{IDS_OF_A_STORE, StoreNumber},
+};
+use howdah_engine::{
+    intake::JOB_BYTES,
     maintain::job_gauges::MOST_TYPES,
     side_lane::MOST_LOCKED,
-    tls,
     traces::{MOST_OPEN, QUEUE},
-    web,
+};
+
+use super::{Limit, bytes, fixed, limits_of, time};
+use crate::{
+    api::{incoming, server},
+    credentials::jwt,
+    tls, web,
 };
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {

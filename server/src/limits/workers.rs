@@ -1,13 +1,13 @@
 //! Limits of a worker's stream.
 
-use super::{CLUSTER, Limit, bytes, fixed, limits_of, time};
-use crate::{
-    api::check::{settle::LATER, subscribe},
-    config::Config,
+use howdah_core::{config::Config, job::Limits};
+use howdah_engine::{
     dispatch::UNSENT_AFTER,
-    job::Limits,
     session::{JOB_OVERHEAD, ping_interval, reader::MOST_UNANSWERED},
 };
+
+use super::{CLUSTER, Limit, bytes, fixed, limits_of, time};
+use crate::api::check::{settle::LATER, subscribe};
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
     let limits = limits_of(config);

@@ -1,5 +1,6 @@
 //! An action of the page: the operation and its target. Each action is a call of the gRPC API.
 
+use howdah_core::error::Error;
 use howdah_proto::v1::JobState;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     type_settings::Given,
     words::{State, number},
 };
-use crate::error::Error;
 
 /// Object or jobs that an action changes.
 #[derive(Clone, Debug, PartialEq)]

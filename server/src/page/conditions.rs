@@ -2,11 +2,11 @@
 
 use std::time::SystemTime;
 
+use howdah_core::error::Error;
 use howdah_proto::v1::JobConditions;
 use prost_types::Timestamp;
 
 use super::{params::Params, words::plain};
-use crate::error::Error;
 
 /// Form field of a condition.
 pub(super) struct Field {

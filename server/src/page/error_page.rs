@@ -5,6 +5,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
+use howdah_core::error::{Error, http_status};
 use tonic::{Code, Status};
 
 use super::{
@@ -13,7 +14,6 @@ use super::{
     params::query,
     words::plain,
 };
-use crate::error::{Error, http_status};
 
 /// Reason why a request gets an error page or another response instead of the view.
 pub(super) enum PageError {
@@ -40,7 +40,7 @@ impl PageError {
             let login = Redirect::to(&format!("{}/login{question}{next}", page.base));
             return Self::Instead(Box::new(login.into_response()));
         }
-        page.broker.access.refusals.note_http(&error, super::PATH);
+        page.stores.authenticator().refusals.note_http(&error, super::PATH);
         Self::Instead(Box::new(Self::from(error).within(Layout::new(page, "/", theme, ""))))
     }
 

@@ -4,8 +4,7 @@
 use std::fmt;
 
 use askama::filters::{Escaper, Html};
-
-use crate::logging::escaped_but;
+use howdah_core::logging::escaped_but;
 
 /// The escaper that `askama.toml` sets for all templates.
 #[derive(Clone, Copy, Debug, Default)]

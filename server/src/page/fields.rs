@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use howdah_core::error::Error;
 use howdah_proto::v1::{BulkFields, JobConditions, bulk_fields::Start};
 
 use super::{action_kind::ActionKind, conditions, params::Params};
-use crate::error::Error;
 
 /// Names of the parameters, in the order of the form.
 const NAMES: [&str; 7] = ["to", "attempts", "timeout", "delay", "run_at", "add", "remove"];

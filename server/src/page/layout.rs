@@ -7,17 +7,14 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{Html, IntoResponse as _, Redirect, Response},
 };
+use howdah_core::error::Error;
+use howdah_engine::{access::Operation, store::ReplicaState};
 
 use super::{
     Page, SharedPage, assets, error_page::PageError, page_request::within, params::Params, same_site,
     session::cookie_of,
 };
-use crate::{
-    access::Operation,
-    api::local::{By, Local, Unanswered},
-    error::Error,
-    store::ReplicaState,
-};
+use crate::api::local::{By, Local, Unanswered};
 
 const THEME: &str = "howdah-theme";
 

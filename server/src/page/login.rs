@@ -7,6 +7,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse as _, Redirect, Response},
 };
+use howdah_core::error::Error;
 
 use super::{
     SharedPage,
@@ -17,10 +18,7 @@ use super::{
     same_site,
     session::{self, TOKEN_BYTES},
 };
-use crate::{
-    api::local::{By, Client},
-    error::Error,
-};
+use crate::api::local::{By, Client};
 
 #[derive(Template)]
 #[template(path = "login.html")]
@@ -72,7 +70,7 @@ pub(super) async fn log_in(State(page): State<SharedPage>, request: Request<Body
         let client =
             parts.extensions.get::<Client>().ok_or_else(|| Error::Internal("bug: no client address".into()))?;
         let credential = format!("Bearer {token}");
-        By::from_request(&page.broker.access, Some(credential.as_bytes()), client, true).await?;
+        By::from_request(page.stores.authenticator(), Some(credential.as_bytes()), client, true).await?;
         let is_private = same_site::is_private(&parts.headers);
         if !is_private && !page.broker.config().insecure {
             let problem = "this connection is in plain text, where others may read the token: use https, or give the broker --insecure";
@@ -86,8 +84,8 @@ pub(super) async fn log_in(State(page): State<SharedPage>, request: Request<Body
             ([(header::SET_COOKIE, cookie)], Redirect::to(&next)).into_response()
         }
         Err(error) => {
-            page.broker.access.refusals.note_http(&error, super::PATH);
-            let status = StatusCode::from_u16(crate::error::http_status(error.code().0)).unwrap_or_default();
+            page.stores.authenticator().refusals.note_http(&error, super::PATH);
+            let status = StatusCode::from_u16(howdah_core::error::http_status(error.code().0)).unwrap_or_default();
             let problem = match &error {
                 Error::Unauthenticated(problem) => format!("This token is not valid: {problem}"),
                 other => other.to_string(),
@@ -103,7 +101,7 @@ pub(super) async fn log_out(State(page): State<SharedPage>, request: Request<Bod
         return PageError::of_stranger(error, &page, "/", None).into_response();
     }
     if let Some(ended) = page.sessions.find(request.headers(), page.broker.config().insecure)
-        && let Err(error) = page.broker.access.end_session(&ended.hash, session::LASTS).await
+        && let Err(error) = page.stores.authenticator().end_session(&ended.hash, session::LASTS).await
     {
         return PageError::of_stranger(error.into(), &page, "/", None).into_response();
     }

@@ -37,14 +37,12 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
     routing::{MethodRouter, get, post},
 };
+use howdah_core::config::{AuthModes, PageMode};
+use howdah_engine::broker::SharedBroker;
 
 use tokio::sync::Semaphore;
 
-use crate::{
-    broker::SharedBroker,
-    config::{AuthModes, PageMode},
-    stores::SharedStores,
-};
+use crate::stores::SharedStores;
 use error_page::PageError;
 use page_request::PageRequest;
 use session::Sessions;

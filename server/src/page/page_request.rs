@@ -7,6 +7,8 @@ use axum::{
     extract::Request,
     http::{HeaderMap, header, request::Parts},
 };
+use howdah_core::{error::Error, job::ClusterSettings};
+use howdah_engine::access::Operation;
 use tokio::sync::Semaphore;
 use tonic::Code;
 
@@ -19,12 +21,7 @@ use super::{
     same_site,
     type_settings::Defaults,
 };
-use crate::{
-    access::Operation,
-    api::local::{By, Client, Local},
-    error::Error,
-    job::ClusterSettings,
-};
+use crate::api::local::{By, Client, Local};
 
 /// An authenticated request to the page.
 pub(super) struct PageRequest {
@@ -167,7 +164,7 @@ async fn caller(page: &SharedPage, parts: &Parts) -> Result<By, Error> {
         return Err(Error::Unauthenticated("log in first".into()));
     }
     let credential = credential.as_deref().map(str::as_bytes);
-    By::from_request(&page.broker.access, credential, client, page.reads_only).await
+    By::from_request(page.stores.authenticator(), credential, client, page.reads_only).await
 }
 
 async fn credential(page: &SharedPage, headers: &HeaderMap) -> Result<Option<String>, Error> {
@@ -177,7 +174,7 @@ async fn credential(page: &SharedPage, headers: &HeaderMap) -> Result<Option<Str
     let Some(session) = page.sessions.find(headers, page.broker.config().insecure) else { return Ok(None) };
     // The list of logged-out sessions is in the database. While the database is unreachable, the check is skipped;
     // views then show no data.
-    if !page.broker.is_unreachable() && page.broker.access.session_has_ended(&session.hash).await? {
+    if !page.broker.is_unreachable() && page.stores.authenticator().session_has_ended(&session.hash).await? {
         return Ok(None);
     }
     Ok(Some(format!("Bearer {}", session.token)))

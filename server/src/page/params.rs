@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
+use howdah_core::error::Error;
 use tokio::time::timeout;
-
-use crate::error::Error;
 
 /// Maximum number of parameters, and maximum size of a form in bytes. Allow a form with all jobs of a list selected.
 pub(crate) const MOST: usize = 600;

@@ -2,8 +2,7 @@
 //! cannot forge the headers that name the form's origin.
 
 use axum::http::{HeaderMap, Uri, header};
-
-use crate::error::Error;
+use howdah_core::error::Error;
 
 const FETCH_SITE: &str = "sec-fetch-site";
 

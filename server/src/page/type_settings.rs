@@ -3,6 +3,7 @@
 mod place; // where a setting is stored
 mod table; // all settings
 
+use howdah_core::{config::Config, error::Error};
 use howdah_proto::v1::{Brake, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
     params::Params,
     words::{number, size},
 };
-use crate::{config::Config, error::Error};
 use place::Place;
 use table::SETTINGS;
 

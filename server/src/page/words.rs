@@ -7,7 +7,7 @@ use askama::{Template, filters::HtmlSafe};
 use howdah_proto::v1::JobState;
 use jiff::Timestamp;
 
-pub(super) use crate::{durations::short as span, numbers::grouped as number};
+pub(super) use howdah_core::{durations::short as span, numbers::grouped as number};
 
 /// A time, shown together with its distance from now.
 #[derive(Clone, Template)]

@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
+use howdah_core::config::{Config, MOST_STORES, StoreConfig};
+use howdah_engine::store::{Store, StoreError};
+
 use super::StoresError;
-use crate::{
-    config::{Config, MOST_STORES, StoreConfig},
-    store::{Store, StoreError},
-};
 
 /// The stores that a configuration stands for.
 pub(super) struct Expanded {

@@ -11,11 +11,11 @@ use std::{
 };
 
 use futures::future::join_all;
+use howdah_core::{error::Error, job::TaskTypeName};
 use parking_lot::RwLock;
 use sha2::{Digest as _, Sha256};
 
 use super::served::{ConfiguredStore, ServedStore, Stores};
-use crate::{error::Error, job::TaskTypeName};
 
 /// Time for which a cached home of a task type is valid while no settings change. A move of the type changes the
 /// settings. Without a move, the home changes only if the type is deleted as unused and created again.

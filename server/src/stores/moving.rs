@@ -10,16 +10,16 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use howdah_core::{
+    error::Error,
+    job::{StoreNumber, TaskTypeName, TypeId},
+};
+use howdah_engine::store::{Actor, LeftToMove, StoreError};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use super::served::{ServedStore, Stores};
-use crate::{
-    error::Error,
-    job::{StoreNumber, TaskTypeName, TypeId},
-    store::{Actor, LeftToMove, StoreError},
-};
 
 /// Interval at which a move checks whether jobs that were running in the old store have ended.
 const LOOK: Duration = Duration::from_secs(1);

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{config::StoreConfig, job::StoreNumber, store::StoreFacts};
+use howdah_core::{config::StoreConfig, job::StoreNumber};
+use howdah_engine::store::StoreFacts;
 
 /// A store, with the facts from which its number is decided.
 pub(super) struct Found<'a> {

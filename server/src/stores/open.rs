@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use howdah_core::config::WakeMode;
+use howdah_engine::store::{Store, StoreError, retry_while_locked};
+
 use super::{ReadyStore, StoresError};
-use crate::{
-    config::WakeMode,
-    store::{Store, StoreError, retry_while_locked},
-};
 
 /// Maximum time that the LISTEN test waits for its notification.
 const LISTEN_PROBE: Duration = Duration::from_secs(15);

@@ -9,16 +9,18 @@ mod query_order;
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future::select_all, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep_until};
-
-use super::stream::{Home, Serving, StreamStore};
-use crate::{
-    dispatch::Waiter,
+use howdah_core::{
     error::Error,
     job::{LeasedJob, TaskTypeName},
+};
+use howdah_engine::{
+    dispatch::Waiter,
     memory::{AnswerMemory, Held},
     session::{SessionContext, Unsent, pull::PULL_BYTES},
 };
+use tokio::time::{Instant, sleep_until};
+
+use super::stream::{Home, Serving, StreamStore};
 use late_wait::LateWait;
 use pulled_store::{PulledStore, pulled_stores, query};
 use query_order::{QueryOrder, Times};

@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use howdah_core::config::StoreConfig;
+use howdah_engine::{backoff::Backoff, store::StoreError};
+
 use super::{ConfiguredStore, ReadyStore, SharedStores, StoresError, Updated};
-use crate::{backoff::Backoff, config::StoreConfig, store::StoreError};
 
 /// Maximum pause between two attempts to start the broker of an unreachable store.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

@@ -5,6 +5,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use howdah_core::{
+    config::{Config, StoreConfig},
+    job::schedule::CheckTemplate,
+};
+use howdah_engine::{broker::SharedBroker, store::StoreError};
 use tokio::sync::{Mutex, watch};
 
 use super::{
@@ -12,12 +17,7 @@ use super::{
     databases::{Expanded, expand},
     reconnect,
 };
-use crate::{
-    broker::SharedBroker,
-    config::{Config, StoreConfig},
-    job::schedule::CheckTemplate,
-    store::StoreError,
-};
+use crate::credentials::Authenticator;
 
 /// Interval at which patterns are compared with the databases of their servers.
 const LOOK: Duration = Duration::from_mins(1);
@@ -35,6 +35,7 @@ struct Inner {
     /// Held during a reload, so that one runs at a time.
     reloading: Mutex<()>,
     main: SharedBroker,
+    authenticator: Arc<Authenticator>,
 }
 
 /// Names of the stores that a reload concerned.
@@ -57,8 +58,9 @@ impl SharedStores {
         let mut config = config.clone();
         let expanded = expand(&mut config).await?;
         let (stores, updated) = Stores::open(&config, &expanded.stores, check_template).await?;
-        let (main, now) = (stores.main().clone(), watch::Sender::new(Arc::new(stores)));
-        let stores = Self(Arc::new(Inner { now, read_config, reloading: Mutex::default(), main }));
+        let (main, authenticator) = (stores.main().clone(), stores.authenticator.clone());
+        let now = watch::Sender::new(Arc::new(stores));
+        let stores = Self(Arc::new(Inner { now, read_config, reloading: Mutex::default(), main, authenticator }));
         warn_unreachable(&expanded.unreachable);
         stores.start_each(updated, true).await?;
         stores.look_for_databases();
@@ -73,6 +75,11 @@ impl SharedStores {
     /// Returns the broker of the primary store, which keeps tokens and other global data. It never changes.
     pub fn main(&self) -> &SharedBroker {
         &self.0.main
+    }
+
+    /// Authenticates callers, by the tokens of the primary store.
+    pub(crate) fn authenticator(&self) -> &Arc<Authenticator> {
+        &self.0.authenticator
     }
 
     /// Completes when the list of stores is no longer this one.

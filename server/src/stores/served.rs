@@ -5,7 +5,19 @@ use std::{
     time::Duration,
 };
 
-use futures::future::join_all;
+use futures::{FutureExt as _, future::join_all};
+use howdah_core::{
+    config::{Config, StoreConfig},
+    error::Error,
+    job::{StoreNumber, schedule::CheckTemplate},
+};
+use howdah_engine::{
+    broker::{Broker, Shared, SharedBroker},
+    maintain::RefreshTokens,
+    metrics::Metrics,
+    store::StoreFacts,
+    traces::Collector,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -15,16 +27,7 @@ use super::{
     moving::Moves,
     stream::{Serving, StreamStore},
 };
-use crate::{
-    access::Access,
-    broker::{Broker, Shared, SharedBroker},
-    config::{Config, StoreConfig},
-    error::Error,
-    job::{StoreNumber, schedule::CheckTemplate},
-    metrics::Metrics,
-    store::StoreFacts,
-    traces::Collector,
-};
+use crate::credentials::Authenticator;
 
 /// A store whose database was reached, with its broker in this process.
 pub(crate) struct ServedStore {
@@ -85,6 +88,14 @@ fn unreachable(name: &str) -> Error {
     Error::Unavailable(format!("the database of store {name} cannot be reached now; other stores are not affected"))
 }
 
+/// Returns the function with which the broker of the primary store refreshes the tokens of callers.
+fn refresh_tokens(authenticator: Arc<Authenticator>) -> RefreshTokens {
+    Arc::new(move |version| {
+        let authenticator = authenticator.clone();
+        async move { authenticator.refresh(version).await }.boxed()
+    })
+}
+
 /// The configured stores of a process, and their brokers. The list does not change: a reload makes another list, which shares the
 /// stores that remain.
 pub struct Stores {
@@ -92,6 +103,7 @@ pub struct Stores {
     /// start.
     pub(super) all: Vec<Arc<ConfiguredStore>>,
     main: SharedBroker,
+    pub(super) authenticator: Arc<Authenticator>,
     pub(super) shared: Shared,
     pub(super) check_template: CheckTemplate,
     pub(super) homes: Homes,
@@ -116,17 +128,19 @@ impl Stores {
             return Err(StoresError::Config("no store is configured".into()));
         };
         let first = updated.ready.remove(0);
-        let access = Access::new(&first.config, first.store.clone(), &primary.metrics).map_err(StoresError::Config)?;
-        let shared = Shared::new(config, access, &primary.metrics);
+        let authenticator = Authenticator::new(&first.config, first.store.clone(), &primary.metrics);
+        let authenticator = Arc::new(authenticator.map_err(StoresError::Config)?);
+        let shared = Shared::new(config);
         let of = |error| StoresError::Store { name: first.name.clone(), error };
         let collector = Collector::from_config(&first.config).map_err(StoresError::Config)?;
         let (config, store) = (first.config.clone(), first.store.clone());
         let metrics = primary.metrics.clone();
-        let main = Broker::start(config, store, (shared.clone(), true), metrics, collector, check_template);
+        let shared_with = (shared.clone(), Some(refresh_tokens(authenticator.clone())));
+        let main = Broker::start(config, store, shared_with, metrics, collector, check_template);
         let main = main.await.map_err(of)?;
         primary.set(first, main.clone());
         let (homes, moves) = (Homes::default(), Arc::default());
-        Ok((Self { all, main, shared, check_template, homes, moves, stopping }, updated))
+        Ok((Self { all, main, authenticator, shared, check_template, homes, moves, stopping }, updated))
     }
 
     /// Returns a list of these stores that shares everything else with this list.
@@ -134,6 +148,7 @@ impl Stores {
         Self {
             all,
             main: self.main.clone(),
+            authenticator: self.authenticator.clone(),
             shared: self.shared.clone(),
             check_template: self.check_template,
             homes: Homes::default(),
@@ -147,7 +162,7 @@ impl Stores {
         let Some(store) = self.all.iter().find(|store| store.name() == ready.name) else { return Ok(()) };
         let collector = Collector::from_config(&ready.config).map_err(StoresError::Config)?;
         let (config, database) = (ready.config.clone(), ready.store.clone());
-        let shared = (self.shared.clone(), false);
+        let shared = (self.shared.clone(), None);
         let broker = Broker::start(config, database, shared, store.metrics.clone(), collector, self.check_template);
         match broker.await {
             Ok(broker) => {

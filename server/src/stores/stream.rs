@@ -14,14 +14,16 @@ mod wanted; // the worker's windows, and which store gets which
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
-use tokio::sync::{oneshot, watch};
-
-use crate::{
-    access::Caller,
+use howdah_core::{
     error::Error,
     job::{StoreNumber, TaskTypeName},
+};
+use howdah_engine::{
+    access::Caller,
     session::{self, ClientInfo, ClientMessage, ServerMessage, SessionContext},
 };
+use tokio::sync::{oneshot, watch};
+
 use merge::Merge;
 
 /// Maximum number of stores of a worker's stream.

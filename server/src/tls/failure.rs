@@ -2,13 +2,10 @@
 
 use std::{io, net::SocketAddr};
 
+use howdah_core::logging::Throttle;
+use howdah_engine::metrics::{ByReason, TlsMetrics};
 use parking_lot::Mutex;
 use rustls::{AlertDescription, CertificateError};
-
-use crate::{
-    logging::Throttle,
-    metrics::{ByReason, TlsMetrics},
-};
 
 /// Reason of a failed TLS handshake.
 #[derive(Debug)]

@@ -5,12 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use howdah_core::config::TlsFiles;
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
     pem::{self, PemObject},
 };
-
-use crate::config::TlsFiles;
 
 /// Maximum size of a TLS file in bytes. Revocation lists of large authorities have several megabytes.
 const MOST_BYTES: u64 = 16 << 20;

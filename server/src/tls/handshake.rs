@@ -2,6 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use howdah_engine::metrics::TlsMetrics;
 use rustls::{pki_types::UnixTime, server::Acceptor};
 use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
@@ -12,7 +13,6 @@ use super::{
     failure::{self, Failure, Failures},
     refusal::{self, Begin, NEEDS_TLS},
 };
-use crate::metrics::TlsMetrics;
 
 /// Maximum time that a handshake occupies one of the slots. After this time it only waits for the client, and continues
 /// without a slot. So slow clients delay others for at most a second.

@@ -6,6 +6,7 @@
 mod certificate; // expiry time and client name
 mod clients; // connections end with the client's certificate
 mod deferred; // verification right after the handshake
+mod examine; // the check of `howdah doctor`
 mod failure; // failed handshakes: counted, logged
 mod files; // PEM files and their errors
 mod handshake; // from a TCP connection to a TLS connection, within limits
@@ -23,18 +24,19 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use howdah_core::config::TlsFiles;
 use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 use tokio::sync::Notify;
 
 pub use certificate::PeerIdentity;
 pub(crate) use clients::PeerCertificate;
+pub use examine::examine;
 pub(crate) use handshake::TlsPort;
 pub(crate) use transport::Transport;
 pub(crate) use watch::watch;
 
 use self::{clients::OpenClients, files::Files, server_config::InForce};
-use crate::config::TlsFiles;
 
 /// Time limit of a TLS handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use howdah_core::config::TlsFiles;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, aws_lc_rs},
@@ -15,7 +16,6 @@ use super::{
     deferred::Deferred,
     files::{Files, problem},
 };
-use crate::config::TlsFiles;
 
 /// Keys of TLS session tickets. They stay the same when the certificate changes, so that clients can still resume
 /// sessions. Each port has its own key, so a session of one port is invalid on the other.

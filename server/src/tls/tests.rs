@@ -2,13 +2,13 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
+use howdah_core::config::TlsFiles;
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 use tonic::codegen::http::Extensions;
 
 use super::{PeerIdentity, Tls};
-use crate::config::TlsFiles;
 
 fn certificate(names: Vec<SanType>) -> CertificateDer<'static> {
     let mut params = CertificateParams::default();

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use howdah_engine::metrics::TlsMetrics;
 use tokio::{task::spawn_blocking, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{LOOK, Tls, WARN_BEFORE};
-use crate::metrics::TlsMetrics;
 
 /// Interval of warnings about a certificate that expires soon.
 const WARN_EVERY: Duration = Duration::from_hours(24);

@@ -4,14 +4,12 @@ use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use axum::body::{Body, HttpBody as _};
 use bytes::{Bytes, BytesMut};
+use howdah_core::error::Error;
+use howdah_engine::memory::{Account, Held, Memory};
 use tokio::time::timeout;
 
 use super::enqueue::BODY_WITHIN;
-use crate::{
-    api::receive::pace::{LEAST, Pace, Slow},
-    error::Error,
-    memory::{Account, Held, Memory},
-};
+use crate::api::receive::pace::{LEAST, Pace, Slow};
 
 /// Time limit of a request to wait for memory.
 pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(10);
@@ -53,7 +51,7 @@ pub(super) async fn receive(
     Ok((whole.freeze(), held))
 }
 
-async fn room<T>(memory: impl Future<Output = Result<T, crate::memory::Full>>) -> Result<T, Error> {
+async fn room<T>(memory: impl Future<Output = Result<T, howdah_engine::memory::Full>>) -> Result<T, Error> {
     timeout(ROOM_WITHIN, memory).await.ok().and_then(Result::ok).ok_or_else(|| {
         let problem =
             "the memory for request bodies (limits.received_bytes) is in use by earlier requests; try again later";

@@ -14,6 +14,8 @@ use axum::{
     routing::post,
 };
 use bytes::Bytes;
+use howdah_core::error::{Error, http_status};
+use howdah_engine::memory::{Account, Memory};
 use howdah_proto::{ERROR_DOMAIN, json, v1};
 use serde_json::json;
 
@@ -29,8 +31,6 @@ use crate::{
         verbs::{EnqueueJobs, Verb as _, enqueue, store_of_http},
     },
     browser,
-    error::{Error, http_status},
-    memory::{Account, Memory},
     stores::SharedStores,
 };
 
@@ -114,7 +114,7 @@ async fn batch(
 impl Producer {
     /// Builds the response for an error. Counts and logs the error if it means that the caller was refused.
     fn refused(&self, error: &Error) -> Response {
-        self.stores.main().access.refusals.note_http(error, "/v1/jobs");
+        self.stores.authenticator().refusals.note_http(error, "/v1/jobs");
         failed(error)
     }
 
@@ -127,7 +127,7 @@ impl Producer {
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let caller = self.stores.main().access.caller(credential, slot.peer()).await?;
+        let caller = self.stores.authenticator().caller(credential, slot.peer()).await?;
         caller.check_rule(EnqueueJobs::RULE)?;
         browser::refuse(headers)?;
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());

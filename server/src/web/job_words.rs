@@ -5,13 +5,12 @@ use std::{borrow::Cow, collections::HashSet};
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
+use howdah_core::{error::Error, job::options::OPTIONS};
 use howdah_proto::{
     json::{WordError, from_words},
     v1,
 };
 use percent_encoding::percent_decode_str;
-
-use crate::{error::Error, job::options::OPTIONS};
 
 /// Prefix of request headers that set an option of the job, such as `Howdah-Max-Attempts` for `max_attempts`.
 const OPTION: &str = "howdah-";

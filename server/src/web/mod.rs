@@ -11,6 +11,8 @@ pub(crate) mod write_within; // closes connections whose peer does not read
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use howdah_core::error::Error;
+use howdah_engine::access::{Operation, Rule};
 use slots::{Slot, Slots};
 use write_within::{WRITE_WITHIN, WriteWithin};
 
@@ -32,8 +34,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
 
 use crate::{
-    access::{Operation, Rule},
-    error::Error,
     page,
     stores::SharedStores,
     tls::{TlsPort, Transport},
@@ -97,7 +97,7 @@ pub(crate) async fn serve(
         };
         let slot = tokio::select! {
             () = &mut shutdown => return,
-            slot = slots.take(broker.access.address(from.ip())) => slot,
+            slot = slots.take(stores.authenticator().address(from.ip())) => slot,
         };
         connections.spawn(answer((stream, from), tls.clone(), router.clone(), slot));
         while connections.try_join_next().is_some() {}
@@ -177,7 +177,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// Metrics for Prometheus. The metrics contain the names of all task types, so callers need the scope `read:*`.
 async fn metrics(State(web): State<Web>, Extension(slot): Extension<Arc<Slot>>, headers: HeaderMap) -> Response {
     if let Err(error) = may_read(&web, &slot, &headers).await {
-        web.stores.main().access.refusals.note_http(&error, "/metrics");
+        web.stores.authenticator().refusals.note_http(&error, "/metrics");
         return enqueue::failed(&error);
     }
     match web.registries.text(&web.stores.now()) {
@@ -189,8 +189,7 @@ async fn metrics(State(web): State<Web>, Extension(slot): Extension<Arc<Slot>>, 
 /// Fails unless the caller may read every task type.
 async fn may_read(web: &Web, slot: &Slot, headers: &HeaderMap) -> Result<(), Error> {
     let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let access = &web.stores.main().access;
-    access.caller(credential, slot.peer()).await?.check_rule(Rule::Everything(Operation::Read))
+    web.stores.authenticator().caller(credential, slot.peer()).await?.check_rule(Rule::Everything(Operation::Read))
 }
 
 /// Entry point for fuzzers: builds a job from the options in a query and headers.
@@ -198,6 +197,6 @@ async fn may_read(web: &Web, slot: &Slot, headers: &HeaderMap) -> Result<(), Err
 pub(crate) fn words_of_job(
     query: &str,
     headers: &axum::http::HeaderMap,
-) -> Result<howdah_proto::v1::NewJob, crate::error::Error> {
+) -> Result<howdah_proto::v1::NewJob, howdah_core::error::Error> {
     job_words::JobWords::parse(query, headers)?.job("fuzz".into(), bytes::Bytes::new())
 }

@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use howdah_engine::{memory::Account, quota::Address};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{access::Peer, api::local::Client, memory::Account, quota::Address, tls::PeerIdentity};
+use crate::{api::local::Client, credentials::Peer, tls::PeerIdentity};
 
 /// Connections younger than this are not closed, because their first request may not have arrived yet.
 const YOUNG: Duration = Duration::from_millis(100);

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use howdah_server::{
-    job::{DependencyFailure, EnqueueOutcome, KeyPolicy},
-    store::Action,
-};
+use howdah_core::job::{DependencyFailure, EnqueueOutcome, KeyPolicy};
+use howdah_engine::store::Action;
 
 pub const MAX_ATTEMPTS: i16 = 3;
 /// Ids of the task type to which jobs are enqueued, and of the task type of their second stage.

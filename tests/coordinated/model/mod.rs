@@ -6,10 +6,8 @@ mod stored;
 
 use std::sync::LazyLock;
 
-use howdah_server::{
-    job::{DependencyFailure, KeyPolicy},
-    store::Action,
-};
+use howdah_core::job::{DependencyFailure, KeyPolicy};
+use howdah_engine::store::Action;
 use memory::{EnqueueOptions, Model, State, TYPES};
 use proptest::prelude::*;
 use stored::Stored;

@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use howdah_server::{
+use howdah_core::{
     config::Config,
     job::{EnqueueOutcome, HolderFailure, JobOptions, JobState, Lease, NewJob, StagePayload, Start, TaskTypeName},
-    store::{
-        Action, Actor, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories,
-        Store, Want,
-    },
+};
+use howdah_engine::store::{
+    Action, Actor, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories,
+    Store, Want,
 };
 use tokio_postgres::Client;
 

@@ -7,8 +7,8 @@ mod workers;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use cases::{Case, JobOption, PARENT, ROLE};
+use howdah_core::config::Config;
 use howdah_proto::v1::{EnqueueOutcome, EnqueuedJob, NewJob, UpdateTaskTypeRequest};
-use howdah_server::config::Config;
 use tonic::Code;
 
 use crate::support::*;

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use howdah_server::{
+use howdah_engine::{
     archive::{Archiver, ForgetProgress, ForgetQuery, Forgotten, OnForget},
     store::{Actor, ForgetInHistory, Store},
 };

@@ -9,12 +9,14 @@ mod verify;
 
 use std::time::Duration;
 
+use howdah_core::config::Settings;
+use howdah_engine::{archive::ArchiveError, store::Store};
+
 use super::{
     broker_args::{ConfigArgs, DatabaseArgs, flag, with_database},
     context::{Global, start_logging},
     failure::Failure,
 };
-use howdah_server::{archive::ArchiveError, config::Settings, store::Store};
 
 /// The commands for the archive.
 #[derive(Debug, clap::Subcommand)]

@@ -1,6 +1,6 @@
 //! `howdah archive now`: archives complete days without a broker.
 
-use howdah_server::archive::Archiver;
+use howdah_engine::archive::Archiver;
 
 use super::{Failure, Global, Where, url_of};
 use crate::commands::{

@@ -1,6 +1,6 @@
 //! `howdah archive off`: lets brokers drop days that are not archived.
 
-use howdah_server::store::Actor;
+use howdah_engine::store::Actor;
 
 use super::{Failure, Global, Where};
 use crate::commands::{

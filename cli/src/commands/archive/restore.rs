@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::ControlFlow, time::Instant};
 
 use howdah_archive::Job;
-use howdah_server::{
+use howdah_engine::{
     archive::{ArchiveError, HistoryQuery, Reader, Restore, RestoreEvent, Take},
     store::{Actor, RestoreOutcome, RestoredJob},
 };

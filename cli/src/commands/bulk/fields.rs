@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::proto::{BulkFields, bulk_fields::Start};
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use crate::commands::{failure::Failure, text, values};

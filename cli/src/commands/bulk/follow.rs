@@ -6,6 +6,7 @@ use howdah_client::{
     Client,
     proto::{Bulk, BulkState},
 };
+use howdah_core::logging::escaped;
 
 use super::shown;
 use crate::commands::{
@@ -14,7 +15,6 @@ use crate::commands::{
     output::{Output, note},
     text, values,
 };
-use howdah_server::logging::escaped;
 
 /// Poll interval for the progress.
 const PACE: Duration = Duration::from_millis(500);

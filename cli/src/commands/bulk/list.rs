@@ -1,7 +1,7 @@
 //! `howdah bulk list`: lists bulk operations, newest first.
 
 use howdah_client::proto::ListBulksRequest;
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::shown;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use howdah_client::proto::{Bulk, BulkOperation, BulkSpec, BulkState, Job, PreviewBulkResponse};
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 
 use super::fields;
 use crate::commands::{conditions, text};

@@ -3,7 +3,7 @@
 mod csv; // CSV output
 mod sink; // output formats
 
-use howdah_server::archive::{HistoryQuery, Reader};
+use howdah_engine::archive::{HistoryQuery, Reader};
 use jiff::Timestamp;
 
 use super::{

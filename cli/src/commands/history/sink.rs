@@ -4,7 +4,9 @@ use std::{io::BufWriter, ops::ControlFlow, path::PathBuf};
 
 use howdah_archive::{Export, Job};
 use howdah_client::proto;
-use howdah_server::{api::finished_job, archive::Take, logging::escaped};
+use howdah_core::logging::escaped;
+use howdah_engine::archive::Take;
+use howdah_server::api::finished_job;
 use jiff::Timestamp;
 use tempfile::NamedTempFile;
 

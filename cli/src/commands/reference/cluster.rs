@@ -1,13 +1,14 @@
 //! Writes the table of cluster settings in `docs/reference`.
 
-use howdah_server::{
+use howdah_core::{
     config::{bytes_words, duration_text},
     job::ClusterSettings,
 };
 
+use howdah_core::numbers::grouped_in;
+
 use super::{code, markdown};
 use crate::commands::settings;
-use howdah_server::numbers::grouped_in;
 
 /// Returns a table of all settings with their defaults and bounds, in the format of `howdah settings`.
 pub(super) fn table(_: &[&str]) -> String {

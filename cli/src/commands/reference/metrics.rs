@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use howdah_server::metrics::{ByIssuer, ByLimit, ByOutcome, ByReason, ByTable, ByType, Metrics, TypeState};
+use howdah_engine::metrics::{ByIssuer, ByLimit, ByOutcome, ByReason, ByTable, ByType, Metrics, TypeState};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use super::{code, markdown};

@@ -1,10 +1,11 @@
 //! Generates the tables of the options of a job: their meaning, and their names in each interface.
 
-use howdah_server::job::options::{JobOption, OPTIONS, OptionGroup, OptionKind};
+use howdah_core::job::options::{JobOption, OPTIONS, OptionGroup, OptionKind};
+
+use howdah_core::numbers::grouped_in;
 
 use super::{code, markdown};
 use crate::commands::job_flags::flag_name;
-use howdah_server::numbers::grouped_in;
 
 /// Returns a heading and a table for each group of job options.
 pub(super) fn table(_: &[&str]) -> String {

@@ -1,9 +1,10 @@
 //! Generates the tables of the settings of a broker.
 
-use howdah_server::config::{SETTINGS, Setting};
+use howdah_core::config::{SETTINGS, Setting};
+
+use howdah_core::numbers::grouped_in;
 
 use super::{code, markdown};
-use howdah_server::numbers::grouped_in;
 
 /// Returns a heading and a table for each TOML table of the configuration file. Top-level keys come first.
 pub(super) fn table(_: &[&str]) -> String {

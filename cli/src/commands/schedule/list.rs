@@ -1,6 +1,7 @@
 //! `howdah schedule list`: lists all schedules.
 
 use howdah_client::proto::Schedule;
+use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::show::plan_words;
@@ -11,7 +12,6 @@ use crate::commands::{
     table::{Align, Table},
     text,
 };
-use howdah_server::logging::escaped;
 
 /// List schedules by name, with their next times
 #[derive(Debug, clap::Args)]

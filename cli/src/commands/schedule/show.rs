@@ -1,11 +1,11 @@
 //! `howdah schedule show`: shows one schedule with its next ten times.
 
 use howdah_client::proto::{Schedule, schedule::Plan};
+use howdah_core::logging::escaped;
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::define::{DRIFTS, MISSED, OVERLAPS, print};
 use crate::commands::{context::Global, failure::Failure, text};
-use howdah_server::logging::escaped;
 
 /// Show a schedule: its definition, next ten times and counters
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
 
 /// Formats a plan as `every 5m` or `0 3 * * *  Europe/Berlin`, with jitter and drift if set.
 pub(super) fn plan_words(schedule: &Schedule) -> String {
-    let length = |time| text::duration(Some(time)).map_or_else(|| "?".into(), howdah_server::config::duration_text);
+    let length = |time| text::duration(Some(time)).map_or_else(|| "?".into(), howdah_core::config::duration_text);
     let mut words = match &schedule.plan {
         Some(Plan::Period(period)) => format!("every {}", length(period)),
         Some(Plan::Cron(cron)) => format!("{}  {}", escaped(&cron.expression), escaped(&cron.time_zone)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::proto::ClusterSettings;
-use howdah_server::config::{bytes_of, bytes_words, duration_text};
+use howdah_core::config::{bytes_of, bytes_words, duration_text};
 
 use crate::commands::text;
 
@@ -132,7 +132,7 @@ fn time(value: Option<&prost_types::Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use howdah_server::job;
+    use howdah_core::job;
 
     use super::*;
 

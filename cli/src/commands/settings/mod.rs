@@ -158,7 +158,7 @@ fn table(answer: &GetSettingsResponse) -> Table<5> {
 #[cfg(test)]
 mod tests {
     use clap::Args as _;
-    use howdah_server::job;
+    use howdah_core::job;
 
     use super::*;
 

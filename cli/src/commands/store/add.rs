@@ -8,7 +8,7 @@ use std::{
     process,
 };
 
-use howdah_server::config::{self, redacted};
+use howdah_core::config::{self, redacted};
 
 use super::reload;
 use crate::{

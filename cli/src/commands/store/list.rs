@@ -1,7 +1,7 @@
 //! `howdah store list`: lists the stores with their states and numbers of jobs.
 
 use howdah_client::proto::{Store, StoreState};
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 
 use super::shown;
 use crate::commands::{

@@ -1,7 +1,7 @@
 //! Formats stores as text.
 
 use howdah_client::proto::{ReadReplica, Store, StoreState, TaskTypeCounts};
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 
 use crate::commands::text;
 

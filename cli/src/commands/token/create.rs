@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::proto::{CreateTokenResponse, Token};
-use howdah_server::{
+use howdah_engine::{
     access::{self, Scope, TokenQuery},
     store::{Actor, Store},
 };

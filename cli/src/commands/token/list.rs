@@ -1,5 +1,7 @@
 //! `howdah token list`: lists tokens.
 
+use howdah_core::logging::escaped;
+
 use super::super::{
     context::Global,
     failure::Failure,
@@ -7,7 +9,6 @@ use super::super::{
     table::{Align, Table},
     text,
 };
-use howdah_server::logging::escaped;
 
 /// List tokens with their principals, scopes and expiry
 #[derive(Debug, clap::Args)]

@@ -4,8 +4,9 @@ mod create;
 mod list;
 mod revoke;
 
+use howdah_engine::access::Token;
+
 use super::{context::Global, failure::Failure, output::Output};
-use howdah_server::access::Token;
 
 /// Commands for tokens.
 #[derive(Debug, clap::Subcommand)]

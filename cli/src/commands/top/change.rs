@@ -4,7 +4,7 @@ use howdah_client::{
     Client, Error,
     proto::{JobFilter, JobState, ListJobsRequest, ListTaskTypesRequest, RetryJobsRequest},
 };
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 
 use super::super::{jobs, text};
 

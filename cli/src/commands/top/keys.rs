@@ -1,7 +1,7 @@
 //! Effects of key presses in `howdah top`.
 
 use howdah_client::proto::JobState;
-use howdah_server::{job, logging::escaped};
+use howdah_core::{job, logging::escaped};
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use howdah_core::config::UrlFile;
+
 use super::{super::failure::Failure, kind::Kind};
-use howdah_server::config::UrlFile;
 
 use crate::{
     commands::dsn,

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
 use howdah_client::{Client, Error, NewSchedule};
+use howdah_engine::store::{Source, describe_error, open_connection};
 use tokio_postgres::{Client as Database, types::Oid};
 
 pub use self::task::Target;
@@ -20,7 +21,6 @@ use self::{
     refusal::{reason, refusal},
     task::{Becomes, Task},
 };
-use howdah_server::store::{Source, describe_error, open_connection};
 
 /// Maximum number of tasks per transaction. All of them are in memory, and the input of a task may have 4 MiB.
 const BATCH: i64 = 200;

@@ -1,7 +1,9 @@
 //! Predicts why a broker would refuse a task, using the broker's own checks.
 
+use howdah_core::{error::Error, job::ClusterSettings};
+
 use super::task::Becomes;
-use howdah_server::{api, error::Error, job::ClusterSettings};
+use howdah_server::api;
 
 /// Reason why a cluster with default settings would refuse the job or schedule.
 pub(super) fn refusal(becomes: &Becomes) -> Option<String> {

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use howdah_core::config::{Dsn, UrlFile};
+use howdah_engine::store::{ConnectBackoff, Source, describe_error};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
@@ -24,10 +26,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::{
     login::{Socket, log_in, socket},
     wire::{Broken, Message, Wire},
-};
-use howdah_server::{
-    config::{Dsn, UrlFile},
-    store::{ConnectBackoff, Source, describe_error},
 };
 
 /// Time limit for the DNS lookup, the connection, TLS and the login.

@@ -21,7 +21,7 @@ mod wire;
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use howdah_client::Client;
-use howdah_server::logging::Throttle;
+use howdah_core::logging::Throttle;
 use parking_lot::Mutex;
 use tokio::{
     select,

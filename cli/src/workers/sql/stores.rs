@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use howdah_client::{Client, Result};
-use howdah_server::job::StoreNumber;
+use howdah_core::job::StoreNumber;
 use parking_lot::Mutex;
 use tonic::Code;
 

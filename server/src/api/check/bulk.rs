@@ -2,6 +2,10 @@
 
 use std::time::SystemTime;
 
+use howdah_core::{
+    error::Error,
+    job::{BulkChange, BulkSpec, ClusterSettings},
+};
 use howdah_proto::v1;
 
 use super::{
@@ -9,10 +13,6 @@ use super::{
     job_conditions::job_conditions,
     job_filter::{error_group, state},
     new_job, numbers, task_type,
-};
-use crate::{
-    error::Error,
-    job::{BulkChange, BulkSpec, ClusterSettings},
 };
 
 /// Maximum rate of a bulk operation, in jobs per second.

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use howdah_proto::v1::{self, bulk_fields::Start};
-
-use super::{new_job::tags, numbers, time};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{BulkFields, ClusterSettings, Limits},
 };
+use howdah_proto::v1::{self, bulk_fields::Start};
+
+use super::{new_job::tags, numbers, time};
 
 /// Checks the job fields that a bulk operation sets. At least one must be set. `now` is the broker's clock.
 pub(super) fn bulk_fields(

@@ -5,15 +5,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use howdah_proto::v1::{self, new_job::Expiry};
-
-use super::{numbers, task_type, text, time};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{
         ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName,
     },
 };
+use howdah_proto::v1::{self, new_job::Expiry};
+
+use super::{numbers, task_type, text, time};
 
 /// Maximum number of next stages of a job.
 const STAGES: usize = 100;

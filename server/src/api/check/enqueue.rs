@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
-use howdah_proto::v1;
-
-use super::{body_hash::body_hash, local_names::LocalNames, new_job::new_job, numbers, text};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, NewJob, RequestKey},
 };
+use howdah_proto::v1;
+
+use super::{body_hash::body_hash, local_names::LocalNames, new_job::new_job, numbers, text};
 
 /// Checks the jobs. Returns them with the request key and the hash of the jobs.
 pub(crate) fn enqueue(

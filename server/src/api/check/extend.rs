@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Lease},
+};
 use howdah_proto::v1;
 
 use super::{
     items::{Items, refuse_repeats},
     numbers, time,
 };
-use crate::{
-    api::render,
-    error::Error,
-    job::{ClusterSettings, Lease},
-};
+use crate::api::render;
 
 /// Checks the extensions of one message. Each names a lease, and its new deadline as a duration from now.
 pub(crate) fn extend(

@@ -1,12 +1,12 @@
 //! Checks of conditions on jobs.
 
-use howdah_proto::v1;
-
-use super::{numbers, text, time};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, JobConditions, Limits},
 };
+use howdah_proto::v1;
+
+use super::{numbers, text, time};
 
 /// Maximum of a number of attempts: no job has more.
 const ATTEMPTS: i64 = 1_000;

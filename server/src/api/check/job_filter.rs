@@ -1,14 +1,14 @@
 //! Checks of filters that select jobs.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, JobConditions, JobState},
+};
+use howdah_engine::operate::{RETRY_STATES, Selection, TypeSelection};
 use howdah_proto::v1;
 
 use super::{job_conditions::job_conditions, numbers, task_type, text};
-use crate::{
-    api::page_token,
-    error::Error,
-    job::{ClusterSettings, JobConditions, JobState},
-    operate::{RETRY_STATES, Selection, TypeSelection},
-};
+use crate::api::page_token;
 
 /// Maximum length of an error group's name, or of an error in the group, in bytes.
 pub(crate) const ERROR_GROUP: usize = 2000;

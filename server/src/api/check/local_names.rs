@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use howdah_proto::v1;
-
-use super::{numbers, text};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, NewJob},
 };
+use howdah_proto::v1;
+
+use super::{numbers, text};
 
 /// Local names of the jobs of one request.
 #[derive(Default)]

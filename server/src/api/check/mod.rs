@@ -30,6 +30,10 @@ pub(crate) use bulk::JOBS_PER_S;
 pub(super) use bulk::bulk_spec;
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, HistoryMode, TaskTypeName},
+};
 pub(super) use items::Items;
 pub(super) use progress::progress;
 pub(crate) use schedule::job_of_template;
@@ -38,11 +42,6 @@ pub(super) use settle::settle;
 pub(super) use work::work_request;
 
 use howdah_proto::v1;
-
-use crate::{
-    error::Error,
-    job::{ClusterSettings, HistoryMode, TaskTypeName},
-};
 
 /// Checks jobs against the cluster settings. For programs that use this crate without a broker.
 pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &ClusterSettings) -> Result<(), Error> {

@@ -3,13 +3,13 @@
 use std::{collections::HashMap, time::Duration, time::SystemTime};
 
 use bytes::Bytes;
-use howdah_proto::v1::{self, new_job::Start as WireStart};
-
-use super::{coordination, fallback, history, numbers, retry, task_type, text, time};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, JobOptions, Limits, NewJob, Start},
 };
+use howdah_proto::v1::{self, new_job::Start as WireStart};
+
+use super::{coordination, fallback, history, numbers, retry, task_type, text, time};
 
 /// Maximum length of `traceparent`, in bytes.
 const TRACEPARENT: usize = 200;

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::error::Error;
+use howdah_core::error::Error;
 
 /// Checks that the number of entries is inside `range`.
 pub(in crate::api) fn entries(field: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), Error> {

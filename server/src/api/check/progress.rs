@@ -1,14 +1,14 @@
 //! Checks of progress reports. An invalid report gets a separate error; only an invalid list of reports fails the whole
 //! message.
 
-use howdah_proto::v1;
-
-use super::{items::Items, numbers, text};
-use crate::{
-    api::render,
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Lease, Limits, ProgressReport},
 };
+use howdah_proto::v1;
+
+use super::{items::Items, numbers, text};
+use crate::api::render;
 
 /// Checks the reports of one message. A job may have several reports; the last value of each field counts.
 pub(crate) fn progress(

@@ -1,11 +1,9 @@
 //! Makes the message for a copy of a finished job, from what history keeps of the job.
 
+use howdah_core::job::{CompletedStage, CoordinationView, HolderFailure, JobOptions, JobView, StagePayload};
 use howdah_proto::v1;
 
-use crate::{
-    api::render::{history_mode, retry_policy},
-    job::{CompletedStage, CoordinationView, HolderFailure, JobOptions, JobView, StagePayload},
-};
+use crate::api::render::{history_mode, retry_policy};
 
 /// History keeps this many completed stages of a job.
 const KEPT_STAGES: usize = 100;
@@ -113,7 +111,7 @@ fn holder_failure(on_holder_failure: Option<HolderFailure>) -> v1::HolderFailure
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{JobState, RetryOverride};
+    use howdah_core::job::{JobState, RetryOverride};
 
     /// A job of the type `c` that went through `a` and `b`, with one more stage.
     fn staged(stage_payload: StagePayload) -> JobView {

@@ -2,13 +2,13 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use howdah_proto::v1;
-
-use super::{numbers, time};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{Limits, RetryKind, RetryOverride},
 };
+use howdah_proto::v1;
+
+use super::{numbers, time};
 
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=time::MONTH;
 

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use howdah_proto::v1::{self, schedule::Plan as WirePlan};
-
-use super::{new_job::new_job, numbers, text, time};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{
         ClusterSettings, NewJob,
         schedule::{Drift, Missed, Overlap, PLANNED_TIME_HEADER, PlanText, SCHEDULE_HEADER, ScheduleSpec, Template},
     },
 };
+use howdah_proto::v1::{self, schedule::Plan as WirePlan};
+
+use super::{new_job::new_job, numbers, text, time};
 
 pub(crate) const NAME_BYTES: usize = 200;
 /// Minimum period of a schedule. Cron expressions cannot be finer either.

@@ -4,17 +4,17 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use bytes::Bytes;
+use howdah_core::{
+    error::Error,
+    job::{AttemptError, ClusterSettings, Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
+};
 use howdah_proto::v1::{self, outcome::Outcome as Wire};
 
 use super::{
     items::{Items, refuse_repeats},
     numbers, task_type, text, time,
 };
-use crate::{
-    api::render,
-    error::Error,
-    job::{AttemptError, ClusterSettings, Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
-};
+use crate::api::render;
 
 /// Maximum size of the place of an error, in bytes.
 const PLACE_BYTES: usize = 200;

@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Lease, Limits},
+};
+use howdah_engine::session::{SessionId, SubscribeArgs, WindowArgs};
 use howdah_proto::v1;
 
 use super::{numbers, task_type, text, time};
-use crate::{
-    error::Error,
-    job::{ClusterSettings, Lease, Limits},
-    session::{SessionId, SubscribeArgs, WindowArgs},
-};
 
 /// Maximum number of labels of a worker.
 pub(crate) const LABELS: usize = 16;

@@ -1,6 +1,6 @@
 //! Checks of the length and the characters of texts, and their quotation in errors.
 
-use crate::{error::Error, job::Limits};
+use howdah_core::{error::Error, job::Limits};
 
 /// Maximum number of characters of a value in an error. Errors are sent in HTTP/2 headers, which are small.
 const SHOWN: usize = 40;

@@ -6,9 +6,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use howdah_core::error::Error;
 use prost_types::{Duration as WireDuration, Timestamp};
-
-use crate::error::Error;
 
 const DAY: Duration = Duration::from_hours(24);
 /// Maximum backoff between attempts: 30 days.

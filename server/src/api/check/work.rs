@@ -1,13 +1,13 @@
 //! Checks of the messages of the `Work` stream.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Lease, Limits, SettleStatus},
+};
+use howdah_engine::session::{Answer, ClientMessage};
 use howdah_proto::v1::{self, work_request::Message};
 
 use super::{extend, progress, settle, subscribe};
-use crate::{
-    error::Error,
-    job::{ClusterSettings, Lease, Limits, SettleStatus},
-    session::{Answer, ClientMessage},
-};
 
 /// Checks one message. An invalid outcome, extension or report gets an answer in `refused`. The function fails if the whole
 /// message is invalid, which ends the stream. Errors name fields inside the message that is set: `windows[2].jobs`,

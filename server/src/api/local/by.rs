@@ -2,6 +2,11 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
+use howdah_core::error::Error;
+use howdah_engine::{
+    access::{Caller, Operation, Rule},
+    quota::{Address, OpenGuard},
+};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tonic::{
@@ -10,14 +15,12 @@ use tonic::{
 };
 
 use crate::{
-    access::{Access, Caller, Operation, Peer, Rule},
     api::{
         peer::PeerInfo,
         permit,
         verbs::{REASON, UNANSWERED},
     },
-    error::Error,
-    quota::{Address, OpenGuard},
+    credentials::{Authenticator, Peer},
     tls::PeerIdentity,
 };
 
@@ -63,7 +66,7 @@ impl Unanswered {
 impl By {
     /// Authenticates a caller by its credential, the value of an `authorization` header.
     pub(crate) async fn from_request(
-        access: &Access,
+        access: &Authenticator,
         credential: Option<&[u8]>,
         client: &Client,
         reads_only: bool,

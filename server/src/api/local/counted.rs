@@ -6,20 +6,22 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use howdah_core::{
+    error::Error,
+    job::{Stats, StatsPeriod, TaskTypeName, TypeView},
+};
+use howdah_engine::{
+    access::Operation,
+    broker::SharedBroker,
+    store::{BrokerView, ReplicaState},
+};
 use howdah_proto::v1;
 use tonic::Status;
 
 use super::{By, Local};
-use crate::{
-    access::Operation,
-    api::{
-        permit, render,
-        verbs::{ListTaskTypes, Verb},
-    },
-    broker::SharedBroker,
-    error::Error,
-    job::{Stats, StatsPeriod, TaskTypeName, TypeView},
-    store::{BrokerView, ReplicaState},
+use crate::api::{
+    permit, render,
+    verbs::{ListTaskTypes, Verb},
 };
 
 /// Task types that a caller may read, with their last job counts.

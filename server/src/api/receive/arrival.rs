@@ -12,6 +12,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use howdah_core::error::Error;
+use howdah_engine::memory::Held;
 use hyper::body::Body as _;
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -26,7 +28,7 @@ use super::{
     pieces::Pieces,
     weight::Growth,
 };
-use crate::{api::peer::PeerInfo, error::Error, memory::Held};
+use crate::api::peer::PeerInfo;
 
 /// Memory is reserved for every 4 KiB that have arrived. So the length in the prefix alone reserves none, and a slow sender
 /// does not cause one reservation for each byte.
@@ -237,7 +239,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::{super::pieces::PIECE, *};
-    use crate::{api::receive::ReceiveTimeouts, job::Limits};
+    use crate::api::receive::ReceiveTimeouts;
+    use howdah_core::job::Limits;
 
     const LONG: Duration = Duration::from_secs(60);
 

@@ -11,6 +11,8 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use howdah_core::error::Error;
+use howdah_engine::memory::Held;
 use hyper::body::{Body as HttpBody, Frame};
 use tokio::time::{Sleep, sleep};
 use tonic::{Status, body::Body};
@@ -22,7 +24,7 @@ use super::{
     frames::{Frames, Next},
     weight::Growth,
 };
-use crate::{api::peer::PeerInfo, error::Error, memory::Held};
+use crate::api::peer::PeerInfo;
 
 /// Request body that gives a message to the decoder once memory is reserved for it.
 pub(super) struct ReceivedBody {

@@ -12,16 +12,13 @@ use std::{
 };
 
 use futures::poll;
+use howdah_core::{error::Error, job::Limits};
+use howdah_engine::memory::{Full, Held, Memory};
 use tokio::time::timeout;
 
-use crate::{
-    api::{
-        peer::PeerInfo,
-        server::{CONNECTION_WINDOW, STREAM_WINDOW},
-    },
-    error::Error,
-    job::Limits,
-    memory::{Full, Held, Memory},
+use crate::api::{
+    peer::PeerInfo,
+    server::{CONNECTION_WINDOW, STREAM_WINDOW},
 };
 
 /// Maximum number of unread bytes of one connection for messages that wait for memory: half of its flow-control window. The

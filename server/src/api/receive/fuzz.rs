@@ -12,11 +12,12 @@ use std::{
 
 use bytes::Bytes;
 use flate2::bufread::GzDecoder;
+use howdah_core::job::Limits;
 use hyper::body::{Body as HttpBody, Frame};
 use tonic::{Status, body::Body};
 
 use super::{Budget, Call, ReceiveTimeouts, ReceivedBody, frames::PREFIX, weight::Growth};
-use crate::{api::peer::PeerInfo, job::Limits};
+use crate::api::peer::PeerInfo;
 
 /// Maximum size of a message, and total memory for messages, in bytes.
 const LIMITS: (usize, usize) = (96 << 10, 4 << 20);

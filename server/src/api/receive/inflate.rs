@@ -5,6 +5,7 @@ use std::io::Read as _;
 
 use bytes::Buf as _;
 use flate2::bufread::GzDecoder;
+use howdah_engine::memory::Held;
 use tonic::Status;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     frames::PREFIX,
     pieces::Pieces,
 };
-use crate::{api::peer::PeerInfo, memory::Held};
+use crate::api::peer::PeerInfo;
 
 /// Number of bytes that are decompressed in one step, between yields to other tasks.
 const STEP: usize = 64 << 10;

@@ -27,6 +27,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use howdah_engine::memory::Held;
 use parking_lot::Mutex;
 use tonic::{
     body::Body,
@@ -40,7 +41,6 @@ use super::{
     answer::{AnswerRoom, Answered, Answers},
     peer::PeerInfo,
 };
-use crate::memory::Held;
 use arrival::Arrival;
 use body::ReceivedBody;
 pub(super) use budget::{Budget, ReceiveTimeouts};

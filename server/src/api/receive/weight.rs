@@ -2,9 +2,8 @@
 //! takes some 600 bytes.
 
 use bytes::Buf;
+use howdah_core::job::{NewJob, Settlement};
 use howdah_proto::{codec, v1};
-
-use crate::job::{NewJob, Settlement};
 
 /// Allocator overhead of a short string, in bytes.
 const ALLOCATION: usize = 32;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use howdah_core::job::{Bulk, BulkChange, BulkFields, BulkSpec, BulkState, JobConditions};
 use howdah_proto::v1;
 
 use super::time::{duration, micros, time};
-use crate::job::{Bulk, BulkChange, BulkFields, BulkSpec, BulkState, JobConditions};
 
 /// Converts a bulk operation to its protocol message.
 pub(crate) fn bulk(bulk: Bulk) -> v1::Bulk {

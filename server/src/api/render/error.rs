@@ -1,9 +1,9 @@
 //! Conversion of the error of one pipeline request. `error.rs` converts the errors of calls to a `Status`.
 
+use howdah_core::error::Error;
 use howdah_proto::v1;
 
 use super::time::duration;
-use crate::error::Error;
 
 /// Converts an error to the answer to a failed pipeline request. It has the same code, text, field and reason as the `Status`
 /// of a call.

@@ -2,15 +2,15 @@
 
 use std::time::SystemTime;
 
+use howdah_core::job::{
+    CompletedStage, DependencyFailure, DependencyResult, EnqueueOutcome, Enqueued, Failure, JobOptions, JobState,
+    JobView, LeasedJob, Progress, TaskTypeName,
+};
 use howdah_proto::v1;
 
 use super::{
     task_type::history_mode,
     time::{micros, time},
-};
-use crate::job::{
-    CompletedStage, DependencyFailure, DependencyResult, EnqueueOutcome, Enqueued, Failure, JobOptions, JobState,
-    JobView, LeasedJob, Progress, TaskTypeName,
 };
 
 /// Converts the result of enqueuing one job.
@@ -150,7 +150,7 @@ mod tests {
     use prost_types::Timestamp;
 
     use super::*;
-    use crate::job::{Lease, Started};
+    use howdah_core::job::{Lease, Started};
 
     fn leased(options: Option<Box<JobOptions>>) -> v1::LeasedJob {
         let job = LeasedJob {

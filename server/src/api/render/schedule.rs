@@ -1,9 +1,9 @@
 //! Schedules for operators.
 
+use howdah_core::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
 use howdah_proto::v1::{self, schedule::Plan as WirePlan};
 
 use super::time::{duration, micros, time};
-use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
 
 /// Converts a schedule, with up to `next_times` planned times.
 pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {

@@ -1,9 +1,9 @@
 //! Cluster settings.
 
+use howdah_core::job::ClusterSettings;
 use howdah_proto::v1;
 
 use super::time::duration;
-use crate::job::ClusterSettings;
 
 /// Converts all cluster settings to their protocol message.
 pub(crate) fn cluster_settings(settings: &ClusterSettings) -> v1::ClusterSettings {

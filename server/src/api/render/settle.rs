@@ -1,12 +1,12 @@
 //! Conversion of the results of outcomes, extensions and progress reports.
 
-use howdah_proto::v1::{self, SettleStatus as Wire};
-
-use crate::{
-    api::check::Items,
+use howdah_core::{
     error::Error,
     job::{Lease, SettleStatus},
 };
+use howdah_proto::v1::{self, SettleStatus as Wire};
+
+use crate::api::check::Items;
 
 /// Converts the result of one outcome, extension or progress report.
 pub(crate) fn settle_result(lease: Lease, status: SettleStatus) -> v1::SettleResult {

@@ -1,12 +1,12 @@
 //! Conversion of the health of the storage.
 
-use howdah_proto::v1;
-
-use super::time::{duration, time};
-use crate::{
+use howdah_engine::{
     doctor::{Examination, Finding, Level},
     store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth},
 };
+use howdah_proto::v1;
+
+use super::time::{duration, time};
 
 pub(crate) fn storage_health(health: StorageHealth, examination: Option<&Examination>) -> v1::StorageHealth {
     v1::StorageHealth {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use howdah_core::job::{Braked, HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView};
 use howdah_proto::v1;
 
 use super::time::{duration, time};
-use crate::job::{Braked, HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView};
 
 /// Converts a task type with its job counts.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {

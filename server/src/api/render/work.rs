@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
+use howdah_core::{
+    config::Config,
+    error::Error,
+    job::{ClusterSettings, Lease, LeasedJob, TaskTypeName},
+};
+use howdah_engine::{
+    registry::Registry,
+    session::{Answer, CancelReason, ServerMessage, SessionContext, ping_interval},
+};
 use howdah_proto::v1::{self, work_response::Message};
 
 use super::{
     settle::{invalid_item_text, settle_result},
     time::duration,
-};
-use crate::{
-    config::Config,
-    error::Error,
-    job::{ClusterSettings, Lease, LeasedJob, TaskTypeName},
-    registry::Registry,
-    session::{Answer, CancelReason, ServerMessage, SessionContext, ping_interval},
 };
 
 /// Converts a message of a session to the protocol message for its worker.

@@ -4,16 +4,14 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, poll, stream};
+use howdah_engine::memory::Memory;
 use howdah_proto::v1::Lease;
 use hyper::body::{Body as _, Frame};
 use tokio::time::timeout;
 use tonic::{Code, Extensions, Status, body::Body};
 
 use super::fixture::TIMEOUT;
-use crate::{
-    api::answer::{AnswerRoom, Answered, Answers, hold},
-    memory::Memory,
-};
+use crate::api::answer::{AnswerRoom, Answered, Answers, hold};
 
 const LONG: Duration = Duration::from_secs(3_600);
 const SHORT: Duration = Duration::from_millis(60);

@@ -2,6 +2,7 @@
 
 use std::{io::ErrorKind, time::Duration};
 
+use howdah_core::job::Limits;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -12,7 +13,6 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 use tonic_reflection::pb::{v1, v1alpha};
 
 use super::fixture::{MESSAGE_BYTES, Running, TIMEOUT, Times, named, serve, serve_with};
-use crate::job::Limits;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame.

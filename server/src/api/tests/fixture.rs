@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use howdah_core::{error::Error, job::Limits};
+use howdah_engine::metrics::ConnectionCounts;
 use howdah_proto::v1::{
     self,
     task_type_service_client::TaskTypeServiceClient,
@@ -34,9 +36,6 @@ use crate::{
         receive::{Budget, ReceiveTimeouts},
         server::{Edge, with_tools},
     },
-    error::Error,
-    job::Limits,
-    metrics::ConnectionCounts,
     tls::{PeerIdentity, TlsPort},
 };
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use howdah_core::{config::TlsFiles, job::Limits};
+use howdah_engine::metrics::TlsMetrics;
 use hyper_util::rt::TokioIo;
 use rcgen::{CertificateParams, KeyPair, SanType};
 use rustls::{ClientConfig, RootCertStore, pki_types::PrivateKeyDer};
@@ -13,12 +15,7 @@ use tonic::{
 };
 
 use super::fixture::{Running, Times, named, serve, serve_tls};
-use crate::{
-    config::TlsFiles,
-    job::Limits,
-    metrics::TlsMetrics,
-    tls::{Port, Tls, TlsPort},
-};
+use crate::tls::{Port, Tls, TlsPort};
 
 /// A self-signed certificate that serves as authority, broker certificate and client certificate.
 struct Own {

@@ -10,20 +10,17 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _};
+use howdah_core::error::Error;
+use howdah_engine::{access::Caller, memory::Memory};
 use howdah_proto::v1;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use crate::{
-    access::Caller,
-    api::{
-        end::End,
-        pipeline::{Bounds, InFlight, Storing, pipeline},
-    },
-    error::Error,
-    memory::Memory,
+use crate::api::{
+    end::End,
+    pipeline::{Bounds, InFlight, Storing, pipeline},
 };
 
 type Sender = mpsc::Sender<Result<v1::StreamEnqueueRequest, Status>>;

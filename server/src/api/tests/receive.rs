@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use howdah_core::job::Limits;
 use hyper::body::{Body as HttpBody, Frame};
 use prost::Message as _;
 use tokio::{task::JoinSet, time::timeout};
@@ -20,7 +21,7 @@ use tonic::{
 };
 
 use super::fixture::{Running, TIMEOUT, Times, named, serve_with};
-use crate::{api::receive::ReceiveTimeouts, job::Limits};
+use crate::api::receive::ReceiveTimeouts;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

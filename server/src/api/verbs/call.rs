@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use howdah_core::error::Error;
+use howdah_engine::{access::Caller, broker::SharedBroker, store::Actor};
 use howdah_proto::Rpc;
 use percent_encoding::percent_decode;
 use tokio_util::sync::CancellationToken;
@@ -9,11 +11,7 @@ use tonic::{Extensions, Request, Response, metadata::MetadataMap};
 
 use super::{Answer, Gateway, Verb, pages::Pages};
 use crate::{
-    access::Caller,
     api::{answer, check::text, peer::PeerInfo},
-    broker::SharedBroker,
-    error::Error,
-    store::Actor,
     stores::{SharedStores, Stores},
 };
 

@@ -22,7 +22,7 @@ impl Gateway {
         Self { stores, stopping: Arc::new(stopping) }
     }
 
-    /// Executes a call. The extensions of the request contain the [`Caller`](crate::access::Caller), which has passed the verb's
+    /// Executes a call. The extensions of the request contain the [`Caller`](howdah_engine::access::Caller), which has passed the verb's
     /// [`Verb::RULE`], and the connection.
     pub(crate) async fn call<V: Verb>(&self, request: Request<V::Request>) -> Answer<V> {
         let (call, message) = Call::open(self, V::RPC, request)?;

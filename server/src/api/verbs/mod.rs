@@ -22,16 +22,16 @@ pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{Caller, Operation, Rule};
 use howdah_proto::Rpc;
 use prost::Message;
 use tonic::{Response, Status};
 
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::answer,
-    error::Error,
-    job::{ClusterSettings, Limits},
-};
+use crate::api::answer;
 pub(crate) use call::Call;
 #[cfg(test)]
 pub(crate) use call::REASON_BYTES;

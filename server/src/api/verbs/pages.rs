@@ -3,11 +3,12 @@
 //! the database, so all brokers of the database accept the token.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use howdah_core::error::Error;
 use prost::Message as _;
 use sha2::Sha256;
 
 use super::Verb;
-use crate::{api::page_token, error::Error};
+use crate::api::page_token;
 
 /// Length of the truncated hash in a page token, in bytes.
 const HASH: usize = 16;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use howdah_core::job::ClusterSettings;
 use howdah_proto::v1;
 use proptest::prelude::*;
 use prost::Message;
 
 use super::check_all;
-use crate::{api::check::enqueue, job::ClusterSettings};
+use crate::api::check::enqueue;
 
 /// Generates valid protobuf that is no known message: fields with any number, type and value.
 fn fields() -> impl Strategy<Value = Vec<u8>> {

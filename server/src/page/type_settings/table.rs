@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use howdah_core::job::RetryKind;
 use howdah_proto::v1::{Brake, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
 
 use super::{Defaults, Place, Setting};
-use crate::job::RetryKind;
 
 const BUILT_IN: &str = "built in";
 const BROKER: &str = "broker setting";

@@ -5,6 +5,7 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse as _, Redirect, Response},
 };
+use howdah_core::error::Error;
 use howdah_proto::v1;
 
 use super::{confirm::go_on, spec};
@@ -13,7 +14,6 @@ use crate::{
         CancelBulk, CancelJobs, DiscardJobs, EndLeases, PauseBulk, PauseLimitKey, PauseSchedule, ReprioritizeJobs,
         RerunJobs, ResumeBulk, ResumeLimitKey, ResumeSchedule, RetryJobs, RunSchedule, StartBulk, UpdateTaskType,
     },
-    error::Error,
     page::{
         PageError, PageRequest, SharedPage,
         action::{Action, Target, done},

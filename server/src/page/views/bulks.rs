@@ -2,11 +2,11 @@
 
 use askama::Template;
 use axum::response::Response;
+use howdah_engine::access::Operation;
 use howdah_proto::v1::{self, BulkOperation, BulkState, JobState};
 
 use super::spec;
 use crate::{
-    access::Operation,
     api::verbs::ListBulks,
     page::{
         PageError, PageRequest,

@@ -2,10 +2,10 @@
 
 use askama::Template;
 use axum::response::Response;
+use howdah_engine::access::Operation;
 use howdah_proto::v1;
 
 use crate::{
-    access::Operation,
     api::verbs::ListErrorGroups,
     page::{
         PageError, PageRequest,

@@ -1,11 +1,9 @@
 //! Finds a job by its id, or a task type by its name.
 
 use axum::response::{IntoResponse as _, Redirect, Response};
+use howdah_core::error::Error;
 
-use crate::{
-    error::Error,
-    page::{PageError, PageRequest, params::query},
-};
+use crate::page::{PageError, PageRequest, params::query};
 
 /// Redirects to the job or the task type that the user looks for.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {

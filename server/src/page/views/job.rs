@@ -5,12 +5,12 @@ mod timeline;
 
 use askama::Template;
 use axum::response::Response;
+use howdah_core::error::Error;
+use howdah_engine::access::Operation;
 use howdah_proto::v1::{self, HistoryMode, JobState};
 
 use crate::{
-    access::Operation,
     api::verbs::{ExplainJob, GetJob},
-    error::Error,
     page::{
         PageError, PageRequest,
         action_kind::ActionKind,

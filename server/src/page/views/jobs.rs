@@ -4,13 +4,13 @@ mod search_form; // search query
 
 use askama::Template;
 use axum::response::Response;
+use howdah_core::error::Error;
+use howdah_engine::access::Operation;
 use howdah_proto::v1::{self, JobState, search_jobs_request::Query};
 
 use super::parts::JobRow;
 use crate::{
-    access::Operation,
     api::verbs::{ListJobs, SearchJobs},
-    error::Error,
     page::{
         PageError, PageRequest,
         conditions::written,

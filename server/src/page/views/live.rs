@@ -8,18 +8,16 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
+use howdah_core::error::Error;
+use howdah_engine::quota::OpenGuard;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use super::parts::counts;
-use crate::{
-    error::Error,
-    page::{
-        PageError, PageRequest,
-        words::{number, span},
-    },
-    quota::OpenGuard,
+use crate::page::{
+    PageError, PageRequest,
+    words::{number, span},
 };
 
 /// Maximum number of event streams of this broker. Each stream also counts towards the principal's limit on streams.

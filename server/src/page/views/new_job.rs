@@ -8,15 +8,15 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse as _, Redirect, Response},
 };
+use howdah_core::error::Error;
+use howdah_engine::access::Operation;
 use howdah_proto::v1::{
     self, EnqueueOutcome,
     new_job::{Expiry, Start},
 };
 
 use crate::{
-    access::Operation,
     api::verbs::EnqueueJobs,
-    error::Error,
     page::{
         PageError, PageRequest, SharedPage,
         fields::{span, tags, time},

@@ -1,11 +1,9 @@
 //! View for unknown paths of the page.
 
 use axum::response::Response;
+use howdah_core::error::Error;
 
-use crate::{
-    error::Error,
-    page::{PageError, PageRequest},
-};
+use crate::page::{PageError, PageRequest};
 
 /// Shows an error with links to the existing views.
 pub(in crate::page) async fn view(_: PageRequest) -> Result<Response, PageError> {

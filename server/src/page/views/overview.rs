@@ -10,6 +10,7 @@ use std::{
 
 use askama::Template;
 use axum::response::Response;
+use howdah_engine::access::Operation;
 use howdah_proto::v1;
 use jiff::Timestamp;
 use tokio::time::timeout;
@@ -17,7 +18,6 @@ use tonic::Status;
 
 use super::{failures, parts::TypeRow};
 use crate::{
-    access::Operation,
     api::verbs::ListErrorGroups,
     page::{
         PageError, PageRequest,

@@ -9,6 +9,8 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse as _, Redirect, Response},
 };
+use howdah_core::{error::Error, job::Limits};
+use howdah_engine::access::Operation;
 use howdah_proto::{
     json::{WordError, from_words},
     v1::{self, Drift, MissedPolicy, schedule::Plan},
@@ -18,10 +20,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::{
-    access::Operation,
     api::verbs::{CreateSchedule, GetSchedule, UpdateSchedule, Verb as _, schedules::NEXT_TIMES},
-    error::Error,
-    job::Limits,
     page::{
         PageError, PageRequest, SharedPage,
         layout::{Layout, answer},

@@ -2,12 +2,12 @@
 
 use askama::Template;
 use axum::response::Response;
+use howdah_core::job::schedule::cron_in_words;
+use howdah_engine::access::Operation;
 use howdah_proto::v1::{self, Drift, MissedPolicy, OverlapPolicy, schedule::Plan};
 
 use crate::{
-    access::Operation,
     api::verbs::{GetSchedule, ListSchedules},
-    job::schedule::cron_in_words,
     page::{
         PageError, PageRequest,
         layout::{Layout, render},

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::response::Response;
+use howdah_core::error::Error;
 use howdah_proto::v1::{self, StatsPeriod};
 use jiff::Timestamp;
 
 use crate::{
     api::verbs::GetStats,
-    error::Error,
     page::{
         PageError, PageRequest,
         layout::{Layout, render},

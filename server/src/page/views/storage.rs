@@ -95,7 +95,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let layout = req.layout("storage");
     let seen = health.is_some();
     let health = health.unwrap_or_default();
-    let broker = |(store, broker): (&str, crate::store::BrokerView)| Broker {
+    let broker = |(store, broker): (&str, howdah_engine::store::BrokerView)| Broker {
         store: store.to_owned(),
         is_this: broker.name == layout.broker,
         name: broker.name,

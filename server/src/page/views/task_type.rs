@@ -4,16 +4,14 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::response::Response;
+use howdah_engine::access::Operation;
 use howdah_proto::v1;
 
-use crate::{
-    access::Operation,
-    page::{
-        PageError, PageRequest,
-        layout::{Layout, render},
-        type_settings::{SettingRow, rows},
-        words::{State, When, number, span, wire_span},
-    },
+use crate::page::{
+    PageError, PageRequest,
+    layout::{Layout, render},
+    type_settings::{SettingRow, rows},
+    words::{State, When, number, span, wire_span},
 };
 
 #[derive(Template)]

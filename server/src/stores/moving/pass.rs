@@ -1,7 +1,8 @@
 //! Moves the jobs of a task type in batches, then its schedules, and then completes the move.
 
+use howdah_engine::store::{LeavingJob, LeavingState};
+
 use super::{LOOK, MovePhase, Running, Stop};
-use crate::store::{LeavingJob, LeavingState};
 
 /// Limits of a batch of moved jobs: number of jobs, and size of the payloads in bytes, not counting the first job.
 const JOBS: i32 = 2_000;

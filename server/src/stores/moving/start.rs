@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::SystemTime};
 
 use futures::future::join_all;
-
-use super::{ASK, Move, Running, Stop};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{TaskTypeName, TypeSettings},
-    store::Actor,
-    stores::Stores,
 };
+use howdah_engine::store::Actor;
+
+use super::{ASK, Move, Running, Stop};
+use crate::stores::Stores;
 
 impl Move {
     /// Checks that a task type can move from store `from` to store `to`; changes nothing. An empty `from` selects the

@@ -2,9 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use howdah_engine::session::SessionContext;
 use tokio::sync::OwnedMutexGuard;
-
-use crate::session::SessionContext;
 
 /// Limits the late wait to one pull call per store, because waiting calls hold memory that calls for other stores need.
 /// One call per store suffices to deliver the jobs of a slow store eventually.

@@ -3,17 +3,19 @@
 use std::{collections::HashMap, sync::Arc};
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, timeout_at};
-
-use super::{GIVE_UP_AFTER, OVERLAP_AFTER, PullArgs, no_store_answered};
-use crate::{
+use howdah_core::{
     error::Error,
     job::{LeasedJob, TaskTypeName, TypeId},
+};
+use howdah_engine::{
     registry::Awaited,
     session::{Pulling, SessionContext, Unsent},
     store::StoreError,
-    stores::stream::{Home, Serving},
 };
+use tokio::time::{Instant, timeout_at};
+
+use super::{GIVE_UP_AFTER, OVERLAP_AFTER, PullArgs, no_store_answered};
+use crate::stores::stream::{Home, Serving};
 
 /// Requested task types that a store has, with their ids.
 pub(super) type Found = HashMap<TaskTypeName, TypeId>;

@@ -5,10 +5,11 @@ use std::{
     time::Duration,
 };
 
+use howdah_core::{error::Error, job::LeasedJob};
+use howdah_engine::session::Unsent;
 use tokio::time::Instant;
 
 use super::no_store_answered;
-use crate::{error::Error, job::LeasedJob, session::Unsent};
 
 /// Time limits for the queries of a pull call.
 #[derive(Clone, Copy)]

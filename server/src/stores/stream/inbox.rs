@@ -10,10 +10,9 @@ use std::{
 };
 
 use futures::Stream;
+use howdah_engine::session::ClientMessage;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-
-use crate::session::ClientMessage;
 
 /// Maximum size of the queue in bytes. A single message may be larger.
 const BYTES: u32 = 1 << 20;
@@ -118,7 +117,7 @@ mod tests {
     use futures::StreamExt as _;
 
     use super::*;
-    use crate::error::Error;
+    use howdah_core::error::Error;
 
     #[tokio::test]
     async fn a_message_that_a_store_does_not_read_is_returned_until_the_store_reads_again() {

@@ -1,12 +1,9 @@
 //! Messages to the worker that no store sends: answers about jobs of unknown or unreachable stores, and pings.
 
+use howdah_core::job::{Lease, SettleStatus};
+use howdah_engine::session::{Answer, CancelReason, Outbox, ServerMessage};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use crate::{
-    job::{Lease, SettleStatus},
-    session::{Answer, CancelReason, Outbox, ServerMessage},
-};
 
 /// Outgoing messages that come from no store.
 #[derive(Default)]

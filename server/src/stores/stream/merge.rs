@@ -8,10 +8,11 @@ use futures::{
     Stream, StreamExt as _,
     stream::{BoxStream, SelectAll},
 };
+use howdah_core::{error::Error, job::Lease};
+use howdah_engine::session::ServerMessage;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{open::Shared, store_stream::Event};
-use crate::{error::Error, job::Lease, session::ServerMessage};
 
 /// Maximum time that the `Welcome` waits for stores in which opening the session has neither succeeded nor failed.
 const WELCOME: Duration = Duration::from_secs(1);

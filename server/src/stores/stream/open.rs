@@ -8,20 +8,22 @@ use std::{
 };
 
 use futures::Stream;
+use howdah_core::{
+    config::Config,
+    error::Error,
+    job::{Lease, StoreNumber},
+};
+use howdah_engine::{
+    access::{Caller, Operation},
+    dispatch::FillRights,
+    session::{ClientInfo, ClientMessage, SessionId, SubscribeArgs, first_message},
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Home, Merge, Serving, StreamStore, inbox::Inbox, local_messages::LocalMessages, router, store_stream::StoreStream,
     wanted::Wanted,
-};
-use crate::{
-    access::{Caller, Operation},
-    config::Config,
-    dispatch::FillRights,
-    error::Error,
-    job::{Lease, StoreNumber},
-    session::{ClientInfo, ClientMessage, SessionId, SubscribeArgs, first_message},
 };
 
 /// State that all stores of a worker's stream share.

@@ -4,14 +4,16 @@
 use std::sync::atomic::Ordering;
 
 use futures::Stream;
-
-use super::{inbox::weight, local_messages::Kind, open::Shared};
-use crate::{
-    access::Operation,
+use howdah_core::{
     error::Error,
     job::{Lease, ProgressReport, SettleStatus, Settlement},
+};
+use howdah_engine::{
+    access::Operation,
     session::{ClientMessage, Heartbeat, WindowArgs, reader::MOST_UNANSWERED},
 };
+
+use super::{inbox::weight, local_messages::Kind, open::Shared};
 
 /// Reads the worker's messages until the worker closes its side of the stream.
 pub(super) async fn read<S>(shared: &Shared, incoming: &mut S) -> Result<(), Error>

@@ -12,19 +12,21 @@ use futures::{
     future::{BoxFuture, FutureExt as _, OptionFuture},
     stream::BoxStream,
 };
-use tokio::sync::watch;
-
-use super::{Serving, inbox, open::Shared, wanted::Given};
-use crate::{
+use howdah_core::{
+    error::Error,
+    job::{Lease, TaskTypeName, TypeId},
+};
+use howdah_engine::{
     backoff::Backoff,
     detached::detached,
     dispatch::FillRights,
-    error::Error,
-    job::{Lease, TaskTypeName, TypeId},
     registry::Awaited,
     session::{ClientMessage, ServerMessage, SessionContext, StoreShare, SubscribeArgs, WindowArgs, serve_share},
     store::StoreError,
 };
+use tokio::sync::watch;
+
+use super::{Serving, inbox, open::Shared, wanted::Given};
 
 /// First and longest pause between two attempts to open the worker's session. The pauses grow exponentially.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

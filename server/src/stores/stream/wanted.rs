@@ -3,11 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use howdah_core::job::TaskTypeName;
+use howdah_engine::session::WindowArgs;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Home;
-use crate::{job::TaskTypeName, session::WindowArgs};
 
 /// Windows that a worker has requested on its stream, each with the stores that lack its task type.
 pub(super) struct Wanted {

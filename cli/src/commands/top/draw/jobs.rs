@@ -1,7 +1,7 @@
 //! Draws the view of the jobs of one task type, below the counts of the type.
 
 use howdah_client::proto::JobState;
-use howdah_server::{job, logging::escaped};
+use howdah_core::{job, logging::escaped};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},

@@ -9,7 +9,7 @@ mod workers;
 
 use std::time::{Duration, Instant};
 
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},

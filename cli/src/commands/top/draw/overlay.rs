@@ -1,6 +1,6 @@
 //! Draws overlays: the help and confirmations.
 
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use ratatui::{
     Frame,
     layout::{Rect, Size},

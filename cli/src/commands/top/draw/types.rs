@@ -1,6 +1,6 @@
 //! Draws the view of task types.
 
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use ratatui::{Frame, layout::Rect, style::Style};
 
 use super::{

@@ -1,7 +1,7 @@
 //! Draws the view of the workers of all brokers.
 
 use howdah_client::proto::{Worker, WorkerState};
-use howdah_server::logging::escaped;
+use howdah_core::logging::escaped;
 use ratatui::{Frame, layout::Rect, style::Style};
 
 use super::{

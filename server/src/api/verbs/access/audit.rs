@@ -1,18 +1,20 @@
 //! `ListAudit`: entries of the audit log, the newest first.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Operation, PRINCIPAL_BYTES, Rule},
-    api::{
-        answer,
-        check::{numbers, text, time},
-        page_token, render,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits},
+};
+use howdah_engine::{
+    access::{Operation, PRINCIPAL_BYTES, Rule},
     store::{AuditEntry, AuditQuery},
+};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::{numbers, text, time},
+    page_token, render,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 pub(crate) const PAGE: usize = 100;

@@ -2,17 +2,17 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{self, MAX_SCOPES, Operation, Rule, Scope, TokenQuery};
 use howdah_proto::{Rpc, v1};
 
 use super::{principal, token};
-use crate::{
-    access::{MAX_SCOPES, Operation, Rule, Scope, TokenQuery},
-    api::{
-        check::{numbers, text, time},
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits},
+use crate::api::{
+    check::{numbers, text, time},
+    verbs::{Answer, Call, Verb},
 };
 
 /// Allowed range of a token's lifetime: 1 second to 100 years.
@@ -44,7 +44,9 @@ impl Verb for CreateToken {
     }
 
     async fn run(call: &mut Call, query: TokenQuery) -> Result<v1::CreateTokenResponse, Error> {
-        let (made, view) = call.broker.operator.create_token(&call.by()?, &query).await?;
+        let (made, view) = access::create_token(call.broker.store(), &call.by()?, &query).await?;
+        // The token is valid at this broker immediately, and at other brokers within a second.
+        call.all_stores.authenticator().reload().await?;
         Ok(v1::CreateTokenResponse { secret: made.secret().to_owned(), token: Some(token(view)) })
     }
 

@@ -1,17 +1,17 @@
 //! `ListTokens`: lists the tokens, without their secret parts.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::token;
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check::numbers,
-        page_token,
-        verbs::{Answer, Call, Verb, paged},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits},
+use crate::api::{
+    check::numbers,
+    page_token,
+    verbs::{Answer, Call, Verb, paged},
 };
 
 const PAGE: usize = 100;

@@ -8,17 +8,17 @@ mod revoke_tokens;
 
 pub(crate) use audit::ListAudit;
 pub(crate) use create_token::CreateToken;
+use howdah_core::error::Error;
+use howdah_engine::{
+    access::{PRINCIPAL_BYTES, check_principal},
+    store::TokenView,
+};
 pub(crate) use list_tokens::ListTokens;
 pub(crate) use revoke_tokens::RevokeTokens;
 
 use howdah_proto::v1;
 
-use crate::{
-    access::{PRINCIPAL_BYTES, check_principal},
-    api::{check::text, render::time},
-    error::Error,
-    store::TokenView,
-};
+use crate::api::{check::text, render::time};
 
 fn principal(field: &str, name: &str) -> Result<(), Error> {
     text::short(field, name, PRINCIPAL_BYTES)?;

@@ -1,16 +1,16 @@
 //! `GetBulk`: the progress of a bulk operation.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{in_store, of_bulk, own};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        render,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits},
+use crate::api::{
+    render,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `GetBulk`.

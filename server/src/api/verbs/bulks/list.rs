@@ -1,17 +1,17 @@
 //! `ListBulks`: bulk operations, the newest first.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{numbers, optional_task_type},
-        page_token, permit, render,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
+use howdah_core::{
     error::Error,
     job::{Bulk, ClusterSettings, Limits, TaskTypeName},
+};
+use howdah_engine::access::{Caller, Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::{numbers, optional_task_type},
+    page_token, permit, render,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 pub(crate) const PAGE: usize = 100;

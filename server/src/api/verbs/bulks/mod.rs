@@ -8,6 +8,15 @@ pub(super) mod start;
 mod state;
 
 pub(crate) use get::GetBulk;
+use howdah_core::{
+    error::Error,
+    job::{Bulk, BulkSpec, TaskTypeName},
+};
+use howdah_engine::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    operate::bulk::no_bulk,
+};
 pub(crate) use list::ListBulks;
 pub(crate) use preview::PreviewBulk;
 pub(crate) use start::StartBulk;
@@ -17,15 +26,7 @@ use howdah_proto::v1;
 use tonic::Status;
 
 use super::{Answer, Call, Verb};
-use crate::{
-    access::{Caller, Operation},
-    api::permit,
-    broker::SharedBroker,
-    error::Error,
-    job::{Bulk, BulkSpec, TaskTypeName},
-    operate::bulk::no_bulk,
-    stores::ConfiguredStore,
-};
+use crate::{api::permit, stores::ConfiguredStore};
 
 /// Returns the bulk operation. Fails with `NOT_FOUND` if the caller does not have the permission `operation` for its task type.
 /// If the bulk operation moves jobs, `Operation::Operate` is required for both task types.

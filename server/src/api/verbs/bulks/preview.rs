@@ -1,17 +1,19 @@
 //! `PreviewBulk`: counts the jobs that a bulk operation would change, and shows examples.
 
+use howdah_core::{
+    error::Error,
+    job::{BulkPreview, BulkSpec, ClusterSettings, JobState, JobView, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::bulk::expected,
+};
 use howdah_proto::{Rpc, v1};
 
 use super::{complete, of_spec, permitted};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer, check, render,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{BulkPreview, BulkSpec, ClusterSettings, JobState, JobView, Limits},
-    operate::bulk::expected,
+use crate::api::{
+    answer, check, render,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `PreviewBulk`.

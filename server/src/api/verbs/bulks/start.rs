@@ -1,18 +1,20 @@
 //! `StartBulk`: starts a bulk operation.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::bulk::StartBulkQuery,
+};
 use howdah_proto::{Rpc, v1};
 
 use super::{complete, in_store, of_spec, permitted};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check::{self, text},
-        pace, render,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits},
-    operate::bulk::StartBulkQuery,
+use crate::api::{
+    check::{self, text},
+    pace, render,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `StartBulk`.

@@ -1,16 +1,16 @@
 //! `PauseBulk`, `ResumeBulk` and `CancelBulk`: pause, continue or end a bulk operation.
 
+use howdah_core::{
+    error::Error,
+    job::{BulkState, ClusterSettings, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{in_store, of_bulk, own};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        render,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{BulkState, ClusterSettings, Limits},
+use crate::api::{
+    render,
+    verbs::{Answer, Call, Verb},
 };
 
 macro_rules! changes {

@@ -2,23 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::{CANCEL_STATES, Selection},
+};
 use howdah_proto::{Rpc, v1};
 
 use super::{of_ids, parts};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::{
-            job_filter::{no_token, selection},
-            numbers,
-        },
-        page_token, permit,
-        verbs::{Answer, Call, Merge, Verb, paged},
+use crate::api::{
+    answer,
+    check::{
+        job_filter::{no_token, selection},
+        numbers,
     },
-    error::Error,
-    job::{ClusterSettings, Limits},
-    operate::{CANCEL_STATES, Selection},
+    page_token, permit,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 /// The call `CancelJobs`.

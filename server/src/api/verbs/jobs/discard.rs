@@ -1,19 +1,21 @@
 //! `DiscardJobs`: moves dead jobs to history.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, JobState, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::Selection,
+};
 use howdah_proto::{Rpc, v1};
 
 use super::{of_ids, parts};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::job_filter::selection,
-        page_token, permit,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
-    error::Error,
-    job::{ClusterSettings, JobState, Limits},
-    operate::Selection,
+use crate::api::{
+    answer,
+    check::job_filter::selection,
+    page_token, permit,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 /// The call `DiscardJobs`.

@@ -1,19 +1,21 @@
 //! `EndLeases`: ends the running attempts of jobs, so that other workers get them.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, JobState, Limits, truncated},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::Selection,
+};
 use howdah_proto::{Rpc, v1};
 
 use super::{of_ids, parts};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::job_filter::selection,
-        page_token, permit,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
-    error::Error,
-    job::{ClusterSettings, JobState, Limits, truncated},
-    operate::Selection,
+use crate::api::{
+    answer,
+    check::job_filter::selection,
+    page_token, permit,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 /// The call `EndLeases`.

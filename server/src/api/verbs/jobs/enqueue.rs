@@ -2,24 +2,26 @@
 
 use std::time::Instant;
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        check,
-        deadline::deadline,
-        pace, permit,
-        pipeline::Storing,
-        render, trace_context,
-        verbs::{
-            Answer, Call, Verb,
-            router::{common_store, kinds},
-        },
-    },
-    broker::SharedBroker,
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits},
+};
+use howdah_engine::{
+    access::{Caller, Operation, Rule},
+    broker::SharedBroker,
+};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    check,
+    deadline::deadline,
+    pace, permit,
+    pipeline::Storing,
+    render, trace_context,
+    verbs::{
+        Answer, Call, Verb,
+        router::{common_store, kinds},
+    },
 };
 
 /// The call `EnqueueJobs`.

@@ -2,20 +2,20 @@
 
 use std::cmp::Reverse;
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, ErrorGroup, Limits, TaskTypeName},
+};
+use howdah_engine::access::{Caller, Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::list::{MAX_PAGE, PAGE};
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{numbers, optional_task_type},
-        permit,
-        render::time,
-        verbs::{Answer, Call, Merge, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, ErrorGroup, Limits, TaskTypeName},
+use crate::api::{
+    answer,
+    check::{numbers, optional_task_type},
+    permit,
+    render::time,
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 /// The call `ListErrorGroups`.

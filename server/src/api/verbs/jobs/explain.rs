@@ -1,16 +1,16 @@
 //! `ExplainJob`: explains why a job does not run, or how it ended.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer, permit,
-        render::{duration, time},
-        verbs::{Answer, Call, Verb},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Explanation, JobState, Limits, Reason, RelatedJob},
+};
+use howdah_engine::access::{Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer, permit,
+    render::{duration, time},
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `ExplainJob`.

@@ -2,23 +2,25 @@
 
 use std::cmp::Reverse;
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, JobState, Limits},
+};
+use howdah_engine::{
+    access::{Caller, Operation, Rule},
+    operate::{ListOrder, ListQuery, jobs::LIST_BYTES},
+};
 use howdah_proto::{Rpc, v1};
 use prost::Message as _;
 
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{
-            job_filter::{error_group, state},
-            numbers, optional_task_type,
-        },
-        page_token, permit, render,
-        verbs::{Answer, Call, Merge, Verb, paged},
+use crate::api::{
+    answer,
+    check::{
+        job_filter::{error_group, state},
+        numbers, optional_task_type,
     },
-    error::Error,
-    job::{ClusterSettings, JobState, Limits},
-    operate::{ListOrder, ListQuery, jobs::LIST_BYTES},
+    page_token, permit, render,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 pub(crate) const PAGE: usize = 100;
@@ -156,7 +158,7 @@ fn most_attempts(mut all: v1::ListJobsResponse, page_size: i32) -> v1::ListJobsR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::PagePosition;
+    use howdah_core::job::PagePosition;
 
     fn request() -> v1::ListJobsRequest {
         v1::ListJobsRequest { task_type: "a".into(), ..Default::default() }

@@ -1,18 +1,20 @@
 //! `ReprioritizeJobs`: sets the priority of jobs that have not started.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::{job_filter::no_token, new_job, numbers, task_type},
-        page_token, permit,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, JobState, Limits, PagePosition},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
     operate::ReprioritizeQuery,
+};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::{job_filter::no_token, new_job, numbers, task_type},
+    page_token, permit,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 /// The call `ReprioritizeJobs`.

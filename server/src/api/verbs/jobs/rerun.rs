@@ -2,29 +2,31 @@
 
 use std::time::SystemTime;
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, EnqueueOutcome, JobState, JobView, Limits, RequestKey},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::{Reran, Rerun, selection::BATCH},
+    store::Actor,
+};
 use howdah_proto::{
     Rpc,
     v1::{self, RerunOutcome, new_job, rerun_jobs_request::Start},
 };
 
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::{
-            self,
-            new_job::new_job,
-            numbers,
-            rerun::{Lost, copy},
-            text,
-        },
-        pace, permit, trace_context,
-        verbs::{Answer, Call, Merge, Verb},
+use crate::api::{
+    answer,
+    check::{
+        self,
+        new_job::new_job,
+        numbers,
+        rerun::{Lost, copy},
+        text,
     },
-    error::Error,
-    job::{ClusterSettings, EnqueueOutcome, JobState, JobView, Limits, RequestKey},
-    operate::{Reran, Rerun, selection::BATCH},
-    store::Actor,
+    pace, permit, trace_context,
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 /// Maximum number of jobs of a call that are read from the archive. Each may take seconds.

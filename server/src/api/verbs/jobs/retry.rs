@@ -2,24 +2,26 @@
 
 use std::time::{Duration, SystemTime};
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::{RETRY_STATES, RetryQuery, Selection},
+    store::RetryStart,
+};
 use howdah_proto::{
     Rpc,
     v1::{self, retry_jobs_request::Start},
 };
 
 use super::{of_ids, parts};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::{job_filter::selection, text, time},
-        pace, page_token, permit,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits},
-    operate::{RETRY_STATES, RetryQuery, Selection},
-    store::RetryStart,
+use crate::api::{
+    answer,
+    check::{job_filter::selection, text, time},
+    pace, page_token, permit,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 /// The call `RetryJobs`.
@@ -101,7 +103,7 @@ impl Merge for RetryJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{JobState, PagePosition};
+    use howdah_core::job::{JobState, PagePosition};
 
     fn of_type() -> v1::JobFilter {
         v1::JobFilter { task_type: "a".into(), ..Default::default() }

@@ -1,27 +1,27 @@
 //! `SearchJobs`: finds jobs by id, key, conditions, header or payload.
 
+use howdah_core::{
+    error::Error,
+    job::{
+        ClusterSettings, Having, JobConditions, JobState, Limits, SearchIndex, SearchPage, SearchQuery, SearchRange,
+    },
+};
+use howdah_engine::access::{Caller, Operation, Rule};
 use howdah_proto::{
     Rpc,
     v1::{self, search_jobs_request::Query},
 };
 
 use super::list::{MAX_PAGE, PAGE};
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{
-            job_conditions::job_conditions,
-            job_filter::{of_worker, state},
-            numbers, task_type, text, time,
-        },
-        page_token, permit, render,
-        verbs::{Answer, Call, Merge, Verb, paged},
+use crate::api::{
+    answer,
+    check::{
+        job_conditions::job_conditions,
+        job_filter::{of_worker, state},
+        numbers, task_type, text, time,
     },
-    error::Error,
-    job::{
-        ClusterSettings, Having, JobConditions, JobState, Limits, SearchIndex, SearchPage, SearchQuery, SearchRange,
-    },
+    page_token, permit, render,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 /// Maximum length of a search text, in bytes. Postgres compares the text at each byte of a payload, so its length costs time.

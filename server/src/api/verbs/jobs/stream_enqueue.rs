@@ -2,24 +2,24 @@
 
 use std::{future::ready, sync::Arc};
 
+use howdah_core::error::Error;
+use howdah_engine::{
+    access::{Operation, Rule},
+    broker::SharedBroker,
+};
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use super::enqueue::place;
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        authenticate::counted,
-        end::End,
-        pace,
-        pipeline::{Bounds, InFlight, Storing, pipeline},
-        verbs::{
-            Call, Gateway,
-            router::{common_store, kinds},
-        },
+use crate::api::{
+    authenticate::counted,
+    end::End,
+    pace,
+    pipeline::{Bounds, InFlight, Storing, pipeline},
+    verbs::{
+        Call, Gateway,
+        router::{common_store, kinds},
     },
-    broker::SharedBroker,
-    error::Error,
 };
 
 pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Enqueue);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use howdah_core::error::Error;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Extensions, Status};
 use tonic_types::StatusExt as _;
@@ -9,7 +10,6 @@ use tonic_types::StatusExt as _;
 use super::{Concerned, broker_of, joined, no_answer};
 use crate::{
     api::verbs::{Answer, Call, Merge, Verb},
-    error::Error,
     stores::ConfiguredStore,
 };
 

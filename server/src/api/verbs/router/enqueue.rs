@@ -3,17 +3,16 @@
 use std::pin::pin;
 
 use futures::{StreamExt as _, stream};
+use howdah_core::{error::Error, job::TaskTypeName};
+use howdah_engine::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+};
 use howdah_proto::v1;
 use tonic::{codegen::http::HeaderMap, metadata::MetadataMap};
 
 use super::{STORE, named};
-use crate::{
-    access::{Caller, Operation},
-    broker::SharedBroker,
-    error::Error,
-    job::TaskTypeName,
-    stores::Stores,
-};
+use crate::stores::Stores;
 
 /// Number of task types whose stores are looked up concurrently, so that several types do not wait for a slow store one after
 /// the other.

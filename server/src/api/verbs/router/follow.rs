@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    api::verbs::{Answer, Call, Verb},
-    error::Error,
-};
+use howdah_core::error::Error;
+
+use crate::api::verbs::{Answer, Call, Verb};
 
 /// Maximum number of successive moves of one job between stores that a call follows.
 const MOVES: usize = 8;

@@ -3,6 +3,7 @@
 
 use std::mem::take;
 
+use howdah_core::{error::Error, job::StoreNumber};
 use tonic::Extensions;
 
 use super::{Concerned, answered, broker_of, joined, no_answer, note_unanswered};
@@ -11,8 +12,6 @@ use crate::{
         page_token,
         verbs::{Answer, Call, Merge},
     },
-    error::Error,
-    job::StoreNumber,
     stores::ConfiguredStore,
 };
 

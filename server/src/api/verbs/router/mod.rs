@@ -10,6 +10,8 @@ mod split; // calls that name many jobs, split by store
 
 use std::{sync::Arc, time::Duration};
 
+use howdah_core::{error::Error, job::TaskTypeName};
+use howdah_engine::broker::SharedBroker;
 use tonic::{
     Extensions, Response, Status,
     metadata::{MetadataMap, MetadataValue},
@@ -18,9 +20,6 @@ use tonic::{
 use super::{Answer, Call, Verb};
 use crate::{
     api::answer,
-    broker::SharedBroker,
-    error::Error,
-    job::TaskTypeName,
     stores::{ConfiguredStore, ServedStore},
 };
 pub(crate) use enqueue::store_of_http;

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
+use howdah_core::error::Error;
+use howdah_engine::broker::SharedBroker;
 use tonic::{Extensions, Response, Status};
 
 use super::{answered, joined, no_answer, note_unanswered};
-use crate::{
-    api::verbs::{Answer, Call, Merge, Verb},
-    broker::SharedBroker,
-    error::Error,
-};
+use crate::api::verbs::{Answer, Call, Merge, Verb};
 
 /// Result of a split call: the merged response of the stores that answered, and for each other store its name and items.
 type Split<V, M> = Result<(Option<Response<<V as Verb>::Response>>, Vec<(String, Vec<M>)>), Status>;

@@ -1,16 +1,16 @@
 //! `CreateSchedule`: creates a schedule.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits, schedule::ScheduleSpec},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{shown, task_type};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check, permit,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits, schedule::ScheduleSpec},
+use crate::api::{
+    check, permit,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `CreateSchedule`.

@@ -1,16 +1,16 @@
 //! `DeleteSchedule`: deletes a schedule; its jobs stay.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{is_own, of_schedule};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits},
+use crate::api::{
+    check,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `DeleteSchedule`.

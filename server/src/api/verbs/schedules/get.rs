@@ -1,17 +1,19 @@
 //! `GetSchedule`: one schedule with its next planned times.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    operate::no_schedule,
+};
 use howdah_proto::{Rpc, v1};
 
 use super::{of_schedule, shown};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check, permit,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits},
-    operate::no_schedule,
+use crate::api::{
+    check, permit,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `GetSchedule`.

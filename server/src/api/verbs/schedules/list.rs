@@ -1,18 +1,20 @@
 //! `ListSchedules`: the schedules whose jobs the caller may read.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::numbers,
-        page_token, permit, render,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
     store::SchedulePage,
+};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::numbers,
+    page_token, permit, render,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 pub(crate) const PAGE: usize = 100;

@@ -11,6 +11,12 @@ mod update;
 pub(crate) use create::CreateSchedule;
 pub(crate) use delete::DeleteSchedule;
 pub(crate) use get::GetSchedule;
+use howdah_core::{error::Error, job::schedule::Schedule};
+use howdah_engine::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    operate::no_schedule,
+};
 pub(crate) use list::ListSchedules;
 pub(crate) use pause::{PauseSchedule, ResumeSchedule};
 pub(crate) use run::RunSchedule;
@@ -20,12 +26,7 @@ use howdah_proto::v1;
 
 use super::Call;
 use crate::{
-    access::{Caller, Operation},
     api::{permit, render},
-    broker::SharedBroker,
-    error::Error,
-    job::schedule::Schedule,
-    operate::no_schedule,
     stores::ConfiguredStore,
 };
 

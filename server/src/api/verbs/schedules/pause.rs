@@ -1,16 +1,16 @@
 //! `PauseSchedule` and `ResumeSchedule`: stop and continue the firing of a schedule.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits, schedule::Schedule},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{is_own, of_schedule, shown};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check, permit,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits, schedule::Schedule},
+use crate::api::{
+    check, permit,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `PauseSchedule`.

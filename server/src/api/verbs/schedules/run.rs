@@ -1,17 +1,17 @@
 //! `RunSchedule`: enqueues a job of a schedule now, in addition to the planned jobs.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits, RequestKey, schedule::Schedule},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{is_own, of_schedule};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check::{self, text},
-        pace, render,
-        verbs::{Answer, Call, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits, RequestKey, schedule::Schedule},
+use crate::api::{
+    check::{self, text},
+    pace, render,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `RunSchedule`.

@@ -1,20 +1,22 @@
 //! `UpdateSchedule`: replaces the definition of a schedule, or creates it (`allow_missing`).
 
-use howdah_proto::{Rpc, v1};
-
-use super::{is_own, of_schedule, shown, task_type};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check, permit,
-        verbs::{Answer, Call, Verb},
-    },
+use howdah_core::{
     error::Error,
     job::{
         ClusterSettings, Limits,
         schedule::{Schedule, ScheduleSpec},
     },
+};
+use howdah_engine::{
+    access::{Operation, Rule},
     operate::taken_schedule,
+};
+use howdah_proto::{Rpc, v1};
+
+use super::{is_own, of_schedule, shown, task_type};
+use crate::api::{
+    check, permit,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `UpdateSchedule`.

@@ -1,15 +1,15 @@
 //! `GetSettings`: the settings of the cluster, their defaults, and their bounds.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::Rule,
-    api::{
-        render,
-        verbs::{Answer, Call, Verb},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::Rule;
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    render,
+    verbs::{Answer, Call, Verb},
 };
 
 /// The call `GetSettings`.

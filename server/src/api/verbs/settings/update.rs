@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check::{numbers, time},
-        render,
-        verbs::{Answer, Call, Merge, Verb},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, ClusterSettingsChange, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    check::{numbers, time},
+    render,
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 const DEFAULT: ClusterSettings = ClusterSettings::DEFAULT;

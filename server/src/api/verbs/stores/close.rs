@@ -1,14 +1,14 @@
 //! `DrainStore` and `OpenStore`: close a store to new jobs, and open it again.
 
-use howdah_proto::{Rpc, v1};
-
-use super::{named, state};
-use crate::{
-    access::{Operation, Rule},
-    api::verbs::{Answer, Call, Verb},
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits},
 };
+use howdah_engine::access::{Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use super::{named, state};
+use crate::api::verbs::{Answer, Call, Verb};
 
 /// The call `DrainStore`.
 pub(crate) struct DrainStore;

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{named, state};
 use crate::{
-    access::{Operation, Rule},
     api::verbs::{Answer, Call, Verb},
-    error::Error,
-    job::{ClusterSettings, Limits},
     stores::ConfiguredStore,
 };
 

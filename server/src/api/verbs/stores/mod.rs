@@ -6,6 +6,8 @@ mod reload;
 pub(super) mod move_type;
 
 pub(crate) use close::{DrainStore, OpenStore};
+use howdah_core::error::Error;
+use howdah_engine::{operate::stores::StoreView, store::ReplicaState};
 pub(crate) use list::ListStores;
 pub(crate) use reload::ReloadStores;
 
@@ -16,9 +18,6 @@ use howdah_proto::v1;
 use super::Call;
 use crate::{
     api::render::{counts, duration, time},
-    error::Error,
-    operate::stores::StoreView,
-    store::ReplicaState,
     stores::ConfiguredStore,
 };
 

@@ -1,17 +1,17 @@
 //! `MoveType`: moves the jobs and schedules of a task type to another store, and streams its progress.
 
+use howdah_core::error::Error;
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::{
-    access::{Operation, Rule},
     api::{
         authenticate::counted,
         check::task_type,
         verbs::{Call, Gateway},
     },
-    error::Error,
     stores::moving::{Move, MovePhase, MoveProgress},
 };
 

@@ -1,12 +1,14 @@
 //! `ReloadStores`: adds and removes stores of this broker, as its configuration now says.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use crate::{
-    access::{Operation, Rule},
     api::verbs::{Answer, Call, Verb},
-    error::Error,
-    job::{ClusterSettings, Limits},
     stores::Reloaded,
 };
 

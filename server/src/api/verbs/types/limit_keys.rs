@@ -1,19 +1,21 @@
 //! `ListLimitKeys`: the limit keys of a type, with their waiting and running jobs.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{numbers, task_type},
-        page_token,
-        render::time,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits, TaskTypeName},
+};
+use howdah_engine::{
+    access::{Caller, Operation, Rule},
     store::LimitKeyView,
+};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::{numbers, task_type},
+    page_token,
+    render::time,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 pub(crate) const MAX_PAGE: usize = 1000;

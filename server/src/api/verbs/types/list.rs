@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{numbers, optional_task_type},
-        page_token, permit, render,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits, TaskTypeName, TypeView},
+};
+use howdah_engine::access::{Caller, Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::{numbers, optional_task_type},
+    page_token, permit, render,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 pub(crate) const MAX_PAGE: usize = 1000;

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        check::{task_type, text, time},
-        verbs::{Answer, Call, Merge, Verb},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits, TaskTypeName},
+};
+use howdah_engine::access::{Caller, Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    check::{task_type, text, time},
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 /// The call `PauseLimitKey`.

@@ -1,18 +1,20 @@
 //! `GetStats`: numbers and durations of the jobs of task types, by minute, hour or day.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{numbers, optional_task_type, time},
-        permit, render,
-        verbs::{Answer, Call, Merge, Verb},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, DurationStats, Limits, StatsPeriod, TaskTypeName},
+};
+use howdah_engine::{
+    access::{Caller, Operation, Rule},
     store::{StatsRange, StatsRow},
+};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::{numbers, optional_task_type, time},
+    permit, render,
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 const PAGE: usize = 100;

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Lease, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{by_lease, of_own};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check::{self, Items},
-        render,
-        verbs::{Answer, Call, Merge, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Lease, Limits},
+use crate::api::{
+    check::{self, Items},
+    render,
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 /// The call `ExtendJobs`.

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        answer,
-        check::{numbers, optional_task_type, time},
-        page_token, permit,
-        render::duration,
-        verbs::{Answer, Call, Merge, Verb, paged},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits, ListedWorker, TaskTypeName, WorkerPosition, WorkerWindow},
+};
+use howdah_engine::access::{Caller, Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::{numbers, optional_task_type, time},
+    page_token, permit,
+    render::duration,
+    verbs::{Answer, Call, Merge, Verb, paged},
 };
 
 const PAGE: usize = 100;

@@ -9,6 +9,10 @@ mod settle;
 pub(super) mod work;
 
 pub(crate) use extend::ExtendJobs;
+use howdah_core::{
+    error::Error,
+    job::{Lease, SettleStatus},
+};
 pub(crate) use list::ListWorkers;
 pub(crate) use progress::ReportProgress;
 pub(crate) use pull::PullJobs;
@@ -19,11 +23,7 @@ use howdah_proto::v1;
 use tonic::Response;
 
 use super::{Answer, Call, Merge, router::note_unanswered};
-use crate::{
-    api::permit,
-    error::Error,
-    job::{Lease, SettleStatus},
-};
+use crate::api::permit;
 
 /// Calls `handle` with the items whose jobs the caller may work on. The other items get the status `LeaseLost`. Returns the
 /// statuses in the order of the leases.

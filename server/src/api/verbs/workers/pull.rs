@@ -2,10 +2,18 @@
 
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, LeasedJob, Limits},
+};
+use howdah_engine::{
+    access::{Operation, Rule},
+    memory::{AnswerMemory, Held},
+    session::{SessionContext, Unsent},
+};
 use howdah_proto::{Rpc, v1};
 
 use crate::{
-    access::{Operation, Rule},
     api::{
         answer,
         check::{numbers, task_type, time},
@@ -13,10 +21,6 @@ use crate::{
         render,
         verbs::{Answer, Call, Verb},
     },
-    error::Error,
-    job::{ClusterSettings, LeasedJob, Limits},
-    memory::{AnswerMemory, Held},
-    session::{SessionContext, Unsent},
     stores::{
         pull::{self, PullArgs},
         stream,
@@ -106,7 +110,7 @@ mod tests {
     use prost_types::Duration as WireDuration;
 
     use super::*;
-    use crate::job::TaskTypeName;
+    use howdah_core::job::TaskTypeName;
 
     fn check(request: &v1::PullJobsRequest) -> Result<PullArgs, Error> {
         PullJobs::check(request.clone(), &ClusterSettings::DEFAULT, &Limits::default())

@@ -1,17 +1,17 @@
 //! `GetResults`: the results of the dependencies of a job.
 
-use howdah_proto::{Rpc, v1};
-
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        answer,
-        check::numbers,
-        permit, render,
-        verbs::{Answer, Call, Verb},
-    },
+use howdah_core::{
     error::Error,
     job::{ClusterSettings, Limits},
+};
+use howdah_engine::access::{Operation, Rule};
+use howdah_proto::{Rpc, v1};
+
+use crate::api::{
+    answer,
+    check::numbers,
+    permit, render,
+    verbs::{Answer, Call, Verb},
 };
 
 /// Maximum number of dependencies in a page.

@@ -1,17 +1,17 @@
 //! `SettleJobs`: outcomes of attempts, for workers without a stream.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Lease, Limits, Settlement},
+};
+use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{by_lease, of_own};
-use crate::{
-    access::{Operation, Rule},
-    api::{
-        check::{self, Items},
-        render,
-        verbs::{Answer, Call, Merge, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Lease, Limits, Settlement},
+use crate::api::{
+    check::{self, Items},
+    render,
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 /// The call `SettleJobs`.

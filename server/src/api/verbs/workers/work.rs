@@ -6,18 +6,21 @@ use futures::{
     Stream, StreamExt as _, future,
     stream::{self, BoxStream as Boxed, select},
 };
+use howdah_core::error::Error;
+use howdah_engine::{
+    access::{Caller, Operation, Rule},
+    session::{self, ClientInfo, ClientMessage, ServerMessage, SessionContext},
+};
 use howdah_proto::{Rpc, v1};
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use crate::{
-    access::{Caller, Operation, Refusal, Rule},
     api::{
         authenticate::counted,
         check, render,
         verbs::{Call, Gateway},
     },
-    error::Error,
-    session::{self, ClientInfo, ClientMessage, ServerMessage, SessionContext},
+    credentials::Refusal,
     stores::stream as worker_stream,
 };
 
@@ -121,7 +124,7 @@ fn until(
 
 /// Records an error that ends a stream. `authenticate` records only the errors of unary calls.
 fn note(call: &Call, error: &Error) {
-    call.broker.access.refusals.note(&Refusal {
+    call.all_stores.authenticator().refusals.note(&Refusal {
         code: error.code().0,
         problem: &error.to_string(),
         principal: Some(call.caller.principal()),

@@ -1,6 +1,7 @@
 //! Description of an action's target for the confirmation page: a number of jobs with three examples, or another named
 //! object.
 
+use howdah_core::error::Error;
 use howdah_proto::v1::{self, BulkOperation, JobState};
 use tonic::Code;
 
@@ -10,7 +11,6 @@ use super::{
 };
 use crate::{
     api::verbs::{GetBulk, GetJob, ListJobs, PreviewBulk, UpdateTaskType},
-    error::Error,
     page::{
         PageError, PageRequest,
         action::{Action, Target},

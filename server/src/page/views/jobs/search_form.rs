@@ -1,14 +1,12 @@
 //! The form for a search among the jobs of a task type.
 
+use howdah_core::error::Error;
 use howdah_proto::v1::{JobConditions, JobHeader, search_jobs_request::Query};
 use prost_types::Timestamp;
 
-use crate::{
-    error::Error,
-    page::{
-        conditions::{self, Field, time_or_ago},
-        params::Params,
-    },
+use crate::page::{
+    conditions::{self, Field, time_or_ago},
+    params::Params,
 };
 
 /// Default length of the period that a search covers.

@@ -2,14 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use howdah_core::job::Stats;
 use jiff::Timestamp;
 
-use crate::{
-    job::Stats,
-    page::{
-        plot::Plot,
-        words::{number, short_span},
-    },
+use crate::page::{
+    plot::Plot,
+    words::{number, short_span},
 };
 
 /// Number of minutes in a plot. The last minute is still in progress.
@@ -104,7 +102,7 @@ mod tests {
     use askama::Template as _;
 
     use super::*;
-    use crate::job::DurationStats;
+    use howdah_core::job::DurationStats;
 
     #[test]
     fn the_figures_are_of_the_whole_hour_and_the_bars_of_its_minutes() {

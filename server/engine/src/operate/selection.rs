@@ -1,0 +1,127 @@
+//! Jobs selected by type instead of by id: any number of them, processed in batches.
+
+use howdah_core::{
+    error::Error,
+    job::{Chosen, JobConditions, JobState, PagePosition, TaskTypeName, TypeId},
+};
+
+use super::Operator;
+use crate::store::{Pick, Picked, Store};
+
+/// Maximum number of jobs that a statement changes.
+pub const BATCH: usize = 1_000;
+/// Maximum number of jobs per call, so that a call does not take too long. The response has a page token for the next call.
+pub const JOBS_A_CALL: usize = 10_000;
+/// Maximum number of selecting statements per call. Bounds the time of a call if few jobs match, so that most statements find
+/// none.
+const PICKS_A_CALL: usize = 40;
+
+/// The jobs that a call changes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Selection {
+    /// Jobs by id.
+    Ids(Chosen),
+    /// Jobs of a type.
+    OfType(TypeSelection),
+}
+
+/// Selection by type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypeSelection {
+    /// The type.
+    pub task_type: TaskTypeName,
+    /// State of the jobs; `None`: every state that the call supports.
+    pub state: Option<JobState>,
+    /// Error group of the jobs; `None` for all jobs.
+    pub error_group: Option<String>,
+    /// Further conditions on the jobs.
+    pub conditions: JobConditions,
+    /// Position at which the previous call ended, to continue there.
+    pub from: Option<PagePosition>,
+}
+
+/// Iterator over the jobs of a selection by type, state by state.
+pub(super) struct Walk<'a> {
+    store: &'a Store,
+    type_id: TypeId,
+    selection: &'a TypeSelection,
+    /// Jobs that the worker of the selection holds; `None` if it names no worker.
+    held: Option<Vec<i64>>,
+    /// Whether scheduled jobs are selected only if an attempt of theirs has failed.
+    failed: bool,
+    states: Vec<JobState>,
+    at: Option<PagePosition>,
+    jobs_left: usize,
+    picks_left: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// Returns an iterator over the jobs of a selection, in these states and in this order.
+    pub(super) async fn new(
+        operator: &'a Operator,
+        type_id: TypeId,
+        selection: &'a TypeSelection,
+        failed: bool,
+        states: &[JobState],
+    ) -> Result<Self, Error> {
+        let held = operator.held_by_worker_of(&selection.conditions).await?;
+        let states: Vec<JobState> =
+            states.iter().copied().filter(|&state| selection.state.is_none_or(|only| only == state)).collect();
+        let first = states.first().map(|&state| start_of(state));
+        Ok(Self {
+            store: &operator.context.store,
+            type_id,
+            selection,
+            held,
+            failed,
+            at: selection.from.or(first),
+            states,
+            jobs_left: JOBS_A_CALL,
+            picks_left: PICKS_A_CALL,
+        })
+    }
+
+    /// Returns the next batch, with jobs of one state. `None` at the end, or after the maximum number of jobs per call.
+    pub(super) async fn next(&mut self) -> Result<Option<(JobState, Vec<i64>)>, Error> {
+        while let Some(from) = self.at
+            && self.picks_left > 0
+            && self.jobs_left > 0
+        {
+            let at_most = BATCH.min(self.jobs_left);
+            let pick = Pick {
+                type_id: self.type_id,
+                from,
+                at_most: at_most as i32,
+                conditions: &self.selection.conditions,
+                held: self.held.as_deref(),
+                error_group: self.selection.error_group.as_deref(),
+                failed: self.failed,
+                failed_before: None,
+                other_priority: None,
+                last_id: i64::MAX,
+            };
+            let Picked { ids, next } = self.store.pick(&pick).await?;
+            self.at = next.or_else(|| self.state_after(from.state));
+            self.picks_left -= 1;
+            self.jobs_left -= ids.len().min(self.jobs_left);
+            if !ids.is_empty() {
+                return Ok(Some((from.state, ids)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Position at which the next call continues; `None` if all jobs were visited.
+    pub(super) fn rest(&self) -> Option<PagePosition> {
+        self.at
+    }
+
+    fn state_after(&self, state: JobState) -> Option<PagePosition> {
+        let position = self.states.iter().position(|s| *s == state)?;
+        self.states.get(position + 1).copied().map(start_of)
+    }
+}
+
+fn start_of(state: JobState) -> PagePosition {
+    PagePosition { state, rank: i64::MIN, id: i64::MIN }
+}

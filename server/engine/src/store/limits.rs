@@ -1,0 +1,190 @@
+//! Limits on the running jobs of a task type or of a limit key.
+
+use std::time::{Duration, SystemTime};
+
+use howdah_core::job::{Braked, TypeId, TypeLimits};
+use postgres_types::Json;
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use super::{
+    Actor, Statement, Store, StoreError,
+    audit::Change,
+    transaction::{Transaction, retry_while_locked_in_side_lane},
+};
+
+/// Quota of a task type with a limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    pub type_id: TypeId,
+    /// Number of jobs that may be claimed now.
+    pub allowed: i32,
+    /// Time until more jobs may be claimed. `None` if a running job must end first.
+    pub retry_in: Option<Duration>,
+    /// Whether another transaction has locked the row of the limit, so that the quota is 0 for now.
+    pub is_locked: bool,
+}
+
+/// A limit key, for operators.
+#[derive(Clone, Debug)]
+pub struct LimitKeyView {
+    pub key: String,
+    /// Number of jobs that wait for the limits of the key, at most 1,000.
+    pub waiting: i64,
+    /// Number of jobs that are ready or leased.
+    pub running: i64,
+    /// End of the pause. `None` if the limit key is not paused, or is paused until an operator resumes it.
+    pub paused_until: Option<SystemTime>,
+    /// Whether the limit key is paused.
+    pub paused: bool,
+}
+
+/// A brake that has started or ended.
+#[derive(Clone, Copy, Debug)]
+pub struct BrakeChange {
+    pub type_id: TypeId,
+    /// Number of failed attempts in a row.
+    pub failures: i64,
+    /// Start of the brake.
+    pub since: SystemTime,
+    /// Whether the type is braked now.
+    pub is_braked: bool,
+}
+
+/// Reads the state of a brake from the columns `braked_since`, `braked_failures` and `braked_next`.
+pub(super) fn braked(row: &Row) -> Option<Braked> {
+    let since = row.get::<_, Option<_>>("braked_since")?;
+    Some(Braked { since, failures: row.get("braked_failures"), next: row.get("braked_next") })
+}
+
+impl Transaction<'_> {
+    /// Returns how many jobs of these task types may be claimed. Locks the rows of the limits until this transaction
+    /// ends. Meanwhile, other transactions get a quota of 0 for these types.
+    pub(super) async fn quotas(&mut self, types: &[TypeId], wanted: &[i32]) -> Result<Vec<Quota>, StoreError> {
+        let rows = self.query(Statement::TypeQuota, &[&types, &wanted]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| Quota {
+                type_id: row.get("type_id"),
+                allowed: row.get("allowed"),
+                retry_in: row.get::<_, Option<i64>>("retry_in_ms").map(|ms| Duration::from_millis(ms.max(1) as u64)),
+                is_locked: row.get("is_locked"),
+            })
+            .collect())
+    }
+
+    /// Moves nacked jobs (rows of `settle_nack.sql`) to waiting if they need a new slot of their limit key. Returns the
+    /// ids of the moved jobs, and whether limit keys must be checked. Must run after `after_end`, because all
+    /// transactions lock limit states last, to avoid deadlocks.
+    pub(super) async fn requeue_for_limit(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
+        let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            let coordinated: Option<Json<Value>> = row.get("coordinated_options");
+            if let Some(of_job) = coordinated.filter(|Json(options)| options.get("limit_key").is_some()) {
+                ids.push(row.get::<_, i64>("id"));
+                types.push(row.get::<_, TypeId>("left_type"));
+                options.push(of_job);
+                leased.push(row.get::<_, Option<SystemTime>>("coordinated_leased_at"));
+            }
+        }
+        if ids.is_empty() {
+            return Ok((ids, false));
+        }
+        let held = self.query(Statement::RequeueForLimit, &[&ids, &types, &options, &leased]).await?;
+        Ok((held.iter().filter_map(|row| row.get("id")).collect(), !held.is_empty()))
+    }
+
+    /// Counts claimed jobs against the rate limits of their task types.
+    pub(super) async fn spend(&mut self, types: &[TypeId], jobs: &[i32]) -> Result<(), StoreError> {
+        self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
+    }
+
+    /// Replaces the limits of a task type. Ready jobs that the new limits hold back must become waiting: this function
+    /// moves the first ones, and `continue_limit_changes` the others.
+    pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
+        self.query(Statement::ReplaceLimits, &[&name, &Json(limits)]).await.map(drop)
+    }
+}
+
+impl Store {
+    /// Applies changed limits to at most `at_most` keys and jobs. Returns the time until the next step is due.
+    pub async fn continue_limit_changes(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
+        let row = self.hot().await?.query_one(Statement::ContinueLimitChanges, &[&at_most]).await?;
+        Ok(row.get::<_, Option<i64>>("next_in_us").map(|us| Duration::from_micros(us.max(0) as u64)))
+    }
+
+    /// Counts ended attempts for the brakes of task types: the type, whether an attempt succeeded, and the number of
+    /// attempts that failed after it. Returns the brakes that have started or ended.
+    pub async fn count_for_brakes(
+        &self,
+        types: &[TypeId],
+        succeeded: &[bool],
+        failed: &[i64],
+    ) -> Result<Vec<BrakeChange>, StoreError> {
+        let rows = self.hot().await?.query(Statement::CountForBrakes, &[&types, &succeeded, &failed]).await?;
+        let change = |row: &Row| BrakeChange {
+            type_id: row.get("type_id"),
+            failures: row.get("failures"),
+            since: row.get("since"),
+            is_braked: row.get("is_braked"),
+        };
+        Ok(rows.iter().map(change).collect())
+    }
+
+    /// Pauses a limit key, indefinitely if there is no duration.
+    pub async fn pause_limit_key(
+        &self,
+        type_id: TypeId,
+        key: &str,
+        duration: Option<Duration>,
+        by: &Actor,
+    ) -> Result<(), StoreError> {
+        let ms = duration.map_or(-1, |duration| duration.as_millis() as i64);
+        self.set_pause(type_id, key, Some(ms), by).await
+    }
+
+    /// Ends the pause of a limit key.
+    pub async fn resume_limit_key(&self, type_id: TypeId, key: &str, by: &Actor) -> Result<(), StoreError> {
+        self.set_pause(type_id, key, None, by).await
+    }
+
+    async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>, by: &Actor) -> Result<(), StoreError> {
+        let change = Change { type_ids: vec![type_id], count: 1, ids: vec![key.to_owned()], ..Change::default() };
+        let pause = |store: Store| {
+            let change = &change;
+            async move {
+                let mut transaction = store.begin().await?;
+                transaction.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await?;
+                transaction.record(by, change).await?;
+                transaction.commit().await
+            }
+        };
+        retry_while_locked_in_side_lane(self, pause).await
+    }
+
+    /// Returns the limit keys of a task type that have waiting jobs or are paused, from after the given key on.
+    pub async fn list_limit_keys(
+        &self,
+        type_id: TypeId,
+        after: &str,
+        at_most: i32,
+    ) -> Result<Vec<LimitKeyView>, StoreError> {
+        let rows = self.read(Statement::ListLimitKeys, &[&type_id, &after, &at_most]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| LimitKeyView {
+                key: row.get("limit_key"),
+                waiting: row.get("waiting"),
+                running: row.get("running"),
+                paused_until: row.get("paused_until"),
+                paused: row.get("paused"),
+            })
+            .collect())
+    }
+
+    /// Deletes rows that are no longer needed: states of limit keys and fair keys, held job keys, and revocations of
+    /// JSON Web Tokens.
+    pub async fn delete_idle_limit_states(&self) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::DeleteIdleLimitStates, &[]).await.map(drop)
+    }
+}

@@ -1,0 +1,125 @@
+//! Changes priorities of jobs, and recomputes ranks after a change of a priority or of a type's priority step.
+
+use howdah_core::job::{Chosen, JobState, TypeId};
+
+use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params, transaction::Transaction};
+
+/// Position in the scan of a task type's jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkPosition {
+    /// State of the jobs: ready, scheduled or waiting.
+    pub state: JobState,
+    /// Rank of the last job that was scanned. Used for ready jobs only.
+    pub rank: i64,
+    /// Id of the last job that was scanned.
+    pub id: i64,
+}
+
+/// Result of one bounded scan step.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Number of changed jobs.
+    pub moved: i64,
+    /// Number of jobs that were skipped because another transaction had locked them.
+    pub missed: i64,
+    /// Lowest rank of the changed jobs.
+    pub lowest_rank: Option<i64>,
+    /// Position to continue from. `None` if all jobs of this state were scanned.
+    pub next: Option<WalkPosition>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Reprioritized {
+    pub id: i64,
+    pub type_id: TypeId,
+    /// Rank of the job, if it is ready.
+    pub rank: Option<i64>,
+}
+
+impl Store {
+    /// Scans some jobs of a task type in one state: sets their priority (`None`: unchanged), and recomputes their ranks
+    /// with the current priority step of the type.
+    pub async fn rerank(
+        &self,
+        type_id: TypeId,
+        priority: Option<(i16, &Actor)>,
+        from: WalkPosition,
+        at_most: i32,
+    ) -> Result<Step, StoreError> {
+        let statement = match from.state {
+            JobState::Scheduled => Statement::RerankScheduled,
+            JobState::Waiting => Statement::RerankWaiting,
+            _ => Statement::RerankReady,
+        };
+        let (priority, by) = priority.unzip();
+        let params: Params<'_> = &[&type_id, &from.rank, &from.id, &priority, &at_most];
+        let row = match by {
+            None => self.hot().await?.query_one(statement, params).await?,
+            Some(by) => {
+                let mut transaction = self.begin().await?;
+                let row = transaction.query_one(statement, params).await?;
+                let ids: Vec<i64> = row.get("first_ids");
+                let change =
+                    Change { count: row.get("moved"), ..Change::of_jobs(ids.into_iter().map(|id| (id, type_id))) };
+                transaction.record(by, &change).await?;
+                transaction.commit().await?;
+                row
+            }
+        };
+        let (moved, stale): (i64, i64) = (row.get("moved"), row.get("stale"));
+        let full = row.get::<_, i64>("seen") >= i64::from(at_most);
+        let last: (Option<i64>, Option<i64>) = (row.get("last_rank"), row.get("last_id"));
+        let next = match last {
+            (Some(rank), Some(id)) if full => Some(WalkPosition { rank, id, ..from }),
+            _ => None,
+        };
+        Ok(Step { moved, missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })
+    }
+
+    /// Sets the priority of the given jobs, which must be unique and sorted. May miss a job that changes its state
+    /// concurrently.
+    pub async fn reprioritize(
+        &self,
+        jobs: &Chosen,
+        priority: i16,
+        by: &Actor,
+    ) -> Result<Vec<Reprioritized>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let done = transaction.reprioritize(jobs, priority, by).await?;
+        transaction.commit().await?;
+        Ok(done)
+    }
+
+    /// Returns the time in ms until no running statement can still store ranks with the old priority step of the task
+    /// type. A statement runs for at most `under_way_ms` after the change of the step. Negative if that time is over.
+    /// `None` if no ranks have to be recomputed.
+    pub async fn rerank_due(&self, type_id: TypeId, under_way_ms: i64) -> Result<Option<i64>, StoreError> {
+        let rows = self.general().await?.query(Statement::RerankDue, &[&type_id, &under_way_ms]).await?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    /// Records that all ranks of the task type use its current priority step, unless the step was changed less than
+    /// `under_way_ms` ago.
+    pub async fn rerank_done(&self, type_id: TypeId, under_way_ms: i64) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::RerankDone, &[&type_id, &under_way_ms]).await.map(drop)
+    }
+}
+
+impl Transaction<'_> {
+    /// Sets the priority of jobs, as [`Store::reprioritize`] does.
+    pub(super) async fn reprioritize(
+        &mut self,
+        jobs: &Chosen,
+        priority: i16,
+        by: &Actor,
+    ) -> Result<Vec<Reprioritized>, StoreError> {
+        let rows = self.query(Statement::Reprioritize, &[&jobs.ids, &priority, &jobs.types()]).await?;
+        self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        let job = |row: &tokio_postgres::Row| Reprioritized {
+            id: row.get("id"),
+            type_id: row.get("type_id"),
+            rank: row.get("rank"),
+        };
+        Ok(rows.iter().map(job).collect())
+    }
+}
