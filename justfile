@@ -48,13 +48,13 @@ full:
 [group("check")]
 fmt:
     cargo fmt --all
-    cargo fmt --manifest-path fuzz/Cargo.toml
+    cargo fmt --manifest-path tests/fuzz/Cargo.toml
 
 # Check the formatting of the Rust code
 [group("check")]
 fmt-check:
     cargo fmt --all --check
-    cargo fmt --manifest-path fuzz/Cargo.toml --check
+    cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
 
 # Check comments, docs and messages for constructions that are hard to read
 [group("check")]
@@ -172,7 +172,7 @@ fuzz-again TARGET FILE:
 # Test the operator page in a real browser (`just browser --pictures` writes docs/page)
 [group("test")]
 browser *ARGS:
-    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} tests/browser/run.sh {{ ARGS }}
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} tests/system/browser/run.sh {{ ARGS }}
 
 # Run the conformance suite with all clients, or some (`just conformance go python`)
 [group("test")]

@@ -3,7 +3,7 @@
 # over TLS with a private authority. `deploy/collector/test.sh PROGRAM`; default: target/dist/howdah.
 #
 # The collector is built from the Go module proxy, in the version of go.mod, and cached in target/collector, which takes minutes
-# on two cores. Therefore CI does not run this script; tests in CI use a receiver generated from the protocol (tests/traces).
+# on two cores. Therefore CI does not run this script; tests in CI use a receiver generated from the protocol (tests/system/traces).
 # Run it before a release, and after a change of the OpenTelemetry crates. It requires Go, Python 3, openssl, and a Postgres
 # that `howdah dev` finds.
 set -euo pipefail

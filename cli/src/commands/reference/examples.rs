@@ -1,4 +1,4 @@
-//! Collects the Rust blocks of the pages as functions that the system tests compile (`tests/pages/rust.rs`). A comment
+//! Collects the Rust blocks of the pages as functions that the system tests compile (`tests/system/pages/rust.rs`). A comment
 //! `<!-- given NAME: TYPE -->` before a block declares a variable that the block uses.
 
 use std::{
@@ -29,12 +29,12 @@ fn the_rust_blocks_of_the_pages_are_those_that_the_tests_compile() {
             );
         }
     }
-    let file = root.join("tests/pages/rust.rs");
+    let file = root.join("tests/system/pages/rust.rs");
     if super::rewrites() {
         fs::write(&file, code).expect("a file that can be written");
     } else {
         let stored = fs::read_to_string(&file).expect("the blocks");
-        assert!(stored == code, "tests/pages/rust.rs is not what the pages say; run `just reference`");
+        assert!(stored == code, "tests/system/pages/rust.rs is not what the pages say; run `just reference`");
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Fields of jobs to set; unset fields stay unchanged. SQL reads this struct as JSON under these names
-/// (`server/schema/functions/set.sql`).
+/// (`server/engine/schema/functions/set.sql`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BulkFields {

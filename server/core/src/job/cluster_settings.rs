@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Values of the cluster settings. A test checks that the defaults and bounds equal those in
-/// `server/schema/tables/settings.sql`.
+/// `server/engine/schema/tables/settings.sql`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
     /// Maximum size of a payload or a result, in bytes.

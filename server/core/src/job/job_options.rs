@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{DependencyFailure, HistoryMode, HolderFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
 
 /// Rarely used options. They are stored in one JSON column, which is null for all other jobs and so costs them one bit.
-/// The names match the protocol; names of times end with the unit (`server/src/job/options.rs`). The fields after the
+/// The names match the protocol; names of times end with the unit (`server/core/src/job/options.rs`). The fields after the
 /// blank line are set by the broker and the store. Options that only the enqueue needs (`howdah.enqueue_only`) are not
 /// stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -62,7 +62,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Number of the kind of outcome, stored with the token (`last_token` in `server/schema/tables/jobs.sql`). A
+    /// Number of the kind of outcome, stored with the token (`last_token` in `server/engine/schema/tables/jobs.sql`). A
     /// repeated settle with the same kind gets the first answer; one with another kind does not.
     pub const fn kind(&self) -> i64 {
         match self {

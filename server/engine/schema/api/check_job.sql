@@ -1,7 +1,7 @@
 -- Checks one job with all of its options.
 
 -- Checks a job against the cluster settings s. The job j is an object with options by name. In errors, the prefix p stands
--- before the name of an option. Text in double braces is generated from the list of options (server/src/store/option_sql.rs)
+-- before the name of an option. Text in double braces is generated from the list of options (server/engine/src/store/option_sql.rs)
 -- and checks each option by its kind. Checks that compare several options are written by hand in this function.
 CREATE OR REPLACE FUNCTION howdah.check_job(j jsonb, payload bytea, p text, s howdah.settings)
 RETURNS howdah.checked_job LANGUAGE plpgsql AS $$

@@ -224,7 +224,7 @@ BEGIN
     RETURN nullif(headers, '{}');
 END $$;
 
--- Checks a retry policy, and returns its set fields in the format of stored options (server/src/store/option_sql.rs).
+-- Checks a retry policy, and returns its set fields in the format of stored options (server/engine/src/store/option_sql.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
 DECLARE
     kind text;

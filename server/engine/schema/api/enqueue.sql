@@ -1,4 +1,4 @@
--- Enqueues one job. Text in double braces is generated from the options of a job (server/src/store/option_sql.rs).
+-- Enqueues one job. Text in double braces is generated from the options of a job (server/engine/src/store/option_sql.rs).
 
 -- Drops the functions enqueue and enqueue_any of other releases. Each job option is an argument, so their arguments differ, and
 -- a call that matches the functions of two releases would fail as ambiguous.

@@ -1,5 +1,5 @@
 -- Schedules: created, changed and deleted by applications. Text in double braces is generated from the options of a job
--- (server/src/store/option_sql.rs).
+-- (server/engine/src/store/option_sql.rs).
 
 -- Drops the functions schedule and schedule_any of other releases, for the reason in enqueue.sql.
 DO $$
@@ -169,7 +169,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Replaces the definition of a schedule, which the caller has locked, like Schedule::redefine in server/src/job/schedule. An
+-- Replaces the definition of a schedule, which the caller has locked, like Schedule::redefine in server/core/src/job/schedule. An
 -- unchanged plan keeps its planned times; a changed one is planned by a broker. Returns false if nothing differs.
 CREATE OR REPLACE FUNCTION howdah.redefine_schedule(old howdah.schedule, d howdah.schedule) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE

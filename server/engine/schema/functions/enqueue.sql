@@ -119,7 +119,7 @@ END $$;
 -- Stores jobs with any options. The first 12 arguments have one entry per job, the next three one per request with a request
 -- key, and out_of_line_… one per payload that is stored out of line. Result rows with a kind are wake-ups. A row with a null
 -- kind is the result of one job: its ordinal, id and outcome. Options have the names of the protocol
--- (server/src/job/job_options.rs). take_keys handles the keys of all jobs before the first job is stored, so that a later job
+-- (server/core/src/job/job_options.rs). take_keys handles the keys of all jobs before the first job is stored, so that a later job
 -- with the same key can replace an earlier job of the call. Limit states are changed last.
 CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],

@@ -1,7 +1,7 @@
 -- Grants: the operations that the role of this session may perform on a task type. Functions with the rights of the owner check
 -- session_user, which SET ROLE does not change.
 
--- Returns whether a pattern matches a task type, like Pattern::matches in server/src/access/scope.rs. A test compares both.
+-- Returns whether a pattern matches a task type, like Pattern::matches in server/engine/src/access/scope.rs. A test compares both.
 CREATE OR REPLACE FUNCTION howdah.matches(pattern text, task_type text) RETURNS boolean LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN right(pattern, 1) = '*' THEN starts_with(task_type, left(pattern, -1)) ELSE task_type = pattern END;
 

@@ -142,7 +142,7 @@ BEGIN
 END $$;
 
 -- Returns the delay after a failed attempt, by the retry policy of the job, else of its type, else the default policy
--- (server/src/job/retry.rs).
+-- (server/core/src/job/retry.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb, attempt integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT (planned * (1 + jitter * (2 * random() - 1)))::bigint FROM (
         SELECT (p ->> 'jitter')::float8 AS jitter, CASE p ->> 'kind'

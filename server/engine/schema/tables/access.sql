@@ -1,6 +1,6 @@
 -- Credentials, and sessions that were ended before they expire.
 
--- Access tokens for the gRPC and HTTP ports (server/src/access). A token is shown once, when it is created; only its hash is
+-- Access tokens for the gRPC and HTTP ports (server/engine/src/access). A token is shown once, when it is created; only its hash is
 -- stored. Rows stay after a token expires or is revoked, so that its id in logs can be looked up. howdah_reader cannot read
 -- this table.
 CREATE TABLE howdah.token (
@@ -20,7 +20,7 @@ CREATE TABLE howdah.ended_session (
     ends  timestamptz NOT NULL              -- the session expires then, and the row can be deleted
 );
 
--- JSON Web Tokens that were revoked before they expire (server/src/access/jwt/revoked.rs).
+-- JSON Web Tokens that were revoked before they expire (server/src/credentials/jwt/revoked.rs).
 CREATE TABLE howdah.revoked_jwt (
     name         text COLLATE "C" NOT NULL,  -- jwt:ISSUER:JTI, or jwt:ISSUER:SUBJECT
     of_principal boolean NOT NULL,          -- true: revokes all tokens of the principal that were issued until `revoked`

@@ -15,7 +15,7 @@ CREATE TABLE howdah.broker (
 );
 
 -- The sessions of each broker, for lists of workers. With each heartbeat, the broker writes only the sessions that changed
--- (server/src/maintain/workers.rs). The rows are deleted with the broker's row.
+-- (server/engine/src/maintain/workers.rs). The rows are deleted with the broker's row.
 CREATE TABLE howdah.worker (
     broker_id   integer NOT NULL REFERENCES howdah.broker (id) ON DELETE CASCADE,
     number      bigint NOT NULL,             -- number of the session within the broker

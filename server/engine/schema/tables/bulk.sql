@@ -1,4 +1,4 @@
--- Bulk operations: changes of many jobs, which brokers carry out in the background (server/src/operate/bulk).
+-- Bulk operations: changes of many jobs, which brokers carry out in the background (server/engine/src/operate/bulk).
 
 CREATE SEQUENCE howdah.bulk_id;
 

@@ -54,7 +54,7 @@ CREATE INDEX ON howdah.task_type_creator (principal);
 ANALYZE howdah.task_type;
 
 -- The last call for jobs of a type without a stream (PullJobs) at any broker. Each broker writes it with its heartbeat, unless
--- the stored time is nearly as recent (server/sql/maintain/report_pulls.sql).
+-- the stored time is nearly as recent (server/engine/sql/maintain/report_pulls.sql).
 CREATE TABLE howdah.pull (
     type_id  integer PRIMARY KEY REFERENCES howdah.task_type (id) ON DELETE CASCADE,
     last     timestamptz NOT NULL

@@ -75,13 +75,7 @@ struct Wait {
 impl Operator {
     /// Reports each of these jobs when it has ended, until all have ended or the time is over. Jobs in `hidden` are reported as
     /// if they did not exist.
-    pub async fn wait_jobs(
-        &self,
-        mut ids: Vec<i64>,
-        hidden: HashSet<i64>,
-        timeout: Duration,
-        to: WaitingCaller,
-    ) {
+    pub async fn wait_jobs(&self, mut ids: Vec<i64>, hidden: HashSet<i64>, timeout: Duration, to: WaitingCaller) {
         let WaitingCaller { answers, account, job_quota } = to;
         let context = self.context.clone();
         ids.sort_unstable();

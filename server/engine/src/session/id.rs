@@ -24,7 +24,7 @@ pub struct SessionId {
 
 impl SessionId {
     /// Creates the id of a new session with generation 0, before its first `Welcome`.
-    pub fn new() -> Self {
+    pub fn random() -> Self {
         Self { random: hex::encode(rand::random::<[u8; RANDOM_BYTES]>()), generation: 0 }
     }
 
@@ -33,6 +33,7 @@ impl SessionId {
     }
 
     /// Returns the id of the same session with this generation.
+    #[must_use]
     pub fn at_generation(&self, generation: u32) -> Self {
         Self { random: self.random.clone(), generation }
     }
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn an_id_is_read_as_it_was_written_and_nothing_else_is() {
-        let id = SessionId { generation: 0x1f, ..SessionId::new() };
+        let id = SessionId { generation: 0x1f, ..SessionId::random() };
         let text = id.to_string();
         assert_eq!(SessionId::parse(&text), Some(id));
         for junk in
@@ -83,11 +84,11 @@ mod tests {
 
     #[test]
     fn a_mark_is_of_one_session_one_generation_and_one_principal() {
-        let id = SessionId::new();
+        let id = SessionId::random();
         let mark = id.mark("p");
         assert_eq!(mark, id.clone().mark("p"));
         assert_ne!(mark, id.mark("q"));
         assert_ne!(mark, SessionId { generation: 1, ..id }.mark("p"));
-        assert_ne!(mark, SessionId::new().mark("p"));
+        assert_ne!(mark, SessionId::random().mark("p"));
     }
 }

@@ -58,7 +58,7 @@ impl Sessions {
         next_generation: u32,
     ) -> Option<(Arc<Session>, u64, Option<SessionMark>)> {
         let is_new = id.as_ref().is_none_or(|id| id.generation == 0);
-        let id = id.unwrap_or_else(SessionId::new);
+        let id = id.unwrap_or_else(SessionId::random);
         let principal = caller.principal();
         let mut guard = self.table.lock();
         let table = &mut *guard;

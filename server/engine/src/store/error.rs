@@ -307,7 +307,7 @@ impl StoreError {
     }
 }
 
-/// Class of SQLSTATEs that Howdah's own functions raise (`server/schema`).
+/// Class of SQLSTATEs that Howdah's own functions raise (`server/engine/schema`).
 const OUR_CLASS: &str = "HW";
 /// A limit on the number of records is reached.
 const TOO_MANY: &str = "HW004";

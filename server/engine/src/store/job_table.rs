@@ -1,5 +1,5 @@
 //! The tables of jobs. A job is in the table for its state. Statements that differ only in the table share one file of
-//! `server/sql`, with these placeholders:
+//! `server/engine/sql`, with these placeholders:
 //!
 //! | placeholder | meaning |
 //! |---|---|

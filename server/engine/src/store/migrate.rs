@@ -1,5 +1,5 @@
 //! Creates or upgrades the schema, in one transaction. Tables change by numbered migrations; functions and the view are
-//! replaced as a whole (`server/schema/README.md`).
+//! replaced as a whole (`server/engine/schema/README.md`).
 //!
 //! Concurrent brokers are serialised by a lock on one of Howdah's tables. An advisory lock would not be safe, because
 //! every role that can log in may take it and block all brokers. If nothing has to change, no lock is taken.

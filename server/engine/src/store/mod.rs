@@ -1,4 +1,4 @@
-//! Every SQL statement of the broker: one function per statement, with its text in `server/sql`. No other module
+//! Every SQL statement of the broker: one function per statement, with its text in `server/engine/sql`. No other module
 //! contains SQL. This module makes no decisions.
 
 #[cfg(feature = "archive")]

@@ -1,7 +1,7 @@
 //! Generates schema text for job options from their definitions (`job::options::OPTIONS`). So a new option becomes an
 //! argument of `howdah.enqueue`, with its checks, without a change of the SQL files.
 //!
-//! Placeholders in double braces in the files of `server/schema`:
+//! Placeholders in double braces in the files of `server/engine/schema`:
 //!
 //! | | |
 //! |---|---|

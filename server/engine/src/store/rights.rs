@@ -1,4 +1,4 @@
-//! Rights on functions and tables of the schema, and their owners. `server/schema/api/rights.sql` defines the intended
+//! Rights on functions and tables of the schema, and their owners. `server/engine/schema/api/rights.sql` defines the intended
 //! rights and compares them with the actual ones.
 
 use super::{StoreError, connection::Connection};

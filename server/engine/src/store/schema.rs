@@ -1,4 +1,4 @@
-//! Sources of the schema, in the order in which they are applied (`server/schema/README.md`).
+//! Sources of the schema, in the order in which they are applied (`server/engine/schema/README.md`).
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::option_sql;
 
-/// A file of `server/schema`.
+/// A file of `server/engine/schema`.
 pub(super) struct Source {
     pub(super) path: &'static str,
     source: &'static str,
@@ -130,7 +130,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
 /// transaction that has read it.
 pub(super) const VIEW: &[Source] = sources!["api/job_view.sql",];
 
-/// Changes of tables since 0.1.0, oldest first (`server/schema/migrations/README.md`).
+/// Changes of tables since 0.1.0, oldest first (`server/engine/schema/migrations/README.md`).
 pub(super) const MIGRATIONS: &[(&str, &str)] = &[];
 
 /// Returns the number of a migration, such as 3 for `V3__what_it_does`.
@@ -161,7 +161,7 @@ mod tests {
         [SCHEMA_PART, VALUES, TABLES, DROPPED, FUNCTIONS, VIEW].into_iter().flatten()
     }
 
-    /// Collects the SQL files below a folder, as paths relative to `server/schema`.
+    /// Collects the SQL files below a folder, as paths relative to `server/engine/schema`.
     fn files(folder: &Path, into: &mut BTreeSet<String>) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema");
         for entry in std::fs::read_dir(root.join(folder)).expect("a folder") {

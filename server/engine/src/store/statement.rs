@@ -1,4 +1,4 @@
-//! Enum of all statements. Their texts are files in `server/sql`, or literals here if a statement only calls a function of the
+//! Enum of all statements. Their texts are files in `server/engine/sql`, or literals here if a statement only calls a function of the
 //! schema. Values of SQL enums are passed as text, because tokio-postgres would first have to query their types.
 
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ macro_rules! table {
     };
 }
 
-/// Declares the statements of each folder of `server/sql`. `Variant = "name"` has a file `name.sql`, `: "SQL"` is a
+/// Declares the statements of each folder of `server/engine/sql`. `Variant = "name"` has a file `name.sql`, `: "SQL"` is a
 /// literal, and `on TABLE in "file"` fills the shared file for a table of [`job_table`].
 macro_rules! statements {
     ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)? $(on $table:ident in $file:literal)?,)* })*) => {
@@ -60,7 +60,7 @@ macro_rules! statements {
                 match self { $($(Self::$variant => table!($($sql)? $($table in $file)?),)*)* }
             }
 
-            /// Folder and file of the statement in `server/sql`.
+            /// Folder and file of the statement in `server/engine/sql`.
             #[cfg(test)]
             fn file(self) -> [&'static str; 2] {
                 match self {
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn every_file_is_a_statement() {
         let mut files = BTreeSet::new();
-        for folder in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("sql")).expect("server/sql") {
+        for folder in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("sql")).expect("server/engine/sql") {
             for file in std::fs::read_dir(folder.expect("a folder").path()).expect("a folder") {
                 let path = file.expect("a file").path();
                 let names = path.iter().rev().take(2).map(|name| name.to_string_lossy().into_owned());

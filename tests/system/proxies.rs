@@ -1,5 +1,5 @@
 //! Tests nginx with default limits between clients and brokers, and addresses that never respond. Without nginx, a test prints
-//! that it was skipped. `tests/proxies/matrix.py` tests every client with more proxies.
+//! that it was skipped. `tests/system/proxies/matrix.py` tests every client with more proxies.
 
 use std::process::Stdio;
 

@@ -18,7 +18,7 @@ mod limits;
 mod rules;
 #[path = "access/shares.rs"]
 mod shares;
-#[path = "../server/src/credentials/jwt/signing.rs"]
+#[path = "../../server/src/credentials/jwt/signing.rs"]
 mod signing;
 #[path = "access/targets.rs"]
 mod targets;

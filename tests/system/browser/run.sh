@@ -23,7 +23,7 @@ if ! command -v node >/dev/null || ! HOWDAH_BROWSER=$(find_browser); then
     echo '!!! a browser (chromium) or Node.js is missing: the operator page is NOT tested in a browser'
     exit
 fi
-export HOWDAH_BROWSER HOWDAH_BIN=${HOWDAH_BIN:-$PWD/../../target/debug/howdah}
+export HOWDAH_BROWSER HOWDAH_BIN=${HOWDAH_BIN:-$PWD/../../../target/debug/howdah}
 if ! npm ci --silent --no-audit --no-fund; then
     echo '!!! playwright-core cannot be installed: the operator page is NOT tested in a browser'
     exit

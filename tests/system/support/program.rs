@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 use super::{Service, TestDatabase, soon, stores};
 
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is a folder of the checkout")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tests/system is a folder of the checkout")
 }
 
 /// Path of the program `howdah`: from `HOWDAH_BIN`, or built once with the features and profile of this test run.

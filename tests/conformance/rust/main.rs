@@ -1,4 +1,4 @@
-//! The adapter of the Rust client; see `conformance/ADAPTER.md`.
+//! The adapter of the Rust client; see `tests/conformance/ADAPTER.md`.
 
 mod faults;
 mod handlers;

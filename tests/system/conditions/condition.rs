@@ -160,7 +160,7 @@ pub(crate) fn page(conditions: &[&Condition]) -> String {
 
 This page says what works while something is wrong with the database, and how to mend it. It is for people who operate Howdah.
 
-It is generated from the tests in `tests/conditions/`: under each condition they run the operations {}. An operation
+It is generated from the tests in `tests/system/conditions/`: under each condition they run the operations {}. An operation
 works, waits until the condition ends, or is refused with an error that names the reason. No job is lost and no attempt is used
 up by a condition, and everything works again when it ends. `just conditions` runs all of it.
 ",

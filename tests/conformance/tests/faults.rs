@@ -26,7 +26,7 @@ fn build() -> PathBuf {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    let status = cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).status().expect("cargo");
+    let status = cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).status().expect("cargo");
     assert!(status.success(), "howdah cannot be built; set HOWDAH_BIN to an existing program");
     let program = PathBuf::from(env!("CARGO_BIN_EXE_howdah-conformance")).with_file_name("howdah");
     assert!(program.exists(), "{} does not exist; set HOWDAH_BIN to an existing program", program.display());

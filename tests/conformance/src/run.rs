@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, clap::Parser)]
 #[command(name = "howdah-conformance", version)]
 pub struct Args {
-    /// Command that starts the client's adapter (see conformance/ADAPTER.md)
+    /// Command that starts the client's adapter (see tests/conformance/ADAPTER.md)
     #[arg(long, value_name = "CMD")]
     client: Option<String>,
     /// Run only scenarios whose names begin with this text; repeatable
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_command_that_the_docs_show_starts_the_runner() {
-        let page = include_str!("../../docs/reference/conformance.md");
+        let page = include_str!("../../../docs/reference/conformance.md");
         let line = page
             .lines()
             .find_map(|line| line.strip_prefix("cargo run -p howdah-conformance --bin howdah-conformance -- "))

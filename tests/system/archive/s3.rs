@@ -30,7 +30,7 @@ impl Bucket {
         }
         let python =
             tokio::task::spawn_blocking(|| environment("s3", &["moto[s3,server]>=5"])).await.expect("a Python");
-        let program = root().join("tests/archive/s3_server.py");
+        let program = root().join("tests/system/archive/s3_server.py");
         let mut command = Command::new(python);
         command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut server = command.spawn().expect("the server");

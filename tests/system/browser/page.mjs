@@ -11,7 +11,7 @@ import { looks } from "./looks.mjs";
 import { records } from "./records.mjs";
 import { ways } from "./ways.mjs";
 
-const pictures = process.argv.includes("--pictures") ? new URL("../../docs/page/", import.meta.url).pathname : null;
+const pictures = process.argv.includes("--pictures") ? new URL("../../../docs/page/", import.meta.url).pathname : null;
 
 const browser = await chromium.launch({ executablePath: process.env.HOWDAH_BROWSER, args: ["--no-sandbox"] });
 const broker = await start();

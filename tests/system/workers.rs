@@ -64,7 +64,7 @@ async fn a_shell_can_serve_lines_too_as_the_documentation_says() {
     let broker = TestBroker::start().await;
     let ids = broker.enqueue_all((0..20).map(|n| new_job("log.line", format!("{n}")))).await;
     let dir = tempfile::tempdir().unwrap();
-    let text = include_str!("../docs/reference/workers.md");
+    let text = include_str!("../../docs/reference/workers.md");
     let (_, rest) = text.split_once("howdah work log.line --lines --exec '").expect("the example");
     let (command, _) = rest.split_once("'\n```").expect("its end");
     let at = dir.path().to_str().unwrap();
@@ -243,7 +243,7 @@ async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
     let (headers, body) = &log[0];
     let headers: HashMap<&str, &str> =
         headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
-    let page = include_str!("../docs/reference/workers.md");
+    let page = include_str!("../../docs/reference/workers.md");
     let (receiver, _) = page.split_once("\n```python\n").unwrap().1.split_once("\n```").unwrap();
     let check = format!(
         "import json, sys\n{receiver}\nurl, headers, body = sys.argv[1:]\n\
