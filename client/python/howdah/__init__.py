@@ -15,8 +15,10 @@ The modules, in the order in which a job passes through them:
 - `telemetry`, `otel`: spans and metrics
 - `messages`: conversion between Python values and protocol messages
 - `errors`: errors of calls, producers and workers
+- `forks`: the import of gRPC
 """
 
+from . import forks as forks  # Must come first, because it imports gRPC.
 from . import v1
 from .broker import VERSION as __version__
 from .client import AsyncClient, Enqueued, JobOptions, RetryPolicy, new_job
