@@ -8,9 +8,9 @@ target=$PWD/../../target/go
 export GOPATH=${GOPATH:-$target/path} GOCACHE=${GOCACHE:-$target/cache} GOFLAGS="${GOFLAGS:-} -buildvcs=false -modcacherw"
 
 ./generate.sh --check
-unformatted=$(gofmt -l . ../../examples/thumbnails/go)
+unformatted=$(gofmt -l . ../../examples/*/go)
 [[ -z $unformatted ]] || { echo "not formatted: $unformatted" >&2; exit 1; }
-for module in . conformance tools ../../examples/thumbnails/go; do
+for module in . conformance tools ../../examples/*/go; do
     (cd "$module" && go mod tidy -diff && go vet ./...)
 done
 go tool -modfile=tools/go.mod staticcheck ./...

@@ -44,8 +44,8 @@ unzip -l "$wheel" | grep 'howdah/v1/job_pb2.pyi' >/dev/null
 "$tools/pip" install --quiet "$wheel"
 
 echo '=== checks'
-"$tools/ruff" check .
-"$tools/ruff" format --check --quiet . ../../examples/thumbnails/python
+"$tools/ruff" check . ../../examples
+"$tools/ruff" format --check --quiet . ../../examples
 "$tools/mypy"
 
 # The tests run in another directory, to test the installed package instead of the sources.

@@ -3,10 +3,9 @@
 import unittest
 
 import howdah
+import shop
 from howdah.testing import Broker, RecordingClient, assert_enqueued, perform
 from howdah.v1 import DependencyResult
-
-import shop
 
 
 class ShopTest(unittest.TestCase):
