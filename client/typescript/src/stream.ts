@@ -33,7 +33,7 @@ export class Stream {
   limits: pb.Limits | undefined;
   /** Whether the stream has shown that the broker works, so that the backoff of reconnects starts again. */
   worked = false;
-  /** Time at which to open the next stream, set when the broker announces a shutdown. */
+  /** Time at which to open the next stream, set when the broker drains this one. */
   reconnectAt: number | undefined;
   readonly #control: Message[] = [];
   readonly #abort = new AbortController();
@@ -191,7 +191,8 @@ export class Stream {
       case "drain":
         this.#isDrained = true;
         this.worked = true;
-        if (message.value.reason === pb.DrainReason.SHUTDOWN) this.#reconnect(message.value);
+        if (message.value.reconnectAfter || message.value.reason === pb.DrainReason.SHUTDOWN)
+          this.#reconnect(message.value);
     }
   }
 

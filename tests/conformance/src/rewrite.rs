@@ -15,6 +15,8 @@ pub(crate) const REWRITES: &[&str] = &[
     "unknown_fields",
     // Simulates a newer broker: each message on a `Work` stream is followed by a message of an unknown kind.
     "unknown_messages",
+    // Simulates a newer broker: it drains streams for an unknown reason.
+    "unknown_drain_reason",
     // Simulates an older broker: the `Welcome` message has only the session id and the leases.
     "bare_welcome",
     // The `Welcome` message says that the broker accepts at most two outcomes per message.
@@ -78,6 +80,9 @@ impl Rewrites {
         if is_active("bare_welcome") || is_active("two_outcomes") {
             let bare = is_active("bare_welcome");
             inside(&mut message, "welcome", |welcome| if bare { bare_welcome(welcome) } else { two_outcomes(welcome) });
+        }
+        if is_active("unknown_drain_reason") {
+            inside(&mut message, "drain", |drain| drain.set_field_by_name("reason", Value::EnumNumber(99)));
         }
         if is_active("unavailable") {
             for answer in ["settled", "extended", "progressed"] {
