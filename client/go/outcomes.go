@@ -64,7 +64,7 @@ func (s *session) gather() (outcomes []*howdahv1.Outcome) {
 		a := s.unsent[0]
 		if size := proto.Size(a.outcome); size > stream.maxBytes {
 			err := fmt.Errorf("the result takes %d bytes; the broker accepts at most %d", size, stream.maxBytes)
-			s.logFailure("the result is too large: the attempt fails", a.job, "error", err)
+			s.logFailure("the result is too large: the attempt fails", a.job, false, "error", err)
 			a.outcome = OutcomeOf(a.job, nil, err)
 		}
 		bytes += proto.Size(a.outcome) + 16
@@ -156,9 +156,9 @@ func (s *session) take(leased *howdahv1.LeasedJob) {
 				s.settle(a, outcome)
 			}
 			if nack := outcome.GetNack(); nack != nil && nack.Details != "" {
-				s.logFailure("the handler failed", a.job, "error", nack.Error, "details", nack.Details)
+				s.logFailure("the handler failed", a.job, nack.NoRetry, "error", nack.Error, "details", nack.Details)
 			} else if nack != nil {
-				s.logFailure("the handler failed", a.job, "error", nack.Error)
+				s.logFailure("the handler failed", a.job, nack.NoRetry, "error", nack.Error)
 			}
 			s.stateChanged()
 		}()
@@ -222,7 +222,7 @@ func (s *session) handleSettleResult(result *howdahv1.SettleResult) {
 		s.after(s.retryBackoff.next(), func() { s.queue(a) })
 		return
 	case result.Status == howdahv1.SettleStatus_SETTLE_STATUS_INVALID && !a.refused:
-		s.logFailure("the broker refused the outcome: the attempt fails", a.job, "message", result.Message)
+		s.logFailure("the broker refused the outcome: the attempt fails", a.job, false, "message", result.Message)
 		a.refused = true
 		s.settle(a, OutcomeOf(a.job, nil, errors.New("the outcome was refused: "+result.Message)))
 		return
@@ -230,10 +230,10 @@ func (s *session) handleSettleResult(result *howdahv1.SettleResult) {
 		s.stream.proven = true
 		s.queueSettledCallbacks(a, nil)
 	case result.Status == howdahv1.SettleStatus_SETTLE_STATUS_INVALID:
-		s.logFailure("the broker refused the outcome for good", a.job, "message", result.Message)
+		s.logFailure("the broker refused the outcome for good", a.job, true, "message", result.Message)
 		s.queueSettledCallbacks(a, &Error{Code: codes.InvalidArgument, Reason: "INVALID", Message: result.Message})
 	default:
-		s.logFailure("the lease was lost before the outcome arrived", a.job)
+		s.logFailure("the lease was lost before the outcome arrived", a.job, false)
 		s.queueSettledCallbacks(a, ErrLeaseLost)
 	}
 	s.retryBackoff = backoff{}

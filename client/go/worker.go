@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
@@ -171,17 +172,21 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 		return OutcomeOf(job, nil, Release())
 	}
 	result, err := a.taskType.handler(a.ctx, job)
-	if err != nil && context.Cause(a.ctx) == ErrStopping && errors.Is(err, context.Canceled) {
-		err = Release() // The handler failed because the worker stops, so the attempt does not count.
+	if err != nil && a.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(a.ctx))) {
+		err = Release() // The handler failed because it was told to stop, so the attempt does not count.
 	}
 	return OutcomeOf(job, result, err)
 }
 
-// logFailure logs a failed attempt. Call it once for each: when the handler has ended, or when the client replaces its
-// outcome.
-func (s *session) logFailure(text string, job *Job, attributes ...any) {
+// logFailure logs a failed attempt: as an error if the job is not retried or out of attempts, otherwise as a warning. Call
+// it once for each attempt: when the handler has ended, or when the client replaces its outcome.
+func (s *session) logFailure(text string, job *Job, noRetry bool, attributes ...any) {
+	level := slog.LevelWarn
+	if noRetry || job.Attempt >= job.MaxAttempts {
+		level = slog.LevelError
+	}
 	of := []any{"job", job.Id, "type", job.TaskType, "attempt", job.Attempt}
-	s.log.Warn("howdah: "+text, append(of, attributes...)...)
+	s.log.Log(context.Background(), level, "howdah: "+text, append(of, attributes...)...)
 }
 
 // panicPlace returns the function that panicked, when it is called by a deferred function.

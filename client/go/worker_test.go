@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"strings"
 	"sync"
@@ -123,9 +124,10 @@ func TestAProtobufPayloadIsDecoded(t *testing.T) {
 	}
 }
 
-func TestACancelledJobEndsTheContextOfItsHandler(t *testing.T) {
+func TestACancelledJobEndsTheContextOfItsHandlerWhoseErrorIsThenNoFailure(t *testing.T) {
 	t.Parallel()
-	client := connect(t)
+	log, lines := jobLog()
+	client := connect(t, func(cfg *howdah.Config) { cfg.Logger = log })
 	started, cause := make(chan int64), make(chan error, 1)
 	worker := client.NewWorker(howdah.WorkerConfig{})
 	worker.Handle(typeName(t), func(ctx context.Context, job *howdah.Job) ([]byte, error) {
@@ -147,6 +149,9 @@ func TestACancelledJobEndsTheContextOfItsHandler(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, stop())
+	if len(lines()) != 0 {
+		t.Error(lines())
+	}
 }
 
 func TestADeadlineThatPassesEndsTheContextUnlessItIsExtended(t *testing.T) {
@@ -213,6 +218,42 @@ func TestProgressAndCheckpointsAreStored(t *testing.T) {
 
 func TestEachFailedAttemptIsLoggedOnceWithJobTypeAndAttempt(t *testing.T) {
 	t.Parallel()
+	log, lines := jobLog()
+	client := connect(t, func(cfg *howdah.Config) { cfg.Logger = log })
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), howdah.JSON(func(_ context.Context, _ *howdah.Job, how string) (any, error) {
+		switch how {
+		case "panic":
+			panic("oh")
+		case "exit":
+			runtime.Goexit()
+		}
+		return nil, errors.New(how)
+	}))
+	stop := run(t, worker)
+	want := map[string][]string{}
+	for payload, text := range map[string]string{
+		`"broken"`: "broken", `"panic"`: "the handler panicked: oh", `"exit"`: "the handler ended its goroutine",
+		`{`: "the payload is not a string: unexpected end of JSON input",
+	} {
+		// The first attempt is a warning, unless it is not retried; the last one is an error.
+		attempts := []string{"WARN " + typeName(t) + " 1 " + text, "ERROR " + typeName(t) + " 2 " + text}
+		if payload == "{" {
+			attempts = []string{"ERROR " + typeName(t) + " 1 " + text}
+		}
+		job, err := client.Enqueue(t.Context(), typeName(t), []byte(payload), howdah.MaxAttempts(2), howdah.RetryDelays(time.Millisecond))
+		must(t, err)
+		ended(t, client, job.Id)
+		want[fmt.Sprint(job.Id)] = attempts
+	}
+	must(t, stop())
+	if fmt.Sprint(lines()) != fmt.Sprint(want) {
+		t.Errorf("%v\ninstead of %v", lines(), want)
+	}
+}
+
+// jobLog returns a logger, and a function that returns the logged lines about jobs, by the id of the job.
+func jobLog() (*slog.Logger, func() map[string][]string) {
 	var mu sync.Mutex
 	lines := map[string][]string{}
 	log := writerFunc(func(line []byte) (int, error) {
@@ -231,33 +272,10 @@ func TestEachFailedAttemptIsLoggedOnceWithJobTypeAndAttempt(t *testing.T) {
 		}
 		return len(line), nil
 	})
-	client := connect(t, func(cfg *howdah.Config) {
-		cfg.Logger = slog.New(slog.NewJSONHandler(log, nil))
-	})
-	worker := client.NewWorker(howdah.WorkerConfig{})
-	worker.Handle(typeName(t), howdah.JSON(func(_ context.Context, _ *howdah.Job, how string) (any, error) {
-		switch how {
-		case "panic":
-			panic("oh")
-		case "exit":
-			runtime.Goexit()
-		}
-		return nil, errors.New(how)
-	}))
-	stop := run(t, worker)
-	want := map[string][]string{}
-	for payload, text := range map[string]string{
-		`"broken"`: "broken", `"panic"`: "the handler panicked: oh", `"exit"`: "the handler ended its goroutine",
-		`{`: "the payload is not a string: unexpected end of JSON input",
-	} {
-		job, err := client.Enqueue(t.Context(), typeName(t), []byte(payload), howdah.MaxAttempts(1))
-		must(t, err)
-		ended(t, client, job.Id)
-		want[fmt.Sprint(job.Id)] = []string{"WARN " + typeName(t) + " 1 " + text}
-	}
-	must(t, stop())
-	if fmt.Sprint(lines) != fmt.Sprint(want) {
-		t.Errorf("%v\ninstead of %v", lines, want)
+	return slog.New(slog.NewJSONHandler(log, nil)), func() map[string][]string {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(lines)
 	}
 }
 
