@@ -2,7 +2,9 @@ package howdah_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -116,6 +118,33 @@ func TestAWorkerGoesOnAtTheNextAddress(t *testing.T) {
 		t.Error(job)
 	}
 	must(t, h.stop())
+}
+
+func TestThePausesBetweenReconnectsGrowWhileNoBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	way, pauses, stored := newProxy(t), make(chan time.Duration, 100), make(chan settled, 1)
+	log := writerFunc(func(line []byte) (int, error) {
+		var fields struct{ Wait time.Duration }
+		if err := json.Unmarshal(line, &fields); err == nil && fields.Wait > 0 {
+			pauses <- fields.Wait
+		}
+		return len(line), nil
+	})
+	client := connect(t, func(cfg *howdah.Config) {
+		cfg.Servers, cfg.Logger = []string{way.address()}, slog.New(slog.NewJSONHandler(log, nil))
+	})
+	worker := client.NewWorker(howdah.WorkerConfig{Middleware: watching(stored)})
+	worker.Handle(typeName(t), func(context.Context, *howdah.Job) ([]byte, error) { return nil, nil })
+	run(t, worker)
+	_, err := connect(t).Enqueue(t.Context(), typeName(t), nil)
+	must(t, err)
+	must(t, (<-stored).err) // The stream has shown that the broker works, so the first pause is short.
+	way.set(true)
+	for least := 25 * time.Millisecond; least <= 400*time.Millisecond; least *= 2 {
+		if pause := <-pauses; pause < least || pause > 2*least {
+			t.Errorf("a pause of %v; expected %v to %v", pause, least, 2*least)
+		}
+	}
 }
 
 func TestAWorkerWithoutABrokerStops(t *testing.T) {

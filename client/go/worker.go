@@ -99,7 +99,8 @@ func (w *Worker) Run(ctx context.Context) error {
 			return err
 		default:
 			if s.stream.proven {
-				retryBackoff = backoff{}
+				// The state of a stream remains until the next one opens: later failures to connect must not reset the backoff.
+				retryBackoff, s.stream.proven = backoff{}, false
 			}
 			wait = retryBackoff.next()
 			s.log.Warn("howdah: the stream to the broker broke; reconnecting", "broker", b.name, "error", err, "wait", wait)
