@@ -191,6 +191,8 @@ def from_environment(addresses: Addresses, options: ClientOptions) -> Tuple[List
     env = os.environ.get
     given = addresses if addresses is not None else env("HOWDAH_SERVER") or DEFAULT_ADDRESS
     listed = [part for text in ([given] if isinstance(given, str) else given) for part in text.split(",")]
+    for name in options.keys() - ClientOptions.__annotations__.keys():
+        raise TypeError(f"a client has no option {name!r}")
     found: ClientOptions = {**options}
     if found.get("token") is None and found.get("token_file") is None:
         found["token"], found["token_file"] = env("HOWDAH_TOKEN") or None, env("HOWDAH_TOKEN_FILE") or None

@@ -151,9 +151,11 @@ class Handler:
         self.function, self.concurrency = function, concurrency
         call_method = getattr(function, "__call__", None)  # noqa: B004  A callable object may have an async method.
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_method)
-        parameters = list(inspect.signature(function).parameters.values())
-        self.takes_job = len(parameters) > 1
-        self.kind = _annotation(function, parameters[0]) if parameters else None
+        signature = inspect.signature(function)
+        self.takes_job = _accepts(signature, 2)
+        if not self.takes_job and not _accepts(signature, 1):
+            raise TypeError(f"{function!r} must be a function of the payload, or of the payload and the job")
+        self.kind = _annotation(function, next(iter(signature.parameters.values())))
         self.decode = decoder(self.kind)
 
     def arguments(self, job: JobBase) -> Tuple[Any, ...]:
@@ -252,6 +254,15 @@ def failed(error: BaseException) -> Outcome:
     retry = Retry(f"{type(error).__name__}: {error}")
     retry.__cause__ = error
     return retry
+
+
+def _accepts(signature: inspect.Signature, count: int) -> bool:
+    """Whether a function may be called with this number of positional arguments."""
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:

@@ -29,7 +29,8 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 def encode(value: object) -> bytes:
     """Encodes a payload or a result.
 
-    Bytes are unchanged, messages are serialized, None is empty, and any other value becomes JSON.
+    Bytes are unchanged, messages are serialized, None is empty, and any other value becomes JSON. NaN and infinities raise
+    `ValueError`, because JSON does not have them.
     """
     if value is None:
         return b""
@@ -41,7 +42,7 @@ def encode(value: object) -> bytes:
         return str(value.model_dump_json()).encode()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any]:
@@ -142,16 +143,24 @@ def fill(message: M, values: Mapping[str, Any]) -> M:
                 raise ValueError(f"{name} is {value!r}; it may be {known}")
             value = enum.values_by_name[prefix + value.upper()].number
         convert = _converter(name, kind.full_name) if kind is not None else None
-        if isinstance(value, (list, tuple)):
-            getattr(message, name).extend(map(convert, value) if convert else value)
-        elif kind is None:
-            setattr(message, name, value)
-        elif convert is not None and not isinstance(value, Message):
-            getattr(message, name).CopyFrom(convert(value))
-        elif isinstance(value, Message):
-            getattr(message, name).CopyFrom(value)
-        elif kind.GetOptions().map_entry:
-            getattr(message, name).update(value)
-        else:
-            fill(getattr(message, name), value)
+        try:
+            _set(message, name, value, convert)
+        except (TypeError, AttributeError) as error:
+            raise TypeError(f"{name}: {error}") from None
     return message
+
+
+def _set(message: Message, name: str, value: Any, convert: Optional[Callable[[Any], Message]]) -> None:
+    field = message.DESCRIPTOR.fields_by_name[name]
+    if isinstance(value, (list, tuple)):
+        getattr(message, name).extend(map(convert, value) if convert else value)
+    elif field.message_type is None:
+        setattr(message, name, value)
+    elif convert is not None and not isinstance(value, Message):
+        getattr(message, name).CopyFrom(convert(value))
+    elif isinstance(value, Message):
+        getattr(message, name).CopyFrom(value)
+    elif field.message_type.GetOptions().map_entry:
+        getattr(message, name).update(value)
+    else:
+        fill(getattr(message, name), value)

@@ -58,7 +58,7 @@ class Worker:
         max_jobs_per_process: Optional[int] = None,
     ) -> None:
         self._client = client if client is not None else Client()
-        self._concurrency, self._window = concurrency, window
+        self._concurrency, self._window = _checked(concurrency), window
         connection = self._connection()
         limit = max_message_bytes or connection.options.get("max_message_bytes", 16 << 20)
         stop, silence = seconds(stop_timeout), None if liveness is None else duration(liveness)
@@ -95,7 +95,7 @@ class Worker:
 
         def decorate(function: F) -> F:
             for name in task_types:
-                handler = Handler(function, concurrency or self._concurrency)
+                handler = Handler(function, _checked(self._concurrency if concurrency is None else concurrency))
                 if executor == "process":
                     if handler.is_async:
                         raise TypeError(f"the handler of {name} is an async def, which cannot run in a process")
@@ -109,6 +109,8 @@ class Worker:
 
     async def serve(self) -> WorkerReport:
         """Runs on the current event loop until `stop`. Raises if the broker refuses the worker."""
+        if not self._handlers:
+            raise ValueError("the worker has no handlers: decorate functions with its method task before it starts")
         for handler in self._handlers.values():
             if isinstance(handler.function, InProcess):
                 handler.function.check()
@@ -203,3 +205,9 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.join()
+
+
+def _checked(concurrency: int) -> int:
+    if concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}; it must be at least 1")
+    return concurrency

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import os
@@ -10,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Type
 
 import grpc
 import grpc.aio
@@ -130,6 +131,26 @@ def test_a_duration_that_is_junk_is_refused_and_named(junk: Any) -> None:
             refused()
 
 
+@pytest.mark.parametrize(
+    ("mistake", "error", "text"),
+    [
+        (lambda: howdah.Client(tokn="x"), TypeError, "^a client has no option 'tokn'$"),  # type: ignore[call-arg]
+        (lambda: howdah.new_job("a", 1, priority="high"), TypeError, "^priority: "),  # type: ignore[arg-type]
+        (lambda: howdah.new_job("a", float("nan")), ValueError, "not JSON compliant"),
+        (lambda: howdah.Worker(concurrency=0), ValueError, "^concurrency is 0; it must be at least 1$"),
+        (lambda: howdah.Worker().task("a", concurrency=0)(send), ValueError, "^concurrency is 0; "),
+        (lambda: howdah.Worker().task("a")(lambda: None), TypeError, "must be a function of the payload"),
+        (lambda: howdah.Worker().task("a")(lambda a, b, c: None), TypeError, "must be a function of the payload"),
+        (lambda: asyncio.run(howdah.Worker().serve()), ValueError, "^the worker has no handlers: "),
+    ],
+)
+def test_a_mistake_in_a_program_is_refused_at_once_and_named(
+    mistake: Callable[[], object], error: Type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        mistake()
+
+
 def test_every_option_of_the_protocol_has_a_name_in_python() -> None:
     fields = {field.name for field in v1.NewJob.DESCRIPTOR.fields} - {"task_type", "payload"}
     assert fields == set(howdah.JobOptions.__annotations__)
@@ -210,7 +231,9 @@ def test_a_recording_client_stores_jobs_nowhere_else() -> None:
     error = refused.exception()
     assert isinstance(error, howdah.HowdahError) and error.field == "jobs[0].task_type"
     assert [howdah.decode(job.payload) for job in client.in_store("mail").enqueued] == [0, 2, 3]
-    for call in (lambda: client.get(1), lambda: list(client.wait([1])), howdah.Worker(client).run):
+    worker = howdah.Worker(client)
+    worker.task("a")(send)
+    for call in (lambda: client.get(1), lambda: list(client.wait([1])), worker.run):
         with pytest.raises(howdah.HowdahError, match="a recording client has no broker"):
             call()
 
