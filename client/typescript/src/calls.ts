@@ -96,6 +96,17 @@ const TOO_LARGE_TEXT =
 export const invalid = (field: string, message: string) =>
   new HowdahError(`${field}: ${message}`, Code.InvalidArgument, { field });
 
+/** @internal Refuses options that do not exist, because programs without type checks may misspell them. */
+export function refuseUnknown(options: object, known: object, what: string): void {
+  for (const name of Object.keys(options)) if (!(name in known)) throw invalid(name, `${what} has no such option`);
+}
+
+/** @internal Refuses a number of concurrent handlers that is no positive integer. */
+export function checkedConcurrency(concurrency: number): number {
+  if (Number.isInteger(concurrency) && concurrency > 0) return concurrency;
+  throw invalid("concurrency", `${concurrency} is not an integer of at least 1`);
+}
+
 const REFUSALS = [
   Code.InvalidArgument,
   Code.FailedPrecondition,

@@ -1,7 +1,7 @@
 /** Jobs to enqueue: task types, payloads, options and results. */
 import { create, type DescMessage, fromBinary, type MessageShape, toBinary, toJson } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { invalid } from "./calls.js";
+import { invalid, refuseUnknown } from "./calls.js";
 import { type Duration, duration, milliseconds } from "./duration.js";
 import {
   DependencyFailure,
@@ -13,6 +13,7 @@ import {
   type NewJob,
   NewJobSchema,
   RetryPolicyKind,
+  RetryPolicySchema,
   StagePayload,
 } from "./gen/index.js";
 
@@ -120,6 +121,12 @@ export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptio
   const { name, encode } = asTask(task);
   const { runAt, delay, expireAt, expireAfter, retryPolicy, ...plain } = options;
   const { timeout, keyHold, keyDebounceLimit, ...same } = plain;
+  refuseUnknown(same, NewJobSchema.field, "a job");
+  for (const { fieldKind, localName } of NewJobSchema.fields) {
+    const value = same[localName as keyof typeof same];
+    if (fieldKind === "list" && value !== undefined && !Array.isArray(value))
+      throw invalid(localName, `${JSON.stringify(value)} is not an array`);
+  }
   const job = create(NewJobSchema, {
     ...same,
     taskType: name,
@@ -140,14 +147,20 @@ export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptio
 }
 
 /** @internal */
-export const policy = ({ kind, initialDelay, maxDelay, delays = [], multiplier, jitter }: RetryPolicyOptions) => ({
-  kind: enumOf(RetryPolicyKind, kind, "retryPolicy.kind"),
-  initialDelay: duration(initialDelay, "retryPolicy.initialDelay"),
-  maxDelay: duration(maxDelay, "retryPolicy.maxDelay"),
-  delays: delays.map((delay, index) => durationFromMs(Math.round(milliseconds(delay, `retryPolicy.delays[${index}]`)))),
-  multiplier,
-  jitter,
-});
+export function policy(options: RetryPolicyOptions) {
+  refuseUnknown(options, RetryPolicySchema.field, "retryPolicy");
+  const { kind, initialDelay, maxDelay, delays = [], multiplier, jitter } = options;
+  return {
+    kind: enumOf(RetryPolicyKind, kind, "retryPolicy.kind"),
+    initialDelay: duration(initialDelay, "retryPolicy.initialDelay"),
+    maxDelay: duration(maxDelay, "retryPolicy.maxDelay"),
+    delays: delays.map((delay, index) =>
+      durationFromMs(Math.round(milliseconds(delay, `retryPolicy.delays[${index}]`))),
+    ),
+    multiplier,
+    jitter,
+  };
+}
 
 /** @internal */
 export function asTask<P>(task: string | Task<P>): Task<P> {
@@ -157,7 +170,10 @@ export function asTask<P>(task: string | Task<P>): Task<P> {
 /** @internal Encodes a payload or result: bytes stay unchanged, undefined becomes empty, other values become JSON. */
 export function toBytes(value: unknown): Uint8Array {
   if (value instanceof Uint8Array) return value;
-  return value === undefined ? new Uint8Array() : new TextEncoder().encode(JSON.stringify(value));
+  if (value === undefined) return new Uint8Array();
+  const text: string | undefined = JSON.stringify(value);
+  if (text === undefined) throw new TypeError(`a ${typeof value} cannot be encoded as JSON`);
+  return new TextEncoder().encode(text);
 }
 
 /** Parses bytes as JSON, such as the result of a job. Returns undefined for empty bytes. */
@@ -175,8 +191,12 @@ export function withJson<T extends object>(value: T, toJSON: () => unknown): T {
 export const jsonMessage = <S extends DescMessage>(schema: S, message: MessageShape<S>) =>
   withJson(message, () => toJson(schema, message));
 
-const when = <C extends string>(name: C, time: Date | undefined) =>
-  time && { case: name, value: timestampFromDate(time) };
+function when<C extends string>(name: C, time: Date | undefined) {
+  if (time === undefined) return undefined;
+  if (!(time instanceof Date) || Number.isNaN(time.getTime()))
+    throw invalid(name, `${JSON.stringify(time)} is not a valid Date`);
+  return { case: name, value: timestampFromDate(time) };
+}
 
 const within = <C extends string>(name: C, time: Duration | undefined) =>
   time === undefined ? undefined : { case: name, value: durationFromMs(Math.round(milliseconds(time, name))) };

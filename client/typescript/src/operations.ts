@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import type { Client as ServiceClient } from "@connectrpc/connect";
-import { invalid } from "./calls.js";
+import { invalid, refuseUnknown } from "./calls.js";
 import { type Duration, duration } from "./duration.js";
 import * as pb from "./gen/index.js";
 import {
@@ -247,6 +247,7 @@ export abstract class Operations {
   async applyTaskType(taskType: string, options: TaskTypeOptions): Promise<pb.TaskTypeSettings> {
     const { retryPolicy, history, brake, maxPayloadBytes = 0, maxBacklog = 0, ...plain } = options;
     const { priorityStep, timeout, keyMinGap, ...same } = plain;
+    refuseUnknown(same, pb.TaskTypeSettingsSchema.field, "a task type");
     const settings = create(pb.TaskTypeSettingsSchema, {
       ...same,
       paused: options.paused ?? (await this.#settings(taskType)).paused,

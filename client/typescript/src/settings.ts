@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import type { SecureClientSessionOptions } from "node:http2";
 import * as tls from "node:tls";
-import { chain, invalid } from "./calls.js";
+import { chain, invalid, refuseUnknown } from "./calls.js";
 import { type Duration, milliseconds } from "./duration.js";
 
 /** The version of this package. */
@@ -50,6 +50,11 @@ export interface ClientOptions {
   logger?: Logger;
 }
 
+const CLIENT_OPTIONS: Record<keyof ClientOptions, true> = {
+  ...{ servers: true, token: true, tokenFile: true, insecureToken: true, tls: true },
+  ...{ connectTimeout: true, requestTimeout: true, keepalive: true, maxMessageBytes: true, logger: true },
+};
+
 /** @internal All settings of a client, with defaults filled in. */
 export interface Settings extends Required<Pick<ClientOptions, "maxMessageBytes" | "logger">> {
   connectTimeoutMs: number;
@@ -75,6 +80,7 @@ export function resolve(options: ClientOptions): Settings {
   const { servers = HOWDAH_SERVER || "127.0.0.1:7432", token, tokenFile } = options;
   const { connectTimeout = 5_000, requestTimeout = 30_000, keepalive = 30_000 } = options;
   const { maxMessageBytes = 16 << 20, logger = LOGGER } = options;
+  refuseUnknown(options, CLIENT_OPTIONS, "a client");
   const isGiven = token !== undefined || tokenFile !== undefined;
   if (!isGiven && HOWDAH_TOKEN && HOWDAH_TOKEN_FILE)
     throw invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one");

@@ -26,7 +26,11 @@ function end(message) {
   hasEnded = true;
   post({ end: message });
 }
-const why = (error) => [error.message || String(error), error.cause && error.cause.message, error.code].filter(Boolean).join(": ");
+function why({ message, code, cause }) {
+  // A stream on a connection that failed has the connection's error as its cause.
+  if (cause) return why(cause);
+  return message && message.includes(code) ? message : [message, code].filter(Boolean).join(": ");
+}
 const fail = (error) => {
   end({ error: why(error) });
   session.destroy();

@@ -1,4 +1,5 @@
 /** Workers, which run handlers for jobs. */
+import { checkedConcurrency, invalid, refuseUnknown } from "./calls.js";
 import { type Duration, duration, milliseconds } from "./duration.js";
 import { decoded, type Handler, type Job, makeJob, type Middleware } from "./handler.js";
 import { asTask, type Task } from "./job.js";
@@ -37,6 +38,10 @@ export interface WorkerOptions {
   liveness?: Duration;
 }
 
+const WORKER_OPTIONS: Record<keyof WorkerOptions, true> = {
+  ...{ concurrency: true, windowBytes: true, maxMessageBytes: true, labels: true, stopTimeout: true, liveness: true },
+};
+
 /** Settings of a run. */
 export interface RunOptions {
   /** Stops the worker gracefully when this signal is aborted. */
@@ -64,13 +69,14 @@ export class Worker {
     private readonly options: WorkerOptions,
   ) {
     this.#middleware = [...middleware];
+    refuseUnknown(options, WORKER_OPTIONS, "a worker");
     const { labels, windowBytes = 0, maxMessageBytes = network.settings.maxMessageBytes } = options;
     this.#connected = new Promise((resolve) => {
       this.#onConnected = resolve;
     });
     // Refuses invalid durations now, instead of when they are used.
     for (const name of ["stopTimeout", "liveness"] as const) duration(options[name], name);
-    this.#slots = new Slots(options.concurrency ?? 16);
+    this.#slots = new Slots(checkedConcurrency(options.concurrency ?? 16));
     this.#session = new Session(network, {
       slots: this.#slots,
       windowBytes,
@@ -87,8 +93,10 @@ export class Worker {
    */
   handle<P = unknown>(task: string | Task<P>, handler: Handler<P>, options: { concurrency?: number } = {}): this {
     const { name, decode } = asTask(task);
+    if (typeof handler !== "function") throw invalid("handler", `the handler of ${name} is not a function`);
+    const concurrency = checkedConcurrency(options.concurrency ?? this.#slots.total);
     const run = (entry: Entry) => this.#run(entry, (job) => handler(decoded(decode, job), job));
-    this.#slots.types.set(name, new Slot(name, options.concurrency ?? this.#slots.total, run));
+    this.#slots.types.set(name, new Slot(name, concurrency, run));
     return this;
   }
 
@@ -104,6 +112,8 @@ export class Worker {
    */
   run({ signal, stopOn = [] }: RunOptions = {}): Promise<WorkerReport> {
     if (this.#running) return this.#running;
+    if (this.#slots.types.size === 0)
+      return Promise.reject(invalid("handle", "the worker has no handlers: call handle before run"));
     const stop = () => void this.stop();
     if (signal?.aborted) stop();
     signal?.addEventListener("abort", stop, { once: true });

@@ -66,6 +66,45 @@ test("options of a job become fields of the protocol", () => {
   assert.equal(later.payload.length, 0);
 });
 
+test("a mistake in a program without type checks is refused and named", async () => {
+  const client = new Client();
+  const anything = (value: unknown) => value as never;
+  const mistakes: Record<string, [() => unknown, RegExp]> = {
+    prioritee: [() => newJob("a", 1, anything({ prioritee: 5 })), /^prioritee: a job has no such option$/],
+    initial: [() => newJob("a", 1, { retryPolicy: anything({ initial: "1s" }) }), /^initial: retryPolicy has no such/],
+    tags: [() => newJob("a", 1, { tags: anything("abc") }), /^tags: "abc" is not an array$/],
+    runAt: [() => newJob("a", 1, { runAt: anything("2027-01-01") }), /^runAt: "2027-01-01" is not a valid Date$/],
+    expireAt: [() => newJob("a", 1, { expireAt: new Date("tomorrow") }), /^expireAt: null is not a valid Date$/],
+    tokn: [() => new Client(anything({ tokn: "x" })), /^tokn: a client has no such option$/],
+    concurency: [() => client.worker(anything({ concurency: 2 })), /^concurency: a worker has no such option$/],
+    concurrency: [() => client.worker({ concurrency: 0 }), /^concurrency: 0 is not an integer of at least 1$/],
+    handler: [() => client.worker().handle("a", anything(undefined)), /the handler of a is not a function$/],
+  };
+  for (const [field, [make, text]] of Object.entries(mistakes)) assert.throws(make, refused(field, text));
+  const perType = { concurrency: 1.5 };
+  assert.throws(() => client.worker().handle("a", () => 1, perType), refused("concurrency", /1.5 is not an integer/));
+  await assert.rejects(client.worker().run(), refused("handle", /the worker has no handlers/));
+  await assert.rejects(
+    client.applyTaskType("a", anything({ maxRuning: 1 })),
+    refused("maxRuning", /a task type has no/),
+  );
+  assert.throws(() => newJob("a", () => 1), /a function cannot be encoded as JSON/);
+});
+
+test("the log of a worker that cannot reach its broker has the cause once", async () => {
+  const client = new Client({
+    servers: "127.0.0.1:1",
+    logger: { ...console, warn: (_, { error }: { error: string }) => void worker.stop().then(() => resolve(error)) },
+  });
+  const worker = client.worker().handle("a", () => {});
+  let resolve: (error: string) => void = () => {};
+  const logged = new Promise<string>((done) => {
+    resolve = done;
+  });
+  await worker.run();
+  assert.equal(await logged, "cannot reach 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1");
+});
+
 test("a duration is milliseconds or a text", () => {
   const given = [250, "250ms", " 0.25 seconds", "5m", "1h30m", "1 hour 30 minutes", "3 days", "2w"];
   const meant = [250, 250, 250, 300_000, 5_400_000, 5_400_000, 259_200_000, 1_209_600_000];
