@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,6 +156,14 @@ func TestAWorkerWithoutABrokerStops(t *testing.T) {
 	worker := client.NewWorker(howdah.WorkerConfig{})
 	worker.Handle(typeName(t), nil)
 	must(t, run(t, worker)())
+}
+
+func TestAWorkerWithoutHandlersDoesNotRun(t *testing.T) {
+	t.Parallel()
+	err := connect(t).NewWorker(howdah.WorkerConfig{}).Run(within(t, 20*time.Second))
+	if err == nil || !strings.Contains(err.Error(), "the worker has no handlers") {
+		t.Error(err)
+	}
 }
 
 func TestAWorkerThatTheBrokerRefusesEndsWithTheError(t *testing.T) {

@@ -60,11 +60,11 @@ func (c *Client) NewWorker(cfg WorkerConfig) *Worker {
 }
 
 // Handle sets the handler of a task type, and optionally the number of its concurrent handlers, which is at most the
-// worker's. Call it before [Worker.Run].
+// worker's. 0: the worker's. Call it before [Worker.Run].
 func (w *Worker) Handle(taskType string, handler Handler, concurrency ...int) {
 	slots := w.s.cfg.Concurrency
 	if len(concurrency) > 0 {
-		slots = min(slots, concurrency[0])
+		slots = min(slots, cmp.Or(concurrency[0], slots))
 	}
 	w.s.types[taskType] = &typeSlots{handler: wrap(w.s.cfg.Middleware, handler), slots: make(chan struct{}, slots)}
 }
@@ -77,6 +77,9 @@ func (w *Worker) Handle(taskType string, handler Handler, concurrency ...int) {
 // error if handlers still run or outcomes are unconfirmed after a stop; their jobs may run again.
 func (w *Worker) Run(ctx context.Context) error {
 	s := w.s
+	if len(s.types) == 0 {
+		return &Error{Code: codes.FailedPrecondition, Message: "the worker has no handlers: call Handle before Run"}
+	}
 	s.baseCtx = context.WithoutCancel(ctx)
 	s.ctx, s.end = context.WithCancel(s.baseCtx)
 	s.handlerCtx, s.cancelHandlers = context.WithCancelCause(s.baseCtx)
