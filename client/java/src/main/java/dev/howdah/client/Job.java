@@ -161,8 +161,17 @@ public final class Job {
             }
             return json.readValue((bytes.isEmpty() ? NULL : bytes).newInput(), type);
         } catch (JacksonException | InvalidProtocolBufferException | ReflectiveOperationException error) {
-            throw new IllegalArgumentException("not a " + type.getName() + ": " + error.getMessage(), error);
+            throw new IllegalArgumentException("not a " + type.getName() + ": " + reason(error), error);
         }
+    }
+
+    /** Returns why a value does not parse: of Jackson's text, the reason and the path, without the hidden source. */
+    private static String reason(Exception error) {
+        if (!(error instanceof JacksonException refused)) {
+            return Objects.requireNonNullElse(error.getMessage(), error.toString());
+        }
+        var path = refused.getPathReference();
+        return refused.getOriginalMessage() + (path.isEmpty() ? "" : " at " + path);
     }
 
     /**
@@ -403,19 +412,23 @@ public final class Job {
             wire = wire(outcome).build();
         } catch (RuntimeException error) {
             cause = error;
-            wire = wire(Outcome.fatal("the result cannot be written: " + error)).build();
+            wire = wire(Outcome.fatal("the result cannot be written: " + reason(error))).build();
         }
         if (wire.hasNack()) {
-            logFailure(wire.getNack().getError(), cause instanceof Thrown ? null : cause);
+            logFailure(wire.getNack().getError(), cause instanceof Thrown ? null : cause, wire.getNack().getNoRetry());
         }
         markDecided();
         ended(wire, cause);
         return wire;
     }
 
-    /** Logs a failed attempt. Call it once for each: when the handler has ended, or when its outcome is replaced. */
-    void logFailure(String error, Throwable thrown) {
-        LOG.log(Level.WARNING, "job " + id() + " of " + taskType() + " failed, attempt " + attempt() + ": " + error, thrown);
+    /**
+     * Logs a failed attempt: as an error if the job is not retried or out of attempts, otherwise as a warning. Call it once
+     * for each attempt: when the handler has ended, or when its outcome is replaced.
+     */
+    void logFailure(String error, Throwable thrown, boolean noRetry) {
+        var level = noRetry || attempt() >= maxAttempts() ? Level.ERROR : Level.WARNING;
+        LOG.log(level, "job " + id() + " of " + taskType() + " failed, attempt " + attempt() + ": " + error, thrown);
     }
 
     private void ended(dev.howdah.v1.Outcome outcome, Throwable thrown) {

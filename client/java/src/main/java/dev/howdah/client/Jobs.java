@@ -78,7 +78,7 @@ final class Jobs {
 
         /** Replaces the outcome, which cannot be sent, by a failure. */
         void fail(String error, boolean isFinal) {
-            job.logFailure(error, null);
+            job.logFailure(error, null, isFinal);
             var nack = Nack.newBuilder().setError(error).setNoRetry(isFinal);
             outcome = outcome.toBuilder().setNack(nack).build();
         }
@@ -427,7 +427,7 @@ final class Jobs {
             notifySettled(job, failure(job.key, result));
             if (result.getStatus() != SettleStatus.SETTLE_STATUS_OK) {
                 lost++;
-                job.job.logFailure("the lease was lost before the outcome arrived", null);
+                job.job.logFailure("the lease was lost before the outcome arrived", null, false);
                 return;
             }
             retryBackoff.reset();

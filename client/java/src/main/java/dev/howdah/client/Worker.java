@@ -4,6 +4,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
@@ -187,7 +188,9 @@ public final class Worker implements AutoCloseable {
          * @return this
          */
         public <T> Builder handle(String taskType, Integer concurrency, Class<T> payload, Handler<? super T> handler) {
-            handlers.put(taskType, new Entry(job -> handler.handle(read(job, payload), job), concurrency));
+            Objects.requireNonNull(handler, "handler");
+            var limit = concurrency == null ? null : checked(concurrency);
+            handlers.put(taskType, new Entry(job -> handler.handle(read(job, payload), job), limit));
             return this;
         }
 
@@ -208,7 +211,14 @@ public final class Worker implements AutoCloseable {
          * @param jobs number of concurrent handlers, by default 16
          * @return this
          */
-        public Builder concurrency(int jobs) { concurrency = jobs; return this; }
+        public Builder concurrency(int jobs) { concurrency = checked(jobs); return this; }
+
+        private static Integer checked(int concurrency) {
+            if (concurrency < 1) {
+                throw HowdahException.invalid("concurrency", concurrency + " is less than 1");
+            }
+            return concurrency;
+        }
 
         /**
          * {@return this}
@@ -274,6 +284,9 @@ public final class Worker implements AutoCloseable {
 
         /** {@return a worker, which connects in the background and keeps retrying while no broker answers} */
         public Worker start() {
+            if (handlers.isEmpty()) {
+                throw HowdahException.invalid("handle", "the worker has no handlers: add one before it starts");
+            }
             return new Worker(this);
         }
 

@@ -69,7 +69,9 @@ class WorkerTest {
         try (var worker = client.worker().handle(type, Order.class, (order, job) -> Outcome.ok()).start()) {
             var job = Brokers.ended(client, NewJob.of(type, "no order"));
             assertEquals(JobState.JOB_STATE_DEAD, job.getState());
-            assertTrue(job.getFailures(0).getError().contains("Order"), job.getFailures(0).getError());
+            var error = job.getFailures(0).getError();
+            assertTrue(error.startsWith("the payload is not a " + Order.class.getName() + ": Cannot construct instance"), error);
+            assertFalse(error.contains("Source"), error);
         }
     }
 
@@ -118,14 +120,19 @@ class WorkerTest {
                 "result", "the result cannot be written", "again", "again");
             texts.forEach((how, text) -> {
                 var job = Brokers.ended(client, NewJob.builder(type).payload(how).maxAttempts(1).build());
-                expected.add("job " + job.getId() + " of " + type + " failed, attempt 1: " + text);
+                expected.add("SEVERE job " + job.getId() + " of " + type + " failed, attempt 1: " + text);
             });
             var payload = Brokers.ended(client, NewJob.builder(type).payload(new byte[] {'{'}).build());
-            expected.add("job " + payload.getId() + " of " + type + " failed, attempt 1: the payload is ");
+            expected.add("SEVERE job " + payload.getId() + " of " + type + " failed, attempt 1: the payload is ");
+            var retried = Brokers.ended(client, NewJob.builder(type).payload("again").maxAttempts(2)
+                .retryPolicy(RetryPolicies.delays(Duration.ofMillis(1))).build());
+            expected.add("WARNING job " + retried.getId() + " of " + type + " failed, attempt 1: again");
+            expected.add("SEVERE job " + retried.getId() + " of " + type + " failed, attempt 2: again");
         } finally {
             logger.removeHandler(handler);
         }
-        var lines = records.stream().map(LogRecord::getMessage).filter(line -> line.contains(" of " + type + " ")).toList();
+        var lines = records.stream().map(record -> record.getLevel() + " " + record.getMessage())
+            .filter(line -> line.contains(" of " + type + " ")).toList();
         assertEquals(expected.size(), lines.size(), lines.toString());
         for (var text : expected) {
             assertEquals(1, lines.stream().filter(line -> line.startsWith(text)).count(), text + " in " + lines);
@@ -353,6 +360,15 @@ class WorkerTest {
         var worker = client.worker().handle("no spaces", Object.class, (payload, job) -> Outcome.ok()).start();
         var error = assertThrows(HowdahException.class, worker::join);
         assertEquals("INVALID_FIELD", error.reason());
+    }
+
+    @Test
+    void a_worker_that_could_not_run_a_job_is_refused_at_once() {
+        var noHandlers = assertThrows(HowdahException.class, () -> client.worker().start());
+        assertEquals("handle", noHandlers.field());
+        var error = assertThrows(HowdahException.class, () -> client.worker().concurrency(0));
+        assertEquals("concurrency: 0 is less than 1", error.getMessage());
+        assertThrows(HowdahException.class, () -> client.worker().handle("a", 0, Order.class, (order, job) -> Outcome.ok()));
     }
 
     @Test
