@@ -83,7 +83,9 @@ class OperateTest {
     void an_applied_schedule_is_created_replaced_paused_run_and_deleted() {
         var schedules = client.schedules();
         var job = NewJob.builder(type).payload("x").priority(3).build();
-        var hourly = Schedule.builder(type, job).every(Duration.ofHours(1)).build();
+        // The schedule starts later, because a time that passes between the two calls would change its planned times.
+        var tomorrow = Instant.now().plus(1, ChronoUnit.DAYS);
+        var hourly = Schedule.builder(type, job).every(Duration.ofHours(1)).start(tomorrow).build();
         var first = schedules.apply(hourly);
         assertEquals(10, first.getNextTimesCount());
         assertEquals(first.getNextTimesList(), schedules.apply(hourly).getNextTimesList());
