@@ -5,6 +5,7 @@ package howdahtest
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -156,14 +157,20 @@ func (r *Recorder) AssertEnqueued(t testing.TB, taskType string, payload any, op
 
 // Broker is a running broker with a temporary Postgres: `howdah dev --ephemeral`.
 type Broker struct {
-	// Address of the broker, for [howdah.Config].
+	// Address of the broker's gRPC port, for [howdah.Config].
 	Address string
-	// URL of the broker's database.
+	// Address of the broker's HTTP port.
+	HTTPAddress string
+	// URL of the broker's database. Empty if the broker serves several stores.
 	DatabaseURL string
 }
 
 // StartBroker starts a broker with a temporary Postgres, and stops both when the test ends. It runs the program that
-// HOWDAH_BIN names, or else `howdah` from the PATH. The arguments are appended to `dev --ephemeral`.
+// HOWDAH_BIN names, or else `howdah` from the PATH. The arguments are appended to `dev --ephemeral`. The broker logs warnings
+// and errors, unless HOWDAH_LOG is set.
+//
+// A test cannot set the broker's clock. [howdah.Client.RetryJobs] makes a delayed job run now, and
+// [howdah.Client.RunSchedule] enqueues the job of a schedule.
 func StartBroker(t testing.TB, arguments ...string) *Broker {
 	t.Helper()
 	b, stop, err := Start(arguments...)
@@ -183,6 +190,7 @@ func Start(arguments ...string) (*Broker, func(), error) {
 	fixed := []string{"dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}
 	command := exec.Command(program, append(fixed, arguments...)...)
 	command.Stderr = os.Stderr
+	command.Env = append([]string{"HOWDAH_LOG=warn"}, os.Environ()...)
 	output, err := command.StdoutPipe()
 	if err == nil {
 		err = command.Start()
@@ -199,9 +207,12 @@ func Start(arguments ...string) (*Broker, func(), error) {
 		if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
 			b := &Broker{}
 			for field := range strings.FieldsSeq(rest) {
-				if value, ok := strings.CutPrefix(field, "grpc="); ok {
+				switch name, value, _ := strings.Cut(field, "="); name {
+				case "grpc":
 					b.Address = value
-				} else if value, ok := strings.CutPrefix(field, "postgres="); ok {
+				case "http":
+					b.HTTPAddress = value
+				case "postgres":
 					b.DatabaseURL = value
 				}
 			}
@@ -210,5 +221,5 @@ func Start(arguments ...string) (*Broker, func(), error) {
 		}
 	}
 	stop()
-	return nil, nil, io.ErrUnexpectedEOF
+	return nil, nil, fmt.Errorf("%s dev ended before it was ready", program)
 }

@@ -3,6 +3,7 @@ package howdahtest_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,41 @@ func TestARecorderRefusesWhatABrokerRefusesAndRecordsNothing(t *testing.T) {
 	}
 	if jobs := recorder.Jobs(""); len(jobs) != 0 {
 		t.Error(jobs)
+	}
+}
+
+func TestABrokerHasAnHTTPPortAndRunsADelayedJobWhenItIsToldTo(t *testing.T) {
+	broker := howdahtest.StartBroker(t)
+	answer, err := http.Get("http://" + broker.HTTPAddress + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	client, err := howdah.New(howdah.Config{Servers: []string{broker.Address}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	job, err := client.Enqueue(t.Context(), "order.ship", order{7}, howdah.Delay(72*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if retried, err := client.RetryJobs(t.Context(), job.Id); err != nil || len(retried) != 1 {
+		t.Error(retried, err)
+	}
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle("order.ship", howdah.JSON(ship))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- worker.Run(ctx) }()
+	for done, err := range client.Wait(t.Context(), job.Id) {
+		if err != nil || done.State != howdahv1.JobState_JOB_STATE_SUCCEEDED {
+			t.Error(done, err)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil || answer.StatusCode != http.StatusOK {
+		t.Error(err, answer.Status)
 	}
 }
 

@@ -80,23 +80,27 @@ def _shown(payload: bytes) -> object:
 class Broker:
     """A broker with a temporary Postgres (``howdah dev --ephemeral``), which a test starts and stops.
 
-    It runs the program that ``HOWDAH_BIN`` names, or else ``howdah`` on the PATH.
+    It runs the program that ``HOWDAH_BIN`` names, or else ``howdah`` on the PATH. It logs warnings and errors, unless
+    ``HOWDAH_LOG`` is set.
     """
 
     def __init__(self, *arguments: str) -> None:
         program = os.environ.get("HOWDAH_BIN") or "howdah"
         ports = ("--listen=127.0.0.1:0", "--http=127.0.0.1:0")
         command = [program, "dev", "--ephemeral", *ports, *arguments]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        environment = {"HOWDAH_LOG": "warn", **os.environ}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("ready "):
-            raise RuntimeError(f"{program} dev ended with status {self._process.wait()}")
+            raise RuntimeError(f"{program} dev ended with status {self._process.wait()} before it was ready")
         ready = dict(part.split("=", 1) for part in line.split()[1:])
         #: With the argument ``--stores``: the database URL of each store, by the store's name.
         self.stores = {key[len("store.") :]: url for key, url in ready.items() if key.startswith("store.")}
-        #: The address of the broker's gRPC port for clients, and the database URL of the broker's first or only store.
-        self.address, self.postgres = ready["grpc"], ready.get("postgres") or next(iter(self.stores.values()))
+        #: The addresses of the broker's gRPC port, for clients, and of its HTTP port.
+        self.address, self.http = ready["grpc"], ready["http"]
+        #: The database URL of the broker's first or only store.
+        self.postgres = ready.get("postgres") or next(iter(self.stores.values()))
 
     def stop(self) -> None:
         self._process.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from datetime import datetime, timedelta, timezone
 
 import grpc
@@ -24,6 +25,19 @@ def kill(client: howdah.Client, task_type: str, *errors: str) -> list[int]:
     with worker:
         list(client.wait(ids, "30s"))
     return ids
+
+
+def test_a_broker_for_tests_has_an_http_port_and_runs_a_delayed_job_when_it_is_told_to(
+    broker: Broker, client: howdah.Client, task_type: str
+) -> None:
+    with urllib.request.urlopen(f"http://{broker.http}/healthz", timeout=30) as answer:
+        assert answer.status == 200
+    worker = howdah.Worker(client)
+    worker.task(task_type)(lambda payload: "ran")
+    delayed = client.enqueue(task_type, delay="3 days").id
+    with worker:
+        assert client.retry(delayed).ids == [delayed]
+        assert [howdah.decode(job.result) for job in client.wait([delayed], "30s")] == ["ran"]
 
 
 def test_jobs_are_got_explained_searched_and_cancelled(client: howdah.Client, task_type: str) -> None:

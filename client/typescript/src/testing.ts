@@ -181,33 +181,46 @@ const holderOf = ({ taskType, key }: proto.NewJob) => `${taskType} ${key}`;
 
 /** A broker for tests, with a temporary Postgres. */
 export interface TestBroker extends AsyncDisposable {
-  /** The broker's address, for clients. */
+  /** The address of the broker's gRPC port, for clients. */
   readonly server: string;
+  /** The address of the broker's HTTP port. */
+  readonly http: string;
+  /** The URL of the broker's database. Empty if the broker serves several stores. */
+  readonly postgres: string;
   /** Stops the broker, and removes its data. */
   stop(): Promise<void>;
 }
 
-/** Starts a broker. Runs the program `bin`, or else the program of `HOWDAH_BIN`, or else `howdah` on the PATH. */
+/**
+ * Starts a broker: the program `bin`, or else the program of `HOWDAH_BIN`, or else `howdah` on the PATH. It logs warnings
+ * and errors, unless `HOWDAH_LOG` is set.
+ *
+ * A test cannot set the broker's clock. `client.retryJobs(id)` makes a delayed job run now, and `client.runSchedule(name)`
+ * enqueues the job of a schedule.
+ */
 export async function startBroker(options: { bin?: string; args?: string[] } = {}): Promise<TestBroker> {
   const bin = options.bin ?? process.env.HOWDAH_BIN ?? "howdah";
   const listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
   const child = spawn(bin, ["dev", "--ephemeral", ...listen, ...(options.args ?? [])], {
-    stdio: ["ignore", "pipe", "ignore"],
+    stdio: ["ignore", "pipe", "inherit"],
+    env: { HOWDAH_LOG: "warn", ...process.env },
   });
   const stop = () => ended(child);
-  const server = await Promise.race([ready(child), once(child, "exit").then(() => undefined)]);
-  if (!server) throw new Error(`${bin} dev has ended before it was ready`);
-  return { server, stop, [Symbol.asyncDispose]: stop };
+  const fields = await Promise.race([ready(child), once(child, "exit").then(() => undefined)]);
+  if (!fields) throw new Error(`${bin} dev has ended before it was ready`);
+  const { grpc = "", http = "", postgres = "" } = Object.fromEntries(fields) as Record<string, string>;
+  return { server: grpc, http, postgres, stop, [Symbol.asyncDispose]: stop };
 }
 
-function ready({ stdout }: ChildProcess): Promise<string> {
+/** Waits for the line with which the broker says that it is ready, and returns the fields of the line. */
+function ready({ stdout }: ChildProcess): Promise<string[][]> {
   return new Promise((resolve) => {
     let text = "";
     // The listener stays after the ready line, because a broker whose output is not read would block or end.
     stdout?.on("data", (data) => {
       text += data;
-      const address = /^ready grpc=(\S+)/m.exec(text)?.[1];
-      if (address) resolve(address);
+      const line = /^ready (.*)\n/m.exec(text)?.[1];
+      if (line) resolve(line.split(" ").map((field) => field.split(/=(.*)/, 2)));
     });
   });
 }

@@ -73,6 +73,18 @@ test("a waiting client gets the result of a job", async () => {
   assert.equal(await running, report);
 });
 
+test("a broker for tests has an HTTP port, and runs a delayed job when it is told to", async () => {
+  assert.equal((await fetch(`http://${broker.http}/healthz`)).status, 200);
+  assert.match(broker.postgres, /^postgres:\/\/.*host=/);
+  const type = newType();
+  const { id } = await client.enqueue(type, null, { delay: "3 days" });
+  assert.deepEqual((await client.retryJobs(id)).ids, [id]);
+  const worker = client.worker().handle(type, () => "ran");
+  void worker.run();
+  assert.equal(fromJsonBytes((await ended(id)).result), "ran");
+  await worker.stop();
+});
+
 test("a refused field is named", async () => {
   await assert.rejects(client.enqueueAll([newJob("fine"), newJob("no spaces")]), (error: HowdahError) => {
     assert.ok(error instanceof HowdahError);

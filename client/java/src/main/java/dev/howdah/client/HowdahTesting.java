@@ -124,17 +124,23 @@ public final class HowdahTesting {
      * A broker with a temporary Postgres, {@code howdah dev --ephemeral}. Closing it stops both and removes their data.
      */
     public static final class Broker implements AutoCloseable {
-        private static final Pattern READY = Pattern.compile("ready grpc=(\\S+) .*");
+        private static final Pattern READY = Pattern.compile("ready grpc=(\\S+) http=(\\S+) .*");
         private final Process process;
         private final String address;
+        private final String httpAddress;
 
-        private Broker(Process process, String address) {
+        private Broker(Process process, String address, String httpAddress) {
             this.process = process;
             this.address = address;
+            this.httpAddress = httpAddress;
         }
 
         /**
-         * Starts the program that {@code HOWDAH_BIN} names, or else {@code howdah} from the {@code PATH}.
+         * Starts the program that {@code HOWDAH_BIN} names, or else {@code howdah} from the {@code PATH}. It logs warnings
+         * and errors, unless {@code HOWDAH_LOG} is set.
+         *
+         * <p>A test cannot set the broker's clock. {@link HowdahClient#retry} makes a delayed job run now, and
+         * {@link Schedules#run} enqueues the job of a schedule.
          *
          * @param more additional arguments of {@code howdah dev}
          * @return the broker, ready to serve
@@ -142,15 +148,17 @@ public final class HowdahTesting {
         public static Broker start(String... more) {
             var program = System.getenv().getOrDefault("HOWDAH_BIN", "howdah");
             var command = new ArrayList<>(List.of(program, "dev", "--ephemeral", "--listen", "127.0.0.1:0",
-                "--http", "127.0.0.1:0", "--log", "warn"));
+                "--http", "127.0.0.1:0"));
             command.addAll(List.of(more));
+            var builder = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT);
+            builder.environment().putIfAbsent("HOWDAH_LOG", "warn");
             try {
-                var process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+                var process = builder.start();
                 var lines = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
                 for (var line = lines.readLine(); line != null; line = lines.readLine()) {
                     var ready = READY.matcher(line);
                     if (ready.matches()) {
-                        return new Broker(process, "http://" + ready.group(1));
+                        return new Broker(process, "http://" + ready.group(1), "http://" + ready.group(2));
                     }
                 }
                 throw new IllegalStateException("the broker ended before it was ready: " + String.join(" ", command));
@@ -159,9 +167,14 @@ public final class HowdahTesting {
             }
         }
 
-        /** {@return the address of the broker, for clients} */
+        /** {@return the address of the broker's gRPC port, for clients} */
         public String address() {
             return address;
+        }
+
+        /** {@return the address of the broker's HTTP port} */
+        public String httpAddress() {
+            return httpAddress;
         }
 
         /** Stops the broker, and waits until it has ended. */

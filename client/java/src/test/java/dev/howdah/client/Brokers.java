@@ -20,6 +20,10 @@ final class Brokers {
         return BROKER.address();
     }
 
+    static String httpAddress() {
+        return BROKER.httpAddress();
+    }
+
     static HowdahClient client() {
         return HowdahClient.connect(address());
     }

@@ -10,6 +10,7 @@ import dev.howdah.v1.JobState;
 import dev.howdah.v1.OverlapPolicy;
 import dev.howdah.v1.ReasonKind;
 import dev.howdah.v1.TaskTypeSettings;
+import java.net.URI;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.ZoneId;
@@ -35,6 +36,18 @@ class OperateTest {
 
     private static List<Long> ids(Stream<Job> jobs) {
         return jobs.map(Job::getId).sorted().toList();
+    }
+
+    @Test
+    void a_broker_for_tests_has_an_http_port_and_runs_a_delayed_job_when_it_is_told_to() throws Exception {
+        try (var answer = URI.create(Brokers.httpAddress() + "/healthz").toURL().openStream()) {
+            assertTrue(answer.readAllBytes().length > 0);
+        }
+        long id = client.enqueue(NewJob.builder(type).delay(Duration.ofDays(3)).build()).id();
+        assertEquals(List.of(id), client.retry(List.of(id)));
+        try (var worker = client.worker().handle(type, Object.class, (payload, job) -> Outcome.ok("ran")).start()) {
+            assertEquals("ran", client.result(client.await(id, Brokers.TIMEOUT), String.class));
+        }
     }
 
     @Test
