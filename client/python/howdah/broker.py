@@ -100,6 +100,10 @@ def _system_authorities() -> Optional[bytes]:
     return "".join(map(ssl.DER_cert_to_PEM_cert, certificates)).encode() or None
 
 
+# Id of the process that has used gRPC. Its threads do not exist in a process that is forked later, where calls would hang.
+_grpc_process = 0
+
+
 class Broker:
     """The address of a broker, and the channel for unary calls to it."""
 
@@ -148,7 +152,18 @@ class Broker:
             raise invalid("tls_cert", "only one of tls_cert and tls_key is set: set both")
         return grpc.ssl_channel_credentials(authorities, key, certificate)
 
+    def _check_process(self) -> None:
+        global _grpc_process
+        _grpc_process = _grpc_process or os.getpid()
+        if _grpc_process != os.getpid():
+            hint = "use clients only after a fork, or start processes with the method spawn"
+            text = (
+                f"{self.name}: gRPC does not work here, because this process was forked from one that used it: {hint}"
+            )
+            raise HowdahError(text, grpc.StatusCode.FAILED_PRECONDITION)
+
     def _dial(self, library: Any) -> Any:
+        self._check_process()
         options = [*self.options, ("grpc.use_local_subchannel_pool", 1)]
         if self.credentials is None:
             return library.insecure_channel(self.target, options)
@@ -167,6 +182,7 @@ class Broker:
 
     @property
     def channel(self) -> grpc.aio.Channel:
+        self._check_process()
         if self._channel is None:
             self._channel = self.dial()
         return self._channel

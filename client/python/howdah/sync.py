@@ -205,6 +205,8 @@ class Client(Operations):
     @property
     def _inner(self) -> AsyncClient:
         if self._pid != os.getpid():
+            # The previous client is kept, because its destruction would wait for threads that a forked process lacks.
+            self._kept = self._made
             self._pid, self._made = os.getpid(), self._make()
         return self._made
 

@@ -311,6 +311,31 @@ def test_a_client_works_in_a_process_that_was_forked(broker: testing.Broker, tas
     subprocess.run([sys.executable, "-I", "-c", FORKED, broker.address, task_type], check=True, timeout=60)
 
 
+USED = """
+import os, sys, howdah
+client = howdah.Client(sys.argv[1])
+client.enqueue(sys.argv[2])
+child = os.fork()
+if child == 0:
+    for each in (client, howdah.Client(sys.argv[1])):
+        try:
+            each.enqueue(sys.argv[2])
+        except howdah.HowdahError as error:
+            if "was forked from one that used it" in str(error):
+                continue
+        os._exit(1)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_client_says_that_its_process_was_forked_from_one_that_used_grpc(
+    broker: testing.Broker, task_type: str
+) -> None:
+    subprocess.run([sys.executable, "-I", "-c", USED, broker.address, task_type], check=True, timeout=60)
+
+
 # `preexec_fn` makes `subprocess` fork in every version of Python. gRPC's fork handlers abort about one in twenty programs.
 STARTING = """
 import os, subprocess, sys, howdah
