@@ -6,7 +6,7 @@ use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
 
 use crate::{
     Client, Result,
-    call::{Tries, all_pages, rpc},
+    call::{Tries, pages, rpc},
     time,
 };
 
@@ -35,12 +35,8 @@ impl Client {
 
     /// Lists all valid tokens; with `ended`, also revoked and expired ones.
     pub async fn list_tokens(&self, ended: bool) -> Result<Vec<proto::Token>> {
-        all_pages(|page_token| async move {
-            let request = proto::ListTokensRequest { show_ended: ended, page_size: 1_000, page_token };
-            let page = rpc!(self.access().list_tokens(request))?;
-            Ok((page.tokens, page.next_page_token))
-        })
-        .await
+        let request = proto::ListTokensRequest { show_ended: ended, ..Default::default() };
+        pages!(self.access().list_tokens(request).tokens)
     }
 
     /// Revokes a token by its id. Returns the ids of the revoked tokens.
@@ -53,24 +49,10 @@ impl Client {
         self.revoke(Selection::Principal(principal.into())).await
     }
 
-    /// Lists audit entries, newest first. Ignores `page_size` and `page_token` of the request: fetches up to `at_most` entries, in
-    /// as many pages as needed.
-    pub async fn list_audit(
-        &self,
-        mut request: proto::ListAuditRequest,
-        at_most: usize,
-    ) -> Result<Vec<proto::AuditEntry>> {
-        let mut entries = Vec::new();
-        request.page_token = String::new();
-        loop {
-            request.page_size = i32::try_from(at_most - entries.len()).unwrap_or(i32::MAX);
-            let page = rpc!(self.access().list_audit(request.clone()))?;
-            entries.extend(page.entries);
-            request.page_token = page.next_page_token;
-            if request.page_token.is_empty() || entries.len() >= at_most {
-                return Ok(entries);
-            }
-        }
+    /// Lists audit entries, newest first. Ignores `page_size` and `page_token` of the request: fetches up to `at_most` entries,
+    /// in as many pages as needed.
+    pub async fn list_audit(&self, request: proto::ListAuditRequest, at_most: usize) -> Result<Vec<proto::AuditEntry>> {
+        pages!(self.access().list_audit(request).entries, at_most)
     }
 
     async fn revoke(&self, selection: Selection) -> Result<Vec<String>> {

@@ -2,7 +2,11 @@
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Result, call::rpc, enqueue::new_request_key};
+use crate::{
+    Client, Result,
+    call::{pages, rpc},
+    enqueue::new_request_key,
+};
 
 impl Client {
     /// Counts the jobs that a bulk operation would change, and returns three of them as examples.
@@ -23,9 +27,8 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn start_bulk(&self, spec: proto::BulkSpec) -> Result<proto::Bulk> {
-        Ok(rpc!(self.bulks().start_bulk(proto::StartBulkRequest { spec: Some(spec), request_key: new_request_key() }))?
-            .bulk
-            .unwrap_or_default())
+        let request = proto::StartBulkRequest { spec: Some(spec), request_key: new_request_key() };
+        Ok(rpc!(self.bulks().start_bulk(request))?.bulk.unwrap_or_default())
     }
 
     /// Pauses a bulk operation, and returns it.
@@ -50,18 +53,7 @@ impl Client {
 
     /// Lists bulk operations, newest first. Ignores `page_size` and `page_token` of the request: fetches up to `at_most`
     /// operations, in as many pages as needed.
-    pub async fn list_bulks(&self, mut request: proto::ListBulksRequest, at_most: usize) -> Result<Vec<proto::Bulk>> {
-        let mut bulks = Vec::new();
-        request.page_token = String::new();
-        loop {
-            request.page_size = i32::try_from((at_most - bulks.len()).min(1_000)).unwrap_or(1_000);
-            let page = rpc!(self.bulks().list_bulks(request.clone()))?;
-            bulks.extend(page.bulks);
-            // Stops if a broker repeats a page token, to avoid an endless loop.
-            if page.next_page_token.is_empty() || page.next_page_token == request.page_token || bulks.len() >= at_most {
-                return Ok(bulks);
-            }
-            request.page_token = page.next_page_token;
-        }
+    pub async fn list_bulks(&self, request: proto::ListBulksRequest, at_most: usize) -> Result<Vec<proto::Bulk>> {
+        pages!(self.bulks().list_bulks(request).bulks, at_most)
     }
 }

@@ -138,23 +138,29 @@ macro_rules! rpc {
 }
 pub(crate) use rpc;
 
-/// Gets the items of all pages. `get` returns the items of the page with a token, and the token of the next page; the first
-/// and the last token are empty.
-pub(crate) async fn all_pages<T, Fut>(mut get: impl FnMut(String) -> Fut) -> Result<Vec<T>>
-where
-    Fut: Future<Output = Result<(Vec<T>, String)>>,
-{
-    let (mut all, mut token) = (Vec::new(), String::new());
-    loop {
-        let (items, next) = get(token.clone()).await?;
-        all.extend(items);
-        // Stops if a broker repeats a page token, to avoid an endless loop.
-        if next.is_empty() || next == token {
-            return Ok(all);
+/// Lists the items of all pages, or of as many pages as have `at_most` items: `pages!(self.jobs().list(request).items)`.
+macro_rules! pages {
+    ($client:ident.$service:ident().$method:ident($request:expr).$items:ident) => {
+        $crate::call::pages!($client.$service().$method($request).$items, usize::MAX)
+    };
+    ($client:ident.$service:ident().$method:ident($request:expr).$items:ident, $at_most:expr) => {{
+        let (mut request, mut items) = ($request, Vec::new());
+        request.page_token = String::new();
+        loop {
+            // A broker reduces the page size to its maximum.
+            request.page_size = i32::try_from($at_most - items.len()).unwrap_or(i32::MAX);
+            let page = $crate::call::rpc!($client.$service().$method(request.clone()))?;
+            items.extend(page.$items);
+            // Stops if a broker repeats a page token, to avoid an endless loop.
+            let is_last = page.next_page_token.is_empty() || page.next_page_token == request.page_token;
+            if is_last || items.len() >= $at_most {
+                break Ok(items);
+            }
+            request.page_token = page.next_page_token;
         }
-        token = next;
-    }
+    }};
 }
+pub(crate) use pages;
 
 /// Returns `None` if the broker answered that the object does not exist.
 pub(crate) fn found<T>(answer: Result<T>) -> Result<Option<T>> {

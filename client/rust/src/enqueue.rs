@@ -19,12 +19,10 @@ pub struct Enqueued {
 }
 
 impl Enqueued {
-    /// Marks a job that existed already as new if it has no job key. The generated request key is unique, so only an earlier
-    /// attempt of the same call can have stored it.
-    pub(crate) fn was_stored_by_this_call(&mut self, without_key: bool) {
-        if without_key && !self.is_new {
-            (self.is_new, self.outcome) = (true, EnqueueOutcome::New);
-        }
+    /// Marks a job without a job key as new, because the generated request key is unique: if the job existed already, an earlier
+    /// attempt of the same call has stored it.
+    pub(crate) fn of_this_call(self, without_key: bool) -> Self {
+        if without_key { Self { is_new: true, outcome: EnqueueOutcome::New, ..self } } else { self }
     }
 }
 
@@ -94,7 +92,7 @@ impl Client {
         let mut sending = self.settings().telemetry.send(&mut jobs, false);
         let mut answer = self.enqueue_request(jobs, new_request_key()).await;
         for (job, keyed) in answer.iter_mut().flatten().zip(keyed) {
-            job.was_stored_by_this_call(!keyed);
+            *job = job.of_this_call(!keyed);
         }
         self.sent(&mut sending, &answer);
         answer

@@ -21,27 +21,9 @@
 //! When an enqueue returns, the job is committed exactly once. The broker pushes jobs to the worker, which resends the
 //! outcome of a handler until the broker confirms it.
 //!
-//! The modules, in the order in which a job passes through them:
-//!
-//! - [`proto`]: the protocol messages and the generated clients
-//! - `client`, `endpoint`, `environment`, `tls`: connections. TLS needs the feature `tls`, which is on by default
-//! - `cause`: explains failed connections
-//! - `call`, `backoff`: deadlines and retries of single calls
-//! - `new_job`, `enqueue`: enqueue in one call
-//! - `producer`: enqueue many jobs over one stream, in batches
-//! - `worker`: runs handlers, over one stream
-//! - `middleware`: code that wraps each enqueue and each handler
-//! - `telemetry`: OpenTelemetry spans and metrics, with the feature `opentelemetry`
-//! - `signal`: SIGTERM and Ctrl-C
-//! - `testing`: tests without a broker, or with a temporary one; needs the feature `testing`
-//! - `failed`: list failed jobs in groups, retry and discard them
-//! - `schedule`: schedules, which enqueue jobs at planned times
-//! - `query`: read jobs, task types and the storage; cancel and reprioritize jobs
-//! - `bulk`: change many jobs in the background
-//! - `stores`: list, close and open stores
-//! - `wait`: wait until jobs have ended
-//! - `limit`: list, pause and resume limit keys
-//! - `error`, `time`: shared by all modules
+//! A job passes through these modules: [`proto`] has the protocol messages and the generated clients; `client` holds the
+//! connections, and `call` makes single calls with deadlines and retries; `enqueue` and `producer` send jobs; `worker` runs
+//! them.
 
 #![warn(missing_docs)]
 
@@ -51,6 +33,7 @@ mod bulk;
 mod call;
 mod cause;
 mod client;
+mod cluster;
 mod connection;
 mod credential;
 mod database;
@@ -58,16 +41,15 @@ mod endpoint;
 mod enqueue;
 mod environment;
 mod error;
-mod failed;
-mod limit;
+mod jobs;
 mod middleware;
 mod new_job;
 mod producer;
-mod query;
 mod schedule;
-mod settings;
+mod setters;
 mod signal;
-mod stores;
+mod stream;
+mod task_types;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -76,7 +58,6 @@ mod time;
 mod tls;
 mod wait;
 mod worker;
-mod workers;
 
 pub use howdah_proto::v1 as proto;
 pub use tokio_util::sync::CancellationToken;

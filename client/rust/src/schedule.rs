@@ -6,8 +6,9 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Enqueued, NewJob, Result,
-    call::{Tries, all_pages, found, rpc},
+    call::{Tries, found, pages, rpc},
     enqueue::{enqueued, new_request_key, wrong_count},
+    setters::setters,
     time,
 };
 
@@ -60,53 +61,33 @@ impl NewSchedule {
         &self.0.name
     }
 
-    /// Sets the start of a period: the planned time, or the end of the last job.
-    pub fn drift(mut self, drift: proto::Drift) -> Self {
-        self.0.set_drift(drift);
-        self
-    }
-
-    /// Sets the overlap policy: what to do while an earlier job is unfinished.
-    pub fn overlap(mut self, policy: proto::OverlapPolicy) -> Self {
-        self.0.set_overlap(policy);
-        self
-    }
-
-    /// Sets the policy for times that were missed because no broker ran.
-    pub fn missed(mut self, policy: proto::MissedPolicy) -> Self {
-        self.0.set_missed(policy);
-        self
-    }
-
     /// Catches up on this many missed times at most, the newest ones: 1 to 1,000.
     pub fn missed_all(mut self, limit: u32) -> Self {
-        self.0.set_missed(proto::MissedPolicy::All);
         self.0.missed_limit = limit;
-        self
+        self.missed(proto::MissedPolicy::All)
     }
 
-    /// Plans no time before `at`. A period begins then.
-    pub fn start(mut self, at: SystemTime) -> Self {
-        self.0.start_time = Some(at.into());
-        self
-    }
+    setters! {
+        /// Sets the start of a period: the planned time, or the end of the last job.
+        drift(drift: proto::Drift) => 0.drift = drift as i32;
 
-    /// Plans no time at or after `at`.
-    pub fn end(mut self, at: SystemTime) -> Self {
-        self.0.end_time = Some(at.into());
-        self
-    }
+        /// Sets the overlap policy: what to do while an earlier job is unfinished.
+        overlap(policy: proto::OverlapPolicy) => 0.overlap = policy as i32;
 
-    /// Delays each enqueue of the schedule by a pseudo-random part of this time. At most 24 h, and at most the period.
-    pub fn jitter(mut self, jitter: Duration) -> Self {
-        self.0.jitter = Some(time::to_proto(jitter));
-        self
-    }
+        /// Sets the policy for times that were missed because no broker ran.
+        missed(policy: proto::MissedPolicy) => 0.missed = policy as i32;
 
-    /// Creates the schedule paused: it enqueues nothing until it is resumed.
-    pub fn paused(mut self, paused: bool) -> Self {
-        self.0.paused = paused;
-        self
+        /// Plans no time before `at`. A period begins then.
+        start(at: SystemTime) => 0.start_time = Some(at.into());
+
+        /// Plans no time at or after `at`.
+        end(at: SystemTime) => 0.end_time = Some(at.into());
+
+        /// Delays each enqueue of the schedule by a pseudo-random part of this time. At most 24 h, and at most the period.
+        jitter(jitter: Duration) => 0.jitter = Some(time::to_proto(jitter));
+
+        /// Creates the schedule paused: it enqueues nothing until it is resumed.
+        paused(paused: bool) => 0.paused = paused;
     }
 
     /// Converts to the protocol message.
@@ -149,12 +130,7 @@ impl Client {
 
     /// Lists all schedules by name, without payloads, each with its next time.
     pub async fn list_schedules(&self) -> Result<Vec<proto::Schedule>> {
-        all_pages(|page_token| async move {
-            let request = proto::ListSchedulesRequest { page_size: 1000, page_token };
-            let page = rpc!(self.schedules().list_schedules(request))?;
-            Ok((page.schedules, page.next_page_token))
-        })
-        .await
+        pages!(self.schedules().list_schedules(proto::ListSchedulesRequest::default()).schedules)
     }
 
     /// Deletes a schedule; its jobs stay. Returns whether it existed.
@@ -165,16 +141,14 @@ impl Client {
 
     /// Pauses a schedule until [`resume_schedule`](Client::resume_schedule).
     pub async fn pause_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
-        Ok(rpc!(self.schedules().pause_schedule(proto::PauseScheduleRequest { name: name.into() }))?
-            .schedule
-            .unwrap_or_default())
+        let request = proto::PauseScheduleRequest { name: name.into() };
+        Ok(rpc!(self.schedules().pause_schedule(request))?.schedule.unwrap_or_default())
     }
 
     /// Resumes a schedule, from its next planned time on.
     pub async fn resume_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
-        Ok(rpc!(self.schedules().resume_schedule(proto::ResumeScheduleRequest { name: name.into() }))?
-            .schedule
-            .unwrap_or_default())
+        let request = proto::ResumeScheduleRequest { name: name.into() };
+        Ok(rpc!(self.schedules().resume_schedule(request))?.schedule.unwrap_or_default())
     }
 
     /// Enqueues a job of the schedule now, in addition to its plan. Retries like [`enqueue`](Client::enqueue), with one request

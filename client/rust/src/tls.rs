@@ -4,7 +4,7 @@ use std::{fmt, fs, path::Path};
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use crate::{Error, Result, cause::chain};
+use crate::{Error, Result, cause::chain, setters::setters};
 
 /// TLS settings for `https://` addresses. By default, the client trusts the system's root certificates and sends no client
 /// certificate.
@@ -22,10 +22,17 @@ impl Tls {
         Self::default()
     }
 
-    /// Trusts only broker certificates signed by one of these authorities: one or more PEM certificates.
-    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.ca = Some(pem.into());
-        self
+    setters! {
+        /// Trusts only broker certificates signed by one of these authorities: one or more PEM certificates.
+        ca_pem(pem: impl Into<Vec<u8>>) => ca = Some(pem.into());
+
+        /// Sends this client certificate to brokers that request one: the certificate, followed by intermediate certificates,
+        /// and its private key, both PEM.
+        client_pem(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) =>
+            client = Some((certificate.into(), key.into()));
+
+        /// Sets the name in the broker's certificate, if it differs from the host of the address.
+        server_name(name: impl Into<String>) => server_name = Some(name.into());
     }
 
     /// Trusts only the authorities in this PEM file, like [`ca_pem`](Self::ca_pem).
@@ -33,23 +40,10 @@ impl Tls {
         Ok(self.ca_pem(read(path.as_ref())?))
     }
 
-    /// Sends this client certificate to brokers that request one: the certificate, followed by intermediate certificates, and its
-    /// private key, both PEM.
-    pub fn client_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.client = Some((certificate.into(), key.into()));
-        self
-    }
-
     /// Sends the client certificate in these PEM files, like [`client_pem`](Self::client_pem).
     pub fn client_files(self, certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self> {
         let (certificate, key) = (read(certificate.as_ref())?, read(key.as_ref())?);
         Ok(self.client_pem(certificate, key))
-    }
-
-    /// Sets the name in the broker's certificate, if it differs from the host of the address.
-    pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        self.server_name = Some(name.into());
-        self
     }
 
     pub(crate) fn apply(self, endpoint: Endpoint) -> Result<Endpoint> {

@@ -17,6 +17,7 @@ use crate::{
     credential::Credential,
     database::Database,
     endpoint::{self, Settings},
+    setters::setters,
     telemetry::Address,
 };
 
@@ -42,29 +43,22 @@ impl ClientBuilder {
         endpoints.into_iter().fold(self, Self::endpoint)
     }
 
-    /// Sets the timeout of an attempt to connect, including TLS. Default: 5 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect_timeout = timeout;
-        self
-    }
+    setters! {
+        /// Sets the timeout of an attempt to connect, including TLS. Default: 5 s.
+        connect_timeout(timeout: Duration) => settings.connect_timeout = timeout;
 
-    /// Sets the timeout of a call, including its retries. Default: 30 s.
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.request_timeout = timeout;
-        self
-    }
+        /// Sets the timeout of a call, including its retries. Default: 30 s.
+        request_timeout(timeout: Duration) => settings.request_timeout = timeout;
 
-    /// Sets the largest message sent or accepted, in bytes. Default: 16 MiB.
-    pub fn max_message_bytes(mut self, bytes: usize) -> Self {
-        self.settings.max_message_bytes = bytes;
-        self
-    }
+        /// Sets the largest message sent or accepted, in bytes. Default: 16 MiB.
+        max_message_bytes(bytes: usize) => settings.max_message_bytes = bytes;
 
-    /// Sets certificates for `https://` endpoints, instead of the system's root certificates.
-    #[cfg(feature = "tls")]
-    pub fn tls(mut self, tls: crate::Tls) -> Self {
-        self.settings.tls = Some(tls);
-        self
+        /// Sets certificates for `https://` endpoints, instead of the system's root certificates.
+        #[cfg(feature = "tls")]
+        tls(tls: crate::Tls) => settings.tls = Some(tls);
+
+        /// Sets the `user-agent` header of all calls. Default: `howdah-client/` and the version.
+        user_agent(name: impl Into<String>) => settings.user_agent = Some(name.into());
     }
 
     /// Sets the token for brokers that require one (`howdah token create`). Brokers on other machines need `https://`, because
@@ -90,12 +84,6 @@ impl ClientBuilder {
     /// Adds middleware around each enqueue of this client, and around each handler of its workers.
     pub fn middleware(mut self, middleware: impl crate::Middleware) -> Self {
         self.settings.middleware.add(middleware);
-        self
-    }
-
-    /// Sets the `user-agent` header of all calls. Default: `howdah-client/` and the version.
-    pub fn user_agent(mut self, name: impl Into<String>) -> Self {
-        self.settings.user_agent = Some(name.into());
         self
     }
 

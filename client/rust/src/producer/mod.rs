@@ -1,10 +1,8 @@
 //! Enqueues from many tasks over one stream, in batches.
 //!
-//! - [`queue`]: queued jobs and their waiters, and the splitting of refused requests
-//! - [`link`]: one `StreamEnqueue` stream
-//! - [`pipeline`]: the task that sends, reconnects and delivers results
+//! [`queue`] has the submitted jobs and the requests made of them; [`pipeline`] is the task that sends the requests, reconnects
+//! and delivers results.
 
-mod link;
 mod pipeline;
 mod queue;
 
@@ -12,21 +10,18 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use howdah_proto::v1 as proto;
 use tokio::{
-    sync::{
-        Semaphore, oneshot,
-        oneshot::{Receiver, Sender},
-    },
+    sync::{OwnedSemaphorePermit, oneshot},
     time::timeout,
 };
 
-use crate::{Client, Enqueued, Error, NewJob, Result};
+use crate::{Client, Enqueued, Error, NewJob, Result, setters::setters};
 
-use self::queue::{Reply, Shared, cost};
+use self::queue::{Shared, Submission, cost};
 
 const STOPPED: Error = Error::Stopped("producer");
 
@@ -40,6 +35,7 @@ const STOPPED: Error = Error::Stopped("producer");
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
+#[must_use = "options have no effect until they are passed to Client::producer_with"]
 pub struct ProducerOptions {
     /// Maximum number of unanswered requests. Default: 4.
     pub max_in_flight: usize,
@@ -58,28 +54,18 @@ impl Default for ProducerOptions {
 }
 
 impl ProducerOptions {
-    /// Limits the number of unanswered requests.
-    #[must_use]
-    pub fn max_in_flight(self, requests: usize) -> Self {
-        Self { max_in_flight: requests, ..self }
-    }
+    setters! {
+        /// Limits the number of unanswered requests.
+        max_in_flight(requests: usize) => max_in_flight = requests;
 
-    /// Limits the number of jobs per request.
-    #[must_use]
-    pub fn max_batch_jobs(self, jobs: usize) -> Self {
-        Self { max_batch_jobs: jobs, ..self }
-    }
+        /// Limits the number of jobs per request.
+        max_batch_jobs(jobs: usize) => max_batch_jobs = jobs;
 
-    /// Limits the bytes of a request with more than one submission.
-    #[must_use]
-    pub fn max_batch_bytes(self, bytes: usize) -> Self {
-        Self { max_batch_bytes: bytes, ..self }
-    }
+        /// Limits the bytes of a request with more than one submission.
+        max_batch_bytes(bytes: usize) => max_batch_bytes = bytes;
 
-    /// Limits the bytes queued and in flight.
-    #[must_use]
-    pub fn max_queued_bytes(self, bytes: u32) -> Self {
-        Self { max_queued_bytes: bytes, ..self }
+        /// Limits the bytes queued and in flight.
+        max_queued_bytes(bytes: u32) => max_queued_bytes = bytes;
     }
 }
 
@@ -113,7 +99,7 @@ impl Drop for Handle {
 impl Producer {
     pub(crate) fn spawn(client: Client, options: ProducerOptions) -> Self {
         let capacity = options.max_queued_bytes.max(1);
-        let shared = Arc::new(Shared::new(Semaphore::new(capacity as usize)));
+        let shared = Arc::new(Shared::new(capacity));
         let pipeline = pipeline::Pipeline::new(client.clone(), options, shared.clone());
         tokio::spawn(pipeline.run());
         Self { handle: Arc::new(Handle { shared, client, capacity }) }
@@ -135,79 +121,62 @@ impl Producer {
     /// Submits a job. Waits only while the queue is full. The receipt resolves when the job is committed; dropping it does not
     /// withdraw the job.
     pub async fn submit(&self, job: NewJob) -> Result<Receipt<Enqueued>> {
-        let (reply, receipt) = receipt();
-        self.push(vec![job], Reply::One(reply)).await?;
-        Ok(receipt)
+        self.push(vec![job], |jobs| jobs.first().copied()).await
     }
 
     /// Submits several jobs, which are stored atomically.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Receipt<Vec<Enqueued>>> {
-        let jobs: Vec<NewJob> = jobs.into_iter().collect();
-        let (reply, receipt) = receipt();
-        if jobs.is_empty() {
-            Reply::All(reply).send(Ok(Vec::new()));
-        } else {
-            self.push(jobs, Reply::All(reply)).await?;
-        }
-        Ok(receipt)
+        self.push(jobs.into_iter().collect(), Some).await
     }
 
     /// Waits until all earlier submissions are answered. Submissions made during a flush wait until it ends.
     pub async fn flush(&self) -> Result<()> {
-        let shared = &self.handle.shared;
-        match shared.room.acquire_many(self.handle.capacity).await {
+        match self.handle.shared.room.acquire_many(self.handle.capacity).await {
             Ok(_all_of_it) => Ok(()),
-            Err(_) => Err(STOPPED),
+            Err(_closed) => Err(STOPPED),
         }
     }
 
-    async fn push(&self, jobs: Vec<NewJob>, reply: Reply) -> Result<()> {
+    async fn push<T>(&self, jobs: Vec<NewJob>, result: fn(Vec<Enqueued>) -> Option<T>) -> Result<Receipt<T>> {
+        let (reply, answer) = oneshot::channel();
+        let receipt = Receipt { answer, result };
+        if jobs.is_empty() {
+            let _ = reply.send(Ok(Vec::new()));
+            return Ok(receipt);
+        }
         let client = &self.handle.client;
         let mut jobs = client.prepared(jobs)?;
         #[cfg(feature = "testing")]
         if let Some(recorder) = &client.settings().recorder {
-            reply.send(recorder.record(jobs));
-            return Ok(());
+            let _ = reply.send(recorder.record(jobs));
+            return Ok(receipt);
         }
         let mut sending = client.settings().telemetry.send(&mut jobs, false);
         match self.room_for(&jobs).await {
-            Ok(cost) => self.handle.shared.push(jobs, cost, reply, sending),
+            Ok(room) => self.handle.shared.push(Submission::new(jobs, room, reply, sending))?,
             Err(error) => {
                 sending.ended(&Err(error.clone()));
-                Err(error)
+                return Err(error);
             }
         }
+        Ok(receipt)
     }
 
-    /// Waits until the queue has room for the jobs. Returns the number of reserved bytes. The bytes are released when the
-    /// result arrives.
-    async fn room_for(&self, jobs: &[proto::NewJob]) -> Result<u32> {
+    /// Waits until the queue has room for the jobs, and reserves it.
+    async fn room_for(&self, jobs: &[proto::NewJob]) -> Result<OwnedSemaphorePermit> {
         let bytes: usize = jobs.iter().map(cost).sum();
-        let limit = self.handle.client.settings().max_message_bytes;
+        let settings = self.handle.client.settings();
+        let limit = settings.max_message_bytes;
         if bytes > limit {
             let message = format!("{bytes} bytes are more than max_message_bytes, which is {limit}");
             return Err(Error::invalid("jobs", message));
         }
         let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.handle.capacity);
-        self.reserve(cost).await?;
-        Ok(cost)
-    }
-
-    /// Reserves `cost` bytes of the queue. The pipeline releases them when the result arrives.
-    async fn reserve(&self, cost: u32) -> Result<()> {
-        let room = &self.handle.shared.room;
-        if let Ok(permit) = room.try_acquire_many(cost) {
-            permit.forget();
-            return Ok(());
-        }
-        let after = self.handle.client.settings().request_timeout;
-        match timeout(after, room.acquire_many(cost)).await {
-            Ok(Ok(permit)) => {
-                permit.forget();
-                Ok(())
-            }
-            Ok(Err(_closed)) => Err(STOPPED),
-            Err(_) => Err(Error::Deadline { operation: "waiting for room in the producer's queue", after }),
+        let reserving = self.handle.shared.room.clone().acquire_many_owned(cost);
+        let (operation, after) = ("waiting for room in the producer's queue", settings.request_timeout);
+        match timeout(after, reserving).await {
+            Ok(room) => room.map_err(|_closed| STOPPED),
+            Err(_) => Err(Error::Deadline { operation, after }),
         }
     }
 }
@@ -215,17 +184,18 @@ impl Producer {
 /// Resolves when the submitted jobs are committed, or with an error.
 #[derive(Debug)]
 #[must_use = "only the receipt tells whether the job was stored"]
-pub struct Receipt<T>(Receiver<Result<T>>);
-
-fn receipt<T>() -> (Sender<Result<T>>, Receipt<T>) {
-    let (sender, receiver) = oneshot::channel();
-    (sender, Receipt(receiver))
+pub struct Receipt<T> {
+    answer: oneshot::Receiver<Result<Vec<Enqueued>>>,
+    /// Converts the results of the submitted jobs to the result of the submission.
+    result: fn(Vec<Enqueued>) -> Option<T>,
 }
 
 impl<T> Future for Receipt<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(STOPPED)))
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let jobs = answer.unwrap_or(Err(STOPPED))?;
+        Poll::Ready((self.result)(jobs).ok_or(STOPPED))
     }
 }

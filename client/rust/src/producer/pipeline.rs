@@ -3,14 +3,17 @@
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use howdah_proto::v1::{StreamEnqueueRequest, StreamEnqueueResponse};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::{Client, Error, Result, backoff::Backoff, enqueue::enqueued};
+use crate::{Client, Error, Result, backoff::Backoff, enqueue::enqueued, stream::close_reason};
 
 use super::{
     ProducerOptions,
-    link::{self, Link},
     queue::{Batch, Shared},
 };
 
@@ -22,7 +25,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(16);
 /// unary calls, because a proxy may limit the bytes of a stream.
 const RESEND_LIMIT: usize = 4 << 10;
 
-/// Interval of the timer while no waiter can time out.
+/// Interval of the timer while no submission can time out.
 const FAR: Duration = Duration::from_hours(1);
 
 pub(super) struct Pipeline {
@@ -68,7 +71,7 @@ impl Pipeline {
 
     pub(super) async fn run(mut self) {
         while self.wait_for_work().await {
-            let open = link::open(self.client.clone(), self.broker);
+            let open = open(self.client.clone(), self.broker);
             let ended = match self.meanwhile(open).await {
                 Ok(link) => self.serve(link).await,
                 Err(error) => Err(error),
@@ -105,7 +108,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs `work`. Meanwhile fails waiters whose request timeout passes.
+    /// Runs `work`. Meanwhile fails submissions whose request timeout passes.
     async fn meanwhile<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
@@ -155,12 +158,11 @@ impl Pipeline {
         let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
         let retry = if resend { self.retries.pop_front() } else { None };
         let mut batch = retry.or_else(|| self.shared.take(jobs, bytes))?;
-        batch.at(self.client.address(self.broker));
         self.sequence += 1;
-        let request =
-            StreamEnqueueRequest { sequence: self.sequence, jobs: batch.jobs.clone(), request_key: batch.key.clone() };
-        self.sent.push_back(Sent { sequence: self.sequence, at: Instant::now(), batch });
-        Some(request)
+        let (sequence, request_key) = (self.sequence, batch.key.clone());
+        let jobs = batch.send_to(self.client.address(self.broker));
+        self.sent.push_back(Sent { sequence, at: Instant::now(), batch });
+        Some(StreamEnqueueRequest { sequence, jobs, request_key })
     }
 
     fn answered(&mut self, answer: StreamEnqueueResponse) {
@@ -172,7 +174,7 @@ impl Pipeline {
         };
         let result = match answer.error {
             Some(error) => Err(Error::from_request(error)),
-            None => enqueued(answer.jobs, sent.batch.jobs.len()),
+            None => enqueued(answer.jobs, sent.batch.job_count()),
         };
         self.conclude(sent.batch, result);
     }
@@ -181,25 +183,19 @@ impl Pipeline {
         match result {
             Ok(answers) => {
                 self.backoff.reset();
-                self.shared.room.add_permits(batch.cost());
                 batch.resolve(answers);
             }
             Err(error) if error.is_retried() => {
-                if batch.oldest().is_none() {
-                    self.shared.room.add_permits(batch.cost());
-                    return;
+                if batch.oldest().is_some() {
+                    self.retries.push_back(batch);
+                    self.retry_at = Some(Instant::now() + self.backoff.next());
                 }
-                self.retries.push_back(batch);
-                self.retry_at = Some(Instant::now() + self.backoff.next());
             }
             Err(error) => {
                 if error.is_too_large() {
                     self.options.max_batch_bytes = batch.cost() / 2;
                 }
-                let rest = batch.split(&error, &self.shared.room);
-                for batch in rest.into_iter().rev() {
-                    self.retries.push_front(batch);
-                }
+                batch.split(&error).into_iter().rev().for_each(|batch| self.retries.push_front(batch));
             }
         }
     }
@@ -220,9 +216,8 @@ impl Pipeline {
             self.retries.extend(self.shared.take(jobs, bytes));
         }
         while let Some(mut batch) = self.retries.pop_front() {
-            batch.at(self.client.address(self.client.current()));
             let client = self.client.clone();
-            let (jobs, key) = (batch.jobs.clone(), batch.key.clone());
+            let (jobs, key) = (batch.send_to(client.address(client.current())), batch.key.clone());
             let call = async move { client.enqueue_request(jobs, key).await };
             let result = self.meanwhile(call).await;
             let is_retried = result.as_ref().is_err_and(Error::is_retried);
@@ -234,37 +229,27 @@ impl Pipeline {
         }
     }
 
-    /// Fails waiters whose request timeout has passed, and drops requests that have no waiters left.
+    /// Fails submissions whose request timeout has passed, and drops requests that nobody waits for.
     fn expire(&mut self) {
         let after = self.client.settings().request_timeout;
         let Some(before) = Instant::now().checked_sub(after) else {
             return;
         };
-        let operation = "enqueue";
-        let error = Error::Deadline { operation, after };
+        let error = Error::Deadline { operation: "enqueue", after };
         self.shared.expire(before, &error);
         for batch in self.retries.iter_mut().chain(self.sent.iter_mut().map(|sent| &mut sent.batch)) {
             batch.expire(before, &error);
         }
-        let room = &self.shared.room;
-        self.retries.retain(|batch| {
-            let wanted = batch.oldest().is_some();
-            if !wanted {
-                room.add_permits(batch.cost());
-            }
-            wanted
-        });
+        self.retries.retain(|batch| batch.oldest().is_some());
     }
 
-    /// Time at which the next waiter's request timeout passes.
+    /// Time at which the request timeout of the next submission passes.
     fn next_expiry(&self) -> Instant {
         let sent = self.sent.iter().map(|sent| &sent.batch);
         let oldest = sent.chain(&self.retries).filter_map(Batch::oldest).chain(self.shared.oldest()).min();
-        let now = Instant::now();
-        let timeout = self.client.settings().request_timeout;
-        // The timer is set 1 ms later. A timer that fires slightly early would find no waiter to fail, and would be set
-        // again.
-        oldest.map_or(now + FAR, |oldest| oldest + timeout + Duration::from_millis(1))
+        // The timer is set 1 ms later, because a timer that fires slightly early would find no submission to fail.
+        let timeout = self.client.settings().request_timeout + Duration::from_millis(1);
+        oldest.map_or(Instant::now() + FAR, |oldest| oldest + timeout)
     }
 
     fn next_timer(&self) -> Instant {
@@ -279,14 +264,21 @@ impl Pipeline {
     }
 }
 
-/// Returns why a stream accepts no more requests: the broker's status, if it arrives within 1 s.
-async fn close_reason(answers: &mut Streaming<StreamEnqueueResponse>) -> Error {
-    let broken = || Error::broken("the enqueue stream is closed");
-    loop {
-        match tokio::time::timeout(Duration::from_secs(1), answers.message()).await {
-            Ok(Ok(Some(_resent_later))) => {}
-            Ok(Err(status)) => return status.into(),
-            Ok(Ok(None)) | Err(_) => return broken(),
-        }
-    }
+/// Both directions of a `StreamEnqueue` stream.
+struct Link {
+    requests: mpsc::Sender<StreamEnqueueRequest>,
+    answers: Streaming<StreamEnqueueResponse>,
+}
+
+/// Opens a stream on a new connection.
+async fn open(client: Client, broker: usize) -> Result<Link> {
+    let mut jobs = client.jobs_on(client.dial(broker).await?);
+    // The capacity is 1. So one request waits for HTTP/2 flow control while the producer gathers jobs for the next request.
+    let (requests, outgoing) = mpsc::channel(1);
+    let after = client.settings().connect_timeout;
+    let answers = timeout(after, jobs.stream_enqueue(ReceiverStream::new(outgoing)))
+        .await
+        .map_err(|_| Error::Deadline { operation: "opening an enqueue stream", after })?
+        .map_err(|status| Error::from(status).at(&client.endpoint_name(broker)))?;
+    Ok(Link { requests, answers: answers.into_inner() })
 }

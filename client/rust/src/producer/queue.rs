@@ -1,14 +1,13 @@
-//! Queued jobs of a producer, the callers that wait for their results, and the splitting of refused requests.
+//! Submissions of a producer, the requests made of them, and the splitting of refused requests.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use howdah_proto::v1 as proto;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, Semaphore, oneshot::Sender},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot::Sender},
     time::Instant,
 };
-
 use tonic::Code;
 
 use crate::{
@@ -36,72 +35,59 @@ pub(super) struct Shared {
     /// Signals that jobs were queued, or that the last producer was dropped.
     pub(super) wake: Notify,
     /// Remaining capacity of the queue, in bytes.
-    pub(super) room: Semaphore,
+    pub(super) room: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    jobs: VecDeque<proto::NewJob>,
-    /// Waiters, in the order of the jobs.
-    waiters: VecDeque<Waiter>,
-    closed: bool,
+    submissions: VecDeque<Submission>,
+    is_closed: bool,
 }
 
-/// A submission that waits for its result: the number of its jobs, and the destination of the result.
+/// Jobs that are stored together, and the destination of their result.
 #[derive(Debug)]
-pub(super) struct Waiter {
-    jobs: usize,
-    cost: u32,
+pub(super) struct Submission {
+    jobs: Vec<proto::NewJob>,
+    /// The reserved bytes of the queue. They are free again when the submission is dropped.
+    room: OwnedSemaphorePermit,
     since: Instant,
     /// `None` once the result or a timeout was sent.
-    reply: Option<Reply>,
+    reply: Option<Sender<Result<Vec<Enqueued>>>>,
     sending: Sending,
 }
 
-/// The destination of a result.
-#[derive(Debug)]
-pub(super) enum Reply {
-    One(Sender<Result<Enqueued>>),
-    All(Sender<Result<Vec<Enqueued>>>),
-}
-
-impl Reply {
-    /// Sends the result. If the caller has dropped its receipt, the result is dropped.
-    pub(super) fn send(self, answer: Result<Vec<Enqueued>>) {
-        match self {
-            Self::All(sender) => drop(sender.send(answer)),
-            Self::One(sender) => drop(sender.send(answer.and_then(|jobs| {
-                let first = jobs.first().copied();
-                first.ok_or(STOPPED)
-            }))),
-        }
+impl Submission {
+    pub(super) fn new(
+        jobs: Vec<proto::NewJob>,
+        room: OwnedSemaphorePermit,
+        reply: Sender<Result<Vec<Enqueued>>>,
+        sending: Sending,
+    ) -> Self {
+        Self { jobs, room, since: Instant::now(), reply: Some(reply), sending }
     }
-}
 
-impl Waiter {
+    /// Sends the result. Without effect if the caller has dropped its receipt, or has already got a result.
     fn answer(&mut self, answer: Result<Vec<Enqueued>>) {
         if let Some(reply) = self.reply.take() {
             self.sending.ended(&answer);
-            reply.send(answer);
+            let _ = reply.send(answer);
         }
     }
 }
 
 impl Shared {
-    pub(super) fn new(room: Semaphore) -> Self {
-        Self { queue: Mutex::default(), wake: Notify::new(), room }
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { queue: Mutex::default(), wake: Notify::new(), room: Arc::new(Semaphore::new(capacity as usize)) }
     }
 
-    pub(super) fn push(&self, jobs: Vec<proto::NewJob>, cost: u32, reply: Reply, mut sending: Sending) -> Result<()> {
+    pub(super) fn push(&self, mut submission: Submission) -> Result<()> {
         let mut queue = self.queue.lock();
-        if queue.closed {
-            sending.ended(&Err(STOPPED));
+        if queue.is_closed {
+            submission.answer(Err(STOPPED));
             return Err(STOPPED);
         }
-        let was_empty = queue.waiters.is_empty();
-        let since = Instant::now();
-        queue.waiters.push_back(Waiter { jobs: jobs.len(), cost, since, reply: Some(reply), sending });
-        queue.jobs.extend(jobs);
+        let was_empty = queue.submissions.is_empty();
+        queue.submissions.push_back(submission);
         drop(queue);
         // The pipeline needs no signal if the queue was not empty, because the first submission has already woken it.
         if was_empty {
@@ -112,67 +98,48 @@ impl Shared {
 
     /// Records that the last producer was dropped, so that no more jobs will be queued.
     pub(super) fn close(&self) {
-        self.queue.lock().closed = true;
+        self.queue.lock().is_closed = true;
         self.wake.notify_one();
     }
 
-    /// Drops all waiters, whose receipts then fail, because the pipeline has ended.
+    /// Drops all submissions, whose receipts then fail, because the pipeline has ended.
     pub(super) fn abandon(&self) {
-        let mut queue = self.queue.lock();
-        queue.closed = true;
-        queue.jobs.clear();
-        queue.waiters.clear();
+        *self.queue.lock() = Queue { submissions: VecDeque::new(), is_closed: true };
         self.room.close();
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.queue.lock().closed
+        self.queue.lock().is_closed
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.lock().waiters.is_empty()
+        self.queue.lock().submissions.is_empty()
     }
 
     /// Time of the oldest queued submission; `None` if the queue is empty.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.queue.lock().waiters.front().map(|first| first.since)
+        self.queue.lock().submissions.front().map(|first| first.since)
     }
 
     /// Takes as many queued submissions as fit into one request, in order, but at least one.
     pub(super) fn take(&self, max_jobs: usize, max_bytes: usize) -> Option<Batch> {
         let mut queue = self.queue.lock();
-        let (mut jobs, mut bytes, mut count) = (0, 0, 0);
-        for waiter in &queue.waiters {
-            let fits = jobs + waiter.jobs <= max_jobs && bytes + waiter.cost as usize <= max_bytes;
-            if count > 0 && !fits {
-                break;
-            }
-            jobs += waiter.jobs;
-            bytes += waiter.cost as usize;
-            count += 1;
-        }
-        if count == 0 {
-            return None;
-        }
-        let waiters = queue.waiters.drain(..count).collect();
-        let jobs = queue.jobs.drain(..jobs).collect();
-        Some(Batch::new(jobs, waiters))
+        let (mut jobs, mut bytes) = (0, 0);
+        let fits = |submission: &&Submission| {
+            let is_first = jobs == 0;
+            jobs += submission.jobs.len();
+            bytes += submission.room.num_permits();
+            is_first || (jobs <= max_jobs && bytes <= max_bytes)
+        };
+        let count = queue.submissions.iter().take_while(fits).count();
+        (count > 0).then(|| Batch::new(queue.submissions.drain(..count).collect()))
     }
 
-    /// Fails waiters that submitted queued jobs before `before`, and drops these jobs.
+    /// Fails and drops the queued submissions from before `before`.
     pub(super) fn expire(&self, before: Instant, error: &Error) {
         let mut queue = self.queue.lock();
-        let mut freed = 0;
-        while queue.waiters.front().is_some_and(|first| first.since < before) {
-            let Some(mut waiter) = queue.waiters.pop_front() else {
-                break;
-            };
-            queue.jobs.drain(..waiter.jobs);
-            freed += waiter.cost as usize;
-            waiter.answer(Err(error.clone()));
-        }
-        drop(queue);
-        self.room.add_permits(freed);
+        let count = queue.submissions.partition_point(|submission| submission.since < before);
+        queue.submissions.drain(..count).for_each(|mut submission| submission.answer(Err(error.clone())));
     }
 }
 
@@ -180,91 +147,81 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) key: String,
-    pub(super) jobs: Vec<proto::NewJob>,
-    waiters: Vec<Waiter>,
+    submissions: Vec<Submission>,
 }
 
 impl Batch {
-    fn new(jobs: Vec<proto::NewJob>, waiters: Vec<Waiter>) -> Self {
-        Self { key: enqueue::new_request_key(), jobs, waiters }
+    fn new(submissions: Vec<Submission>) -> Self {
+        Self { key: enqueue::new_request_key(), submissions }
     }
 
-    /// Records the broker to which the request is sent.
-    pub(super) fn at(&mut self, broker: &Address) {
-        self.waiters.iter_mut().for_each(|waiter| waiter.sending.at(broker));
+    /// Returns the jobs of the request, and records the broker to which it is sent.
+    pub(super) fn send_to(&mut self, broker: &Address) -> Vec<proto::NewJob> {
+        let mut jobs = Vec::with_capacity(self.job_count());
+        for submission in &mut self.submissions {
+            submission.sending.at(broker);
+            jobs.extend_from_slice(&submission.jobs);
+        }
+        jobs
     }
 
-    /// Bytes of the queue that the request occupies until it is answered.
+    pub(super) fn job_count(&self) -> usize {
+        self.submissions.iter().map(|submission| submission.jobs.len()).sum()
+    }
+
+    /// Bytes of the queue that the request occupies until it is dropped.
     pub(super) fn cost(&self) -> usize {
-        self.waiters.iter().map(|waiter| waiter.cost as usize).sum()
+        self.submissions.iter().map(|submission| submission.room.num_permits()).sum()
     }
 
     /// Time of the oldest submission that has no result yet; `None` if all have timed out.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        let mut waiting = self.waiters.iter().filter(|waiter| waiter.reply.is_some());
-        waiting.next().map(|first| first.since)
+        self.submissions.iter().find(|submission| submission.reply.is_some()).map(|first| first.since)
     }
 
-    /// Fails waiters that submitted their jobs before `before`. The request keeps the jobs, because a request that may have
-    /// arrived must be repeated unchanged.
+    /// Fails submissions from before `before`. The request keeps their jobs, because a request that may have arrived must be
+    /// repeated unchanged.
     pub(super) fn expire(&mut self, before: Instant, error: &Error) {
-        let expired = self.waiters.iter_mut().take_while(|waiter| waiter.since < before);
-        for waiter in expired {
-            waiter.answer(Err(error.clone()));
-        }
+        let expired = self.submissions.iter_mut().take_while(|submission| submission.since < before);
+        expired.for_each(|submission| submission.answer(Err(error.clone())));
     }
 
-    /// Sends each waiter the results of its jobs.
-    pub(super) fn resolve(mut self, mut answers: Vec<Enqueued>) {
-        for (answer, job) in answers.iter_mut().zip(&self.jobs) {
-            answer.was_stored_by_this_call(job.key.is_empty());
-        }
+    /// Sends each submission the results of its jobs.
+    pub(super) fn resolve(mut self, answers: Vec<Enqueued>) {
         let mut answers = answers.into_iter();
-        for waiter in &mut self.waiters {
-            let jobs = answers.by_ref().take(waiter.jobs).collect();
-            waiter.answer(Ok(jobs));
+        for submission in &mut self.submissions {
+            let jobs = submission.jobs.iter().zip(answers.by_ref());
+            let stored = jobs.map(|(job, answer)| answer.of_this_call(job.key.is_empty())).collect();
+            submission.answer(Ok(stored));
         }
     }
 
     /// Splits a refused request, of which nothing is stored. Fails the submission that caused the error, and returns the rest
     /// as new requests. If the error does not name a job, splits the request in two.
-    pub(super) fn split(mut self, error: &Error, room: &Semaphore) -> Vec<Self> {
-        let blamed = error.field().and_then(job_index).and_then(|job| self.waiter_of(job));
-        if let Some((position, first_job)) = blamed {
-            let mut waiter = self.waiters.remove(position);
-            self.jobs.drain(first_job..first_job + waiter.jobs);
-            waiter.answer(Err(rebased(error, first_job)));
-            room.add_permits(waiter.cost as usize);
-            if self.waiters.is_empty() {
-                return Vec::new();
-            }
-            return vec![Self::new(self.jobs, self.waiters)];
+    pub(super) fn split(mut self, error: &Error) -> Vec<Self> {
+        if let Some((position, first_job)) = error.field().and_then(job_index).and_then(|job| self.position(job)) {
+            self.submissions.remove(position).answer(Err(rebased(error, first_job)));
+            return if self.submissions.is_empty() { Vec::new() } else { vec![Self::new(self.submissions)] };
         }
         // Errors with these codes concern the caller or the whole call, not one job. Every part of a split request would fail
         // with them too.
         let for_all = matches!(error.code(), Code::Unauthenticated | Code::Unimplemented);
-        if self.waiters.len() > 1 && !for_all {
-            let other_waiters = self.waiters.split_off(self.waiters.len() / 2);
-            let kept = self.waiters.iter().map(|waiter| waiter.jobs).sum();
-            let other_jobs = self.jobs.split_off(kept);
-            return vec![Self::new(self.jobs, self.waiters), Self::new(other_jobs, other_waiters)];
+        if self.submissions.len() > 1 && !for_all {
+            let second_half = self.submissions.split_off(self.submissions.len() / 2);
+            return vec![Self::new(self.submissions), Self::new(second_half)];
         }
-        room.add_permits(self.cost());
-        for waiter in &mut self.waiters {
-            waiter.answer(Err(error.clone()));
-        }
+        self.submissions.iter_mut().for_each(|submission| submission.answer(Err(error.clone())));
         Vec::new()
     }
 
-    /// Finds the submission that contains job number `job` of this request. Returns the position of its waiter, and the index
-    /// of its first job.
-    fn waiter_of(&self, job: usize) -> Option<(usize, usize)> {
+    /// Returns the position of the submission that contains job number `job` of this request, and the number of its first job.
+    fn position(&self, job: usize) -> Option<(usize, usize)> {
         let mut first_job = 0;
-        for (position, waiter) in self.waiters.iter().enumerate() {
-            if job < first_job + waiter.jobs {
+        for (position, submission) in self.submissions.iter().enumerate() {
+            if job < first_job + submission.jobs.len() {
                 return Some((position, first_job));
             }
-            first_job += waiter.jobs;
+            first_job += submission.jobs.len();
         }
         None
     }
@@ -276,8 +233,7 @@ fn job_index(field: &str) -> Option<usize> {
     number.parse().ok()
 }
 
-/// Replaces the job index in the error's field and message. The new index counts from the submission's first job,
-/// `first_job`.
+/// Makes the job index in the error's field and message count from the submission's first job, `first_job`.
 fn rebased(error: &Error, first_job: usize) -> Error {
     let mut error = error.clone();
     if let Error::Status(status) = &mut error

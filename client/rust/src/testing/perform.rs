@@ -1,13 +1,15 @@
 //! Runs a handler without a broker.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
-use howdah_proto::v1::{CancelReason, DependencyResult, Extension, LeasedJob, ProgressReport};
+use howdah_proto::v1::{CancelReason, DependencyResult, Extension, LeasedJob, ProgressReport, work_request::Message};
+use tokio::sync::mpsc;
 
 use crate::{
     IntoOutcome, Job, NewJob, Outcome,
-    worker::{Key, Lease, Mail, Mailbox},
+    setters::setters,
+    worker::{Key, Lease, Mail},
 };
 
 /// Id and token of every job that [`perform`] runs.
@@ -54,28 +56,21 @@ impl Attempt {
         job.into()
     }
 
-    /// Sets the number of the attempt, from 1. Default: 1.
-    pub fn number(mut self, attempt: u32) -> Self {
-        self.job.attempt = attempt;
-        self
-    }
+    setters! {
+        /// Sets the number of the attempt, from 1. Default: 1.
+        number(attempt: u32) => job.attempt = attempt;
 
-    /// Sets the checkpoint stored by an earlier attempt.
-    pub fn checkpoint(mut self, bytes: impl Into<Bytes>) -> Self {
-        self.job.checkpoint = bytes.into();
-        self
+        /// Sets the checkpoint stored by an earlier attempt.
+        checkpoint(bytes: impl Into<Bytes>) => job.checkpoint = bytes.into();
+
+        /// Cancels the job for this reason before the handler starts.
+        cancelled(reason: CancelReason) => cancelled = Some(reason);
     }
 
     /// Sets the dependencies that [`Job::results`] returns.
     pub fn results(mut self, results: impl IntoIterator<Item = DependencyResult>) -> Self {
         self.job.after = results.into_iter().collect();
         self.job.dependency_count = i32::try_from(self.job.after.len()).unwrap_or(i32::MAX);
-        self
-    }
-
-    /// Cancels the job for this reason before the handler starts.
-    pub fn cancelled(mut self, reason: CancelReason) -> Self {
-        self.cancelled = Some(reason);
         self
     }
 }
@@ -101,8 +96,8 @@ where
     Fut::Output: IntoOutcome,
 {
     let Attempt { job, cancelled } = attempt.into();
-    let mailbox = Arc::new(Mailbox::new());
-    let lease = Lease::new(KEY, mailbox.clone(), Duration::from_secs(30));
+    let (mail_sender, mut mail) = mpsc::unbounded_channel();
+    let lease = Lease::new(KEY, mail_sender, Duration::from_secs(30));
     if let Some(reason) = cancelled {
         lease.cancel(reason);
     }
@@ -111,17 +106,14 @@ where
     let outcome = loop {
         tokio::select! {
             biased;
-            () = mailbox.wake.notified() => {
-                let mail = mailbox.take(Mail::default());
-                for request in mail.reports {
-                    reports.push(request.message);
-                    // Sending the reply fails only if the handler has stopped waiting for it.
-                    let _ = request.reply.send(Ok(()));
+            Some(Mail::Request(request)) = mail.recv() => {
+                match request.message {
+                    Message::Extend(extend) => extensions.extend(extend.extensions),
+                    Message::Progress(progress) => reports.extend(progress.reports),
+                    _ => {}
                 }
-                for request in mail.extensions {
-                    extensions.push(request.message);
-                    let _ = request.reply.send(Ok(()));
-                }
+                // Sending the reply fails only if the handler has stopped waiting for it.
+                let _ = request.reply.send(Ok(()));
             }
             ended = &mut handled => break ended.into_outcome(),
         }

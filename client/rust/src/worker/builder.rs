@@ -10,7 +10,7 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use crate::{Client, Result};
+use crate::{Client, Result, setters::setters};
 
 use super::{
     handle::{WorkerHandle, WorkerReport},
@@ -111,7 +111,7 @@ impl WorkerBuilder {
         Fut: Future + Send + 'static,
         Fut::Output: IntoOutcome,
     {
-        self.add(types, None, &handler::json(handler))
+        self.add(types, None, &handler::typed(handler, Job::json))
     }
 
     /// Like [`handle`](Self::handle), with the payload parsed as a protobuf message. If it does not parse, the job is dead at once.
@@ -122,7 +122,7 @@ impl WorkerBuilder {
         Fut: Future + Send + 'static,
         Fut::Output: IntoOutcome,
     {
-        self.add(types, None, &handler::message(handler))
+        self.add(types, None, &handler::typed(handler, |job| T::decode(job.payload.clone())))
     }
 
     /// Like [`handle`](Self::handle), for a blocking function. The function runs on tokio's pool of blocking threads, which
@@ -142,71 +142,49 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the number of concurrent handlers, over all task types, at least 1. Default: 16.
-    ///
-    /// It is also the window of each type, so that jobs of several types may arrive for one slot. A job that has waited for a
-    /// second is released, so that another worker may run it, and the windows shrink to the free slots for a while.
-    pub fn concurrency(mut self, handlers: usize) -> Self {
-        self.config.concurrency = handlers.max(1);
-        self
-    }
+    setters! {
+        /// Sets the number of concurrent handlers, over all task types, at least 1. Default: 16.
+        ///
+        /// It is also the window of each type, so that jobs of several types may arrive for one slot. A job that has waited for a
+        /// second is released, so that another worker may run it, and the windows shrink to the free slots for a while.
+        concurrency(handlers: usize) => config.concurrency = handlers.max(1);
 
-    /// Sets the number of jobs of each task type that the worker holds at once (prefetch). Default: its concurrency. A larger
-    /// window hides the round trip to the broker when jobs are short. At most 100,000.
-    pub fn window(mut self, jobs: usize) -> Self {
-        self.window = Some(jobs);
-        self
-    }
+        /// Sets the number of jobs of each task type that the worker holds at once (prefetch). Default: its concurrency. A larger
+        /// window hides the round trip to the broker when jobs are short. At most 100,000.
+        window(jobs: usize) => window = Some(jobs);
 
-    /// Sets the maximum bytes of payloads and headers of each task type that the worker holds at once. Default: 64 MiB. A larger
-    /// job is never sent.
-    pub fn window_bytes(mut self, bytes: u64) -> Self {
-        self.config.window_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self
-    }
+        /// Sets the maximum bytes of payloads and headers of each task type that the worker holds at once. Default: 64 MiB. A larger
+        /// job is never sent.
+        window_bytes(bytes: u64) => config.window_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
 
-    /// Sets the largest message that the worker accepts, in bytes; larger jobs go to other workers. Default: the client's
-    /// limit.
-    pub fn max_message_bytes(mut self, bytes: usize) -> Self {
-        self.config.max_message_bytes = bytes;
-        self
+        /// Sets the largest message that the worker accepts, in bytes; larger jobs go to other workers. Default: the client's
+        /// limit.
+        max_message_bytes(bytes: usize) => config.max_message_bytes = bytes;
+
+        /// Stops the worker after it has run this many jobs, like [`WorkerHandle::stop`], but waits for handlers without a time
+        /// limit.
+        max_jobs(jobs: impl Into<Option<u64>>) => config.max_jobs = jobs.into();
+
+        /// Sets the time that a stop waits for handlers. Then [`Job::cancelled`] resolves; a second later the remaining handlers
+        /// are dropped, and their jobs are released. Default: 30 s.
+        ///
+        /// When no handler runs any more, the worker waits for the broker to confirm outcomes, at most 30 s for the next
+        /// confirmation. While no stream is open, it waits at most until the end of the session's grace time, after which the
+        /// leases are lost. Jobs without a confirmation are counted as [`unconfirmed`](super::WorkerReport::unconfirmed).
+        stop_timeout(timeout: Duration) => config.stop_timeout = timeout;
+
+        /// Drops a handler at its next await point when its job is cancelled. By default the handler is not dropped; it can check
+        /// [`Job::cancelled`] and return.
+        abort_cancelled(abort: bool) => config.abort_cancelled = abort;
+
+        /// Sets the liveness, the silence after which the broker counts this worker as lost: 10 s to 1 h. Default: the broker's
+        /// setting, 60 s. A separate thread answers the broker's heartbeat, also while handlers block the runtime.
+        liveness(liveness: Duration) => config.liveness = Some(liveness);
     }
 
     /// Adds a label for operators, such as host or version. At most 15, of 200 bytes.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.labels.insert(name.into(), value.into());
-        self
-    }
-
-    /// Stops the worker after it has run this many jobs, like [`WorkerHandle::stop`], but waits for handlers without a time
-    /// limit.
-    pub fn max_jobs(mut self, jobs: impl Into<Option<u64>>) -> Self {
-        self.config.max_jobs = jobs.into();
-        self
-    }
-
-    /// Sets the time that a stop waits for handlers. Then [`Job::cancelled`] resolves; a second later the remaining handlers
-    /// are dropped, and their jobs are released. Default: 30 s.
-    ///
-    /// When no handler runs any more, the worker waits for the broker to confirm outcomes, at most 30 s for the next
-    /// confirmation. While no stream is open, it waits at most until the end of the session's grace time, after which the
-    /// leases are lost. Jobs without a confirmation are counted as [`unconfirmed`](super::WorkerReport::unconfirmed).
-    pub fn stop_timeout(mut self, timeout: Duration) -> Self {
-        self.config.stop_timeout = timeout;
-        self
-    }
-
-    /// Drops a handler at its next await point when its job is cancelled. By default the handler is not dropped; it can check
-    /// [`Job::cancelled`] and return.
-    pub fn abort_cancelled(mut self, abort: bool) -> Self {
-        self.config.abort_cancelled = abort;
-        self
-    }
-
-    /// Sets the liveness, the silence after which the broker counts this worker as lost: 10 s to 1 h. Default: the broker's
-    /// setting, 60 s. A separate thread answers the broker's heartbeat, also while handlers block the runtime.
-    pub fn liveness(mut self, liveness: Duration) -> Self {
-        self.config.liveness = Some(liveness);
         self
     }
 
@@ -245,7 +223,7 @@ impl Worker {
     /// future aborts the worker.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<WorkerReport> {
         let handle = self.start();
-        let _abort = handle.abort_on_drop();
+        let _abort = AbortOnDrop(&handle);
         tokio::select! {
             ended = handle.joined() => return ended,
             () = shutdown => {}
@@ -256,6 +234,15 @@ impl Worker {
     /// Runs forever, or until [`max_jobs`](WorkerBuilder::max_jobs) are done.
     pub async fn run(self) -> Result<WorkerReport> {
         self.run_until(std::future::pending()).await
+    }
+}
+
+/// Aborts a worker when it is dropped. It has no effect on a worker that has ended.
+struct AbortOnDrop<'a>(&'a WorkerHandle);
+
+impl Drop for AbortOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

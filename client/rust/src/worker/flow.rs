@@ -1,8 +1,8 @@
 //! The state of one stream: its messages in flight, and whether the broker is alive.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
-use howdah_proto::v1::{Drain, DrainReason, DrainRequest, Welcome, WorkRequest, work_request::Message};
+use howdah_proto::v1::{Drain, DrainReason, Welcome};
 use tokio::time::Instant;
 
 use crate::time;
@@ -25,8 +25,8 @@ const MESSAGE_SLACK: usize = 1024;
 /// The state of one stream.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// Messages that are sent before all others: the drain request.
-    pub(crate) control: VecDeque<WorkRequest>,
+    /// Whether the drain request is to be sent.
+    pub(crate) drain_is_due: bool,
     pub(crate) batches: Batches,
     /// Maximum number of outcomes in a Settle.
     pub(crate) max_outcomes: usize,
@@ -53,7 +53,7 @@ impl Flow {
             .filter(|interval| !interval.is_zero())
             .unwrap_or(DEFAULT_PING_INTERVAL);
         Self {
-            control: VecDeque::new(),
+            drain_is_due: false,
             batches: Batches::default(),
             max_outcomes: or(limits.max_settle_outcomes.max(0) as usize, 10_000),
             max_bytes: theirs.min(max_message_bytes).saturating_sub(MESSAGE_SLACK).max(MESSAGE_SLACK),
@@ -72,11 +72,11 @@ impl Flow {
         self.received_at = Instant::now();
     }
 
-    /// Queues a drain request, which asks the broker to send no more jobs. Has no effect if one was queued before.
+    /// Makes a drain request due, once: it asks the broker to send no more jobs.
     pub(crate) fn request_drain(&mut self) {
         if self.drain_requested.is_none() && !self.drained {
             self.drain_requested = Some(Instant::now());
-            self.control.push_back(WorkRequest { message: Some(Message::Drain(DrainRequest {})) });
+            self.drain_is_due = true;
         }
     }
 

@@ -1,8 +1,5 @@
 //! Handles of a running worker.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use crate::{Error, Result};
@@ -10,10 +7,8 @@ use crate::{Error, Result};
 /// A handle of a running worker, to stop it, resize it and read its report. Clones control the same worker.
 #[derive(Debug, Clone)]
 pub struct WorkerHandle {
-    commands: mpsc::UnboundedSender<Command>,
-    status: Arc<Status>,
-    state: watch::Receiver<WorkerState>,
-    ended: watch::Receiver<Option<Result<WorkerReport>>>,
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) status: watch::Receiver<Status>,
 }
 
 /// A command to the worker.
@@ -24,18 +19,13 @@ pub(crate) enum Command {
     Resize { task_type: String, jobs: usize },
 }
 
-/// The state that a worker publishes to its handles.
+/// What a worker publishes to its handles.
 #[derive(Debug)]
 pub(crate) struct Status {
-    pub(crate) report: Mutex<WorkerReport>,
-    pub(crate) state: watch::Sender<WorkerState>,
-}
-
-/// The counterpart of a [`WorkerHandle`], which the worker holds.
-pub(crate) struct Controls {
-    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
-    pub(crate) status: Arc<Status>,
-    pub(crate) ended: watch::Sender<Option<Result<WorkerReport>>>,
+    pub(crate) state: WorkerState,
+    pub(crate) report: WorkerReport,
+    /// The result of the worker; `None` until it has ended.
+    pub(crate) result: Option<Result<WorkerReport>>,
 }
 
 /// The state of a worker.
@@ -86,22 +76,11 @@ impl WorkerReport {
     }
 }
 
-/// Creates a handle, and its counterpart for the worker.
-pub(crate) fn new() -> (WorkerHandle, Controls) {
-    let (command_sender, commands) = mpsc::unbounded_channel();
-    let (state_sender, state) = watch::channel(WorkerState::Connecting);
-    let (ended_sender, ended) = watch::channel(None);
-    let status = Arc::new(Status { report: Mutex::default(), state: state_sender });
-    let handle = WorkerHandle { commands: command_sender, status: status.clone(), state, ended };
-    let controls = Controls { commands, status, ended: ended_sender };
-    (handle, controls)
-}
-
 impl WorkerHandle {
     /// Stops gracefully. Accepts no more jobs, waits for the handlers (at most the [stop
     /// timeout](super::WorkerBuilder::stop_timeout)), sends the outcomes, and closes the stream.
     pub async fn stop(&self) -> Result<WorkerReport> {
-        self.send(Command::Stop);
+        self.begin_stop();
         self.joined().await
     }
 
@@ -110,64 +89,45 @@ impl WorkerHandle {
         self.send(Command::Stop);
     }
 
-    /// Stops at once: drops handlers at their next await point. Their jobs go to other workers after the session's grace time, and
-    /// the attempts count.
+    /// Stops at once: drops handlers at their next await point. Their jobs go to other workers after the session's grace time,
+    /// and the attempts count.
     pub fn abort(&self) {
         self.send(Command::Abort);
     }
 
     /// Waits until the worker has ended or was stopped. Fails if the broker refuses the worker, or if it panicked.
     pub async fn joined(&self) -> Result<WorkerReport> {
-        let mut ended = self.ended.clone();
-        match ended.wait_for(Option::is_some).await {
-            Ok(result) => result.clone().unwrap_or(Err(Error::Stopped("worker"))),
-            Err(_) => Err(Error::Stopped("worker")),
-        }
+        let mut status = self.status.clone();
+        let ended = status.wait_for(|status| status.result.is_some()).await;
+        ended.ok().and_then(|status| status.result.clone()).unwrap_or(Err(Error::Stopped("worker")))
     }
 
     /// Waits until a stream is open, or the worker has ended.
     pub async fn connected(&self) -> WorkerState {
-        let mut state = self.state.clone();
-        let open = |state: &WorkerState| *state != WorkerState::Connecting;
-        match state.wait_for(open).await {
-            Ok(state) => state.clone(),
-            Err(_) => WorkerState::Stopped,
-        }
+        let mut status = self.status.clone();
+        let open = status.wait_for(|status| status.state != WorkerState::Connecting).await;
+        open.map_or(WorkerState::Stopped, |status| status.state.clone())
     }
 
     /// The worker's state.
     pub fn state(&self) -> WorkerState {
-        self.state.borrow().clone()
+        self.status.borrow().state.clone()
     }
 
     /// The worker's counters.
     pub fn report(&self) -> WorkerReport {
-        self.status.report.lock().clone()
+        self.status.borrow().report.clone()
     }
 
-    /// Changes the number of concurrent handlers of a type, at most the worker's, and its window. 0 pauses the type: running handlers continue, and no
-    /// more jobs come. A type without a handler is ignored.
+    /// Changes the number of concurrent handlers of a type, at most the worker's, and its window. 0 pauses the type: running
+    /// handlers continue, and no more jobs come. A type without a handler is ignored.
     pub fn set_concurrency(&self, task_type: impl Into<String>, jobs: usize) {
         let task_type = task_type.into();
         self.send(Command::Resize { task_type, jobs });
     }
 
-    /// Returns a guard that aborts the worker when dropped.
-    pub(crate) fn abort_on_drop(&self) -> AbortOnDrop {
-        AbortOnDrop(self.clone())
-    }
-
+    /// Sends a command. It has no effect on a worker that has ended.
     fn send(&self, command: Command) {
-        // Sending a command fails only if the worker has ended. The command then has no effect.
         let _ = self.commands.send(command);
-    }
-}
-
-/// Guard that aborts a worker when it is dropped. It has no effect on a worker that has ended.
-pub(crate) struct AbortOnDrop(WorkerHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

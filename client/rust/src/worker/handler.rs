@@ -3,8 +3,6 @@
 use std::{any::type_name, fmt::Display, future::Future, panic::resume_unwind, sync::Arc};
 
 use futures::future::BoxFuture;
-use prost::Message;
-use serde::de::DeserializeOwned;
 
 use super::{
     job::Job,
@@ -75,29 +73,8 @@ where
     })
 }
 
-/// Wraps a handler that also gets the payload parsed as JSON.
-pub(crate) fn json<T, F, Fut>(handler: F) -> Handler
-where
-    T: DeserializeOwned + Send + 'static,
-    F: Fn(T, Job) -> Fut + Send + Sync + 'static,
-    Fut: Future + Send + 'static,
-    Fut::Output: IntoOutcome,
-{
-    typed(handler, Job::json)
-}
-
-/// Wraps a handler that also gets the payload as a protobuf message.
-pub(crate) fn message<T, F, Fut>(handler: F) -> Handler
-where
-    T: Message + Default + 'static,
-    F: Fn(T, Job) -> Fut + Send + Sync + 'static,
-    Fut: Future + Send + 'static,
-    Fut::Output: IntoOutcome,
-{
-    typed(handler, |job| T::decode(job.payload.clone()))
-}
-
-fn typed<T, E, F, Fut>(handler: F, read: fn(&Job) -> Result<T, E>) -> Handler
+/// Wraps a handler that also gets the payload, parsed by `read`.
+pub(crate) fn typed<T, E, F, Fut>(handler: F, read: fn(&Job) -> Result<T, E>) -> Handler
 where
     T: 'static,
     E: Display + 'static,

@@ -11,18 +11,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use howdah_proto::v1::{CancelReason, LeasedJob, ProgressReport};
+use howdah_proto::v1::{CancelReason, Extend, Extension, LeasedJob, Progress, ProgressReport, work_request::Message};
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Client, Error, Result, telemetry::Settling, time};
+use crate::{Client, Error, Result, time};
 
 use super::{
     ledger::Key,
-    mailbox::Mailbox,
-    outcome::Outcome,
+    requests::Request,
     results::{Dependencies, Results},
+    session::Mail,
 };
 
 /// One attempt of one job, to run now.
@@ -63,7 +66,7 @@ pub(crate) struct Lease {
     key: Key,
     cancel: CancellationToken,
     reason: AtomicI32,
-    mailbox: Arc<Mailbox>,
+    mail: mpsc::UnboundedSender<Mail>,
     /// Time that [`Job::extend`] and [`Job::report`] wait for the broker's answer.
     timeout: Duration,
 }
@@ -109,8 +112,8 @@ impl Job {
     /// [`Error::LeaseLost`] means that the worker no longer holds the job. If the broker is unavailable, this retries for at most
     /// the client's request timeout.
     pub async fn extend(&self, duration: Duration) -> Result<()> {
-        let lease = &self.lease;
-        lease.answer("extend", lease.mailbox.extend(lease.key, time::to_proto(duration))).await
+        let extension = Extension { id: self.id, token: self.token, duration: Some(time::to_proto(duration)) };
+        self.lease.request("extend", Message::Extend(Extend { extensions: vec![extension] })).await
     }
 
     /// Reports progress: the completed fraction (0 to 1), a text of at most 1 KiB without control characters, or both.
@@ -155,8 +158,8 @@ impl Job {
     ///
     /// Fails like [`extend`](Self::extend).
     pub async fn report(&self, report: ProgressReport) -> Result<()> {
-        let lease = &self.lease;
-        lease.answer("report progress", lease.mailbox.report(lease.key, report)).await
+        let report = ProgressReport { id: self.id, token: self.token, ..report };
+        self.lease.request("report progress", Message::Progress(Progress { reports: vec![report] })).await
     }
 
     pub(crate) fn new(mut job: LeasedJob, lease: Arc<Lease>, client: Option<&Client>) -> Self {
@@ -181,14 +184,9 @@ impl Job {
 }
 
 impl Lease {
-    pub(crate) fn new(key: Key, mailbox: Arc<Mailbox>, timeout: Duration) -> Arc<Self> {
-        Arc::new(Self {
-            key,
-            cancel: CancellationToken::new(),
-            reason: AtomicI32::new(CancelReason::Unspecified as i32),
-            mailbox,
-            timeout,
-        })
+    pub(crate) fn new(key: Key, mail: mpsc::UnboundedSender<Mail>, timeout: Duration) -> Arc<Self> {
+        let reason = AtomicI32::new(CancelReason::Unspecified as i32);
+        Arc::new(Self { key, cancel: CancellationToken::new(), reason, mail, timeout })
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -203,18 +201,20 @@ impl Lease {
         self.cancel.cancel();
     }
 
-    /// Waits for the broker's response to an extension or a progress report.
-    async fn answer(&self, operation: &'static str, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
-        match tokio::time::timeout(self.timeout, answer).await {
+    /// Sends an extension or a progress report, and waits for the broker's answer.
+    async fn request(&self, operation: &'static str, message: Message) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Mail::Request(Request { key: self.key, message, reply }));
+        match timeout(self.timeout, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_dropped)) => Err(Error::Stopped("worker")),
             Err(_) => Err(Error::Deadline { operation, after: self.timeout }),
         }
     }
 
-    /// Sends the handler's outcome to the worker.
-    pub(crate) fn done(&self, outcome: Outcome, settling: Settling) {
-        self.mailbox.done(self.key, outcome, settling);
+    /// Sends a message to the worker, unless it has ended.
+    pub(crate) fn send(&self, mail: Mail) {
+        let _ = self.mail.send(mail);
     }
 
     pub(crate) fn token(&self) -> &CancellationToken {

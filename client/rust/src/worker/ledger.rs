@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use crate::telemetry::{Address, Settling};
 
 use super::{
+    handle::WorkerReport,
     job::Lease,
     outcome::{Outcome, fit, nack, outcome_name, size},
 };
@@ -80,23 +81,6 @@ pub(super) enum State {
         /// Whether the outcome is sent by `SettleJobs` instead of on the stream.
         is_unary: bool,
     },
-}
-
-/// Effect of the broker's result for an outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// The ledger has no unconfirmed outcome for the lease in the result.
-    Unknown,
-    Acked,
-    Nacked,
-    Snoozed,
-    Released,
-    /// The worker no longer held the lease.
-    Lost,
-    /// The broker could not store the outcome; it is resent later.
-    Later,
-    /// The broker refused the outcome; a nack is sent instead.
-    Refused,
 }
 
 impl Ledger {
@@ -225,37 +209,46 @@ impl Ledger {
         outcomes
     }
 
-    /// Handles the broker's result for an outcome. Returns the effect, and the number of the batch with which the outcome was
-    /// sent on this stream.
-    pub(crate) fn settled(&mut self, result: &SettleResult, broker: &Address) -> (Answer, Option<u64>) {
+    /// Handles the broker's result for an outcome, and counts it. Returns the number of the batch with which the outcome was sent
+    /// on this stream.
+    pub(crate) fn settled(
+        &mut self,
+        result: &SettleResult,
+        broker: &Address,
+        report: &mut WorkerReport,
+    ) -> Option<u64> {
         let key = Key { id: result.id, token: result.token };
         let Some(State::Ended { outcome, settling, batch, refused, is_unary }) = self.state_mut(key) else {
-            return (Answer::Unknown, None);
+            return None;
         };
         let sent = batch.take();
         *is_unary = false;
-        let answer = match result.status() {
+        match result.status() {
             SettleStatus::Ok => match outcome {
-                End::Ack(_) => Answer::Acked,
-                End::Nack(_) => Answer::Nacked,
-                End::Snooze(_) => Answer::Snoozed,
-                End::Release(_) => Answer::Released,
+                End::Ack(_) => report.acked += 1,
+                End::Nack(_) => report.failed += 1,
+                End::Snooze(_) => report.snoozed += 1,
+                End::Release(_) => report.released += 1,
             },
             SettleStatus::Unavailable => {
                 self.later.push(key);
-                return (Answer::Later, sent);
+                return sent;
             }
             SettleStatus::Invalid if !*refused => {
+                tracing::warn!(job = key.id, result.message, "the broker refused the outcome");
                 *refused = true;
                 *outcome = nack(format!("the outcome was refused: {}", result.message));
                 self.unsent.push_back(key);
-                return (Answer::Refused, sent);
+                return sent;
             }
-            SettleStatus::LeaseLost | SettleStatus::Invalid | SettleStatus::Unspecified => Answer::Lost,
-        };
+            SettleStatus::LeaseLost | SettleStatus::Invalid | SettleStatus::Unspecified => {
+                tracing::warn!(job = key.id, "the lease was lost before the outcome arrived");
+                report.lost += 1;
+            }
+        }
         settling.ended(outcome, Some(result), broker);
         self.entries.remove(&key);
-        (answer, sent)
+        sent
     }
 
     /// Queues the outcomes that the broker could not store, to be sent again.
@@ -384,13 +377,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{mailbox::Mailbox, outcome::OUTCOME_OVERHEAD},
-        *,
-    };
+    use super::{super::outcome::OUTCOME_OVERHEAD, *};
 
     fn lease(id: i64, token: i64) -> Arc<Lease> {
-        Lease::new(Key { id, token }, Arc::new(Mailbox::new()), std::time::Duration::from_secs(1))
+        Lease::new(Key { id, token }, tokio::sync::mpsc::unbounded_channel().0, std::time::Duration::from_secs(1))
     }
 
     fn ended(ledger: &mut Ledger, id: i64, token: i64) {

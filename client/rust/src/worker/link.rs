@@ -6,13 +6,14 @@ use std::{io, thread, time::Duration};
 use futures::Stream;
 use howdah_proto::v1::{Pong, Subscribe, Welcome, WorkRequest, WorkResponse, work_request, work_response};
 use tokio::{runtime, sync::mpsc, time::timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
 };
 use tonic::{Status, Streaming};
 
-use crate::{Client, Error, Result};
+use crate::{Client, Error, Result, stream::close_reason};
 
 /// Timeout of the `Welcome`. Before the broker sends it, it looks up the leases of an earlier stream in the database.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
@@ -44,19 +45,9 @@ impl LinkThread {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) requests: mpsc::Sender<WorkRequest>,
-    pub(crate) messages: Messages,
-}
-
-/// Messages of the broker that the link's thread has received. The channel needs no limit: the windows bound the number of
-/// jobs, and the number of unanswered requests bounds the answers.
-#[derive(Debug)]
-pub(crate) struct Messages(mpsc::UnboundedReceiver<Result<WorkResponse, Status>>);
-
-impl Messages {
-    /// The next message; `None` at the end of the stream.
-    pub(crate) async fn message(&mut self) -> Result<Option<WorkResponse>, Status> {
-        self.0.recv().await.transpose()
-    }
+    /// Messages of the broker that the thread has received. The channel needs no limit: the windows bound the number of jobs,
+    /// and the number of unanswered requests bounds the answers.
+    pub(crate) messages: UnboundedReceiverStream<Result<WorkResponse, Status>>,
 }
 
 async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Link, Welcome)> {
@@ -77,7 +68,7 @@ async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Li
             Some(work_response::Message::Welcome(welcome)) => {
                 let (sender, received) = mpsc::unbounded_channel();
                 tokio::spawn(receive(messages, sender, ponging));
-                Ok((Link { requests, messages: Messages(received) }, welcome))
+                Ok((Link { requests, messages: received.into() }, welcome))
             }
             Some(_) => Err(Error::broken("the broker's first message was not a welcome")),
             None => Err(Error::broken("the broker closed the stream without a welcome")),
@@ -129,12 +120,11 @@ async fn receive(
 }
 
 impl Link {
-    /// Half-closes the stream and waits briefly until the broker ends it, so that the last messages arrive.
-    pub(crate) async fn close(self, limit: Duration) {
+    /// Half-closes the stream and waits briefly until the broker ends it, so that the last messages arrive. Dropping the
+    /// connection then ends the stream for the broker in any case.
+    pub(crate) async fn close(self) {
         let Self { requests, mut messages } = self;
         drop(requests);
-        let ended = async { while let Ok(Some(_)) = messages.message().await {} };
-        // After the timeout, the connection is dropped, which ends the stream for the broker as well.
-        let _ = timeout(limit, ended).await;
+        close_reason(&mut messages).await;
     }
 }

@@ -31,7 +31,6 @@ mod handler;
 mod job;
 mod ledger;
 mod link;
-mod mailbox;
 mod outcome;
 mod pulse;
 mod requests;
@@ -53,8 +52,4 @@ pub use self::{
     results::Results,
 };
 #[cfg(feature = "testing")]
-pub(crate) use self::{
-    job::Lease,
-    ledger::Key,
-    mailbox::{Mail, Mailbox},
-};
+pub(crate) use self::{job::Lease, ledger::Key, session::Mail};

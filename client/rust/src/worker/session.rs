@@ -2,29 +2,30 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use howdah_proto::v1::{CancelReason, Extension, ProgressReport, Subscribe, Welcome, Window};
-use tokio::time::{Instant, sleep, sleep_until};
+use howdah_proto::v1::{CancelReason, Subscribe, Welcome, Window};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until},
+};
 use tonic::Code;
 
-use crate::{Client, Error, Result, backoff::Backoff, time};
+use crate::{Client, Error, Result, backoff::Backoff, telemetry::Settling, time};
 
 use super::{
     builder::{Config, Worker},
     flow::Flow,
-    handle::{self, Command, Controls, Status, WorkerHandle, WorkerReport, WorkerState},
-    ledger::Ledger,
+    handle::{Command, Status, WorkerHandle, WorkerReport, WorkerState},
+    ledger::{Key, Ledger},
     link::{Link, LinkThread},
-    mailbox::{Mail, Mailbox},
+    outcome::Outcome,
     pulse::Pulse,
-    requests::PendingRequests,
+    requests::{PendingRequests, Request},
     slots::Slots,
-    unary::UnarySettler,
+    unary::{UnaryAnswer, UnarySettler},
 };
 
 /// Time that handlers have to end after they were told to abandon their jobs. Then the handlers are dropped.
 pub(crate) const HANDLER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time in which the broker must end a stream that the client has half-closed.
-pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of jobs that one log line names.
 const MAX_NAMED: usize = 20;
 
@@ -32,14 +33,15 @@ const MAX_NAMED: usize = 20;
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) config: Arc<Config>,
-    pub(crate) mailbox: Arc<Mailbox>,
+    /// Messages of handlers and of `SettleJobs` calls.
+    pub(crate) mail: mpsc::UnboundedReceiver<Mail>,
+    pub(crate) mail_sender: mpsc::UnboundedSender<Mail>,
     pub(crate) ledger: Ledger,
     pub(crate) slots: Slots,
-    pub(crate) extensions: PendingRequests<Extension>,
-    pub(crate) reports: PendingRequests<ProgressReport>,
+    pub(crate) requests: PendingRequests,
     pub(crate) unary: UnarySettler,
-    pub(crate) commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
-    pub(crate) status: Arc<Status>,
+    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+    pub(crate) status: watch::Sender<Status>,
     /// Window of each task type.
     pub(crate) windows: Vec<usize>,
     /// Number of jobs in the window of each task type that was sent last on the stream.
@@ -60,9 +62,18 @@ pub(crate) struct Session {
     pub(crate) lost_at: Option<Instant>,
     /// During a stop: time since which no handler runs and only confirmations are missing. `None` before.
     pub(crate) waits_since: Option<Instant>,
-    /// An empty `Mail`, kept to reuse its memory.
-    pub(crate) spare: Mail,
     pub(crate) pulse: Pulse,
+}
+
+/// A message to the worker.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// The outcome of a handler.
+    Done(Key, Outcome, Settling),
+    /// A handler's extension or progress report.
+    Request(Request),
+    /// The result of a `SettleJobs` call.
+    Unary(UnaryAnswer),
 }
 
 /// The progress of a stop.
@@ -90,13 +101,16 @@ pub(crate) enum End {
 
 /// Starts a worker in the background.
 pub(crate) fn start(worker: &Worker) -> WorkerHandle {
-    let (handle, controls) = handle::new();
-    let Controls { commands, status, ended } = controls;
-    let session = Session::new(worker, commands, status.clone());
+    let (command_sender, commands) = mpsc::unbounded_channel();
+    let session = Session::new(worker, commands);
+    let handle = WorkerHandle { commands: command_sender, status: session.status.subscribe() };
     tokio::spawn(async move {
+        let status = session.status.clone();
         let result = session.run().await;
-        status.state.send_replace(WorkerState::Stopped);
-        ended.send_replace(Some(result));
+        status.send_modify(|status| {
+            status.state = WorkerState::Stopped;
+            status.result = Some(result);
+        });
     });
     handle
 }
@@ -106,24 +120,25 @@ impl Drop for Session {
         // Also runs when the runtime shuts down and drops the session. Outcomes can then no longer be sent.
         self.ledger.abort_all();
         self.ledger.give_up(self.client.address(self.broker));
-        self.mailbox.close();
     }
 }
 
 impl Session {
-    fn new(worker: &Worker, commands: tokio::sync::mpsc::UnboundedReceiver<Command>, status: Arc<Status>) -> Self {
+    fn new(worker: &Worker, commands: mpsc::UnboundedReceiver<Command>) -> Self {
         let types = &worker.config.types;
+        let (mail_sender, mail) = mpsc::unbounded_channel();
+        let status = Status { state: WorkerState::Connecting, report: WorkerReport::default(), result: None };
         Self {
             client: worker.client.clone(),
             config: worker.config.clone(),
-            mailbox: Arc::new(Mailbox::new()),
+            mail,
+            mail_sender,
             ledger: Ledger::default(),
             slots: Slots::new(types.iter().map(|of| of.concurrency), worker.config.concurrency),
-            extensions: PendingRequests::default(),
-            reports: PendingRequests::default(),
+            requests: PendingRequests::default(),
             unary: UnarySettler::default(),
             commands,
-            status,
+            status: watch::Sender::new(status),
             windows: types.iter().map(|of| of.window).collect(),
             sent_windows: vec![0; types.len()],
             stop: Stop::No,
@@ -136,7 +151,6 @@ impl Session {
             has_stream: false,
             lost_at: None,
             waits_since: None,
-            spare: Mail::default(),
             pulse: Pulse::default(),
         }
     }
@@ -155,7 +169,7 @@ impl Session {
             let end = match opened {
                 Ok((mut link, welcome)) => {
                     streams += 1;
-                    self.status.report.lock().reconnects = streams - 1;
+                    self.count(|report| report.reconnects = streams - 1);
                     let mut flow = self.begin(&welcome, broker);
                     let end = self.serve(&mut link, &mut flow).await;
                     if flow.worked() {
@@ -233,9 +247,8 @@ impl Session {
         // The log line has no session id, because whoever knows the id could take over the session.
         tracing::info!(broker = name, kept = welcome.kept.len(), lost = welcome.lost.len(), "connected");
         let lost = self.ledger.resume(&welcome.kept);
-        self.status.report.lock().lost += lost as u64;
-        self.extensions.resume();
-        self.reports.resume();
+        self.count(|report| report.lost += lost as u64);
+        self.requests.resume();
         self.resend_at = None;
         self.id.clone_from(&welcome.session_id);
         self.grace = time::from_proto(welcome.session_grace);
@@ -243,13 +256,13 @@ impl Session {
         self.broker = broker;
         self.has_stream = true;
         self.pulse = Pulse::default();
-        self.status.state.send_replace(WorkerState::Connected { broker: name, session_id: welcome.session_id.clone() });
+        self.publish(WorkerState::Connected { broker: name, session_id: welcome.session_id.clone() });
         Flow::new(welcome, self.client.settings().max_message_bytes)
     }
 
     /// Records that no stream is open. Closes a stream that is not broken gracefully, so that the last messages arrive.
     async fn leave(&mut self, link: Link, end: &End) {
-        self.status.state.send_replace(WorkerState::Connecting);
+        self.publish(WorkerState::Connecting);
         self.has_stream = false;
         self.lost_at = self.grace.map(|grace| Instant::now() + grace);
         let orderly = match end {
@@ -258,7 +271,7 @@ impl Session {
             End::Broken(_) => false,
         };
         if orderly {
-            link.close(CLOSE_TIMEOUT).await;
+            link.close().await;
         }
     }
 
@@ -277,7 +290,7 @@ impl Session {
                 biased;
                 done = &mut work => return Some(done),
                 Some(command) = self.commands.recv() => self.command(command),
-                () = self.mailbox.wake.notified() => {}
+                Some(mail) = self.mail.recv() => self.handle_mail(mail),
                 () = sleep_until(timer) => self.on_timer(),
             }
         }
@@ -291,7 +304,7 @@ impl Session {
         while self.ledger.running() > 0 && matches!(self.stop, Stop::Cancelling(_)) {
             let timer = self.next_timer();
             tokio::select! {
-                () = self.mailbox.wake.notified() => self.take_mail(),
+                Some(mail) = self.mail.recv() => self.handle_mail(mail),
                 () = sleep_until(timer) => self.on_timer(),
             }
         }
@@ -305,9 +318,21 @@ impl Session {
             let jobs = some.map(|(id, outcome)| format!("{id} {outcome}")).collect::<Vec<_>>().join(", ");
             tracing::warn!(unconfirmed, jobs, "the worker ended before the broker confirmed all outcomes");
         }
-        let mut report = self.status.report.lock();
-        report.unconfirmed = unconfirmed as u64;
-        report.clone()
+        self.count(|report| report.unconfirmed = unconfirmed as u64);
+        self.status.borrow().report.clone()
+    }
+
+    /// Publishes the state to the handles.
+    fn publish(&self, state: WorkerState) {
+        self.status.send_modify(|status| status.state = state);
+    }
+
+    /// Changes the counters of the worker, without waking handles that wait for a state.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut WorkerReport)) {
+        self.status.send_if_modified(|status| {
+            change(&mut status.report);
+            false
+        });
     }
 }
 

@@ -8,9 +8,9 @@ use tracing::{Instrument as _, field, info_span};
 
 use crate::telemetry::{Address, Telemetry};
 
-use super::{handler::Handler, job::Job, outcome::Outcome};
+use super::{handler::Handler, job::Job, outcome::Outcome, session::Mail};
 
-/// Runs the handler in a new task, which puts the outcome into the mailbox.
+/// Runs the handler in a new task, which sends the outcome to the worker.
 ///
 /// With `abort_cancelled`, a cancelled handler is dropped at its next await point.
 pub(crate) fn spawn(
@@ -53,7 +53,7 @@ pub(crate) fn spawn(
             tracing::warn!(job = id, r#type = task_type, attempt = attempt_number, error, "the handler failed");
         }
         let settling = attempt.ended(&outcome);
-        lease.done(outcome, settling);
+        lease.send(Mail::Done(lease.key(), outcome, settling));
     };
     tokio::spawn(run.instrument(span))
 }

@@ -11,7 +11,7 @@ use crate::{Error, Result, call::Tries};
 use super::{
     ledger::{Key, Ledger, State},
     outcome::size,
-    session::Session,
+    session::{Mail, Session},
 };
 
 /// Maximum bytes of a `SettleJobs` call with more than one outcome.
@@ -89,7 +89,7 @@ impl Ledger {
 }
 
 impl Session {
-    /// Makes the next `SettleJobs` call, if outcomes are queued. The result arrives in the mailbox.
+    /// Makes the next `SettleJobs` call, if outcomes are queued. The result arrives as mail.
     pub(crate) fn settle_unary(&mut self) {
         if self.unary.is_busy || self.unary.is_paused {
             return;
@@ -100,11 +100,13 @@ impl Session {
         }
         self.unary.is_busy = true;
         let keys = outcomes.iter().map(|outcome| Key { id: outcome.id, token: outcome.token }).collect();
-        let (client, mailbox) = (self.client.clone(), self.mailbox.clone());
+        let (client, mail) = (self.client.clone(), self.mail_sender.clone());
         tokio::spawn(async move {
             let send = |client: crate::Client, request| async move { client.workers().settle_jobs(request).await };
             let answer = client.call("settle", Tries::EachEndpoint, SettleJobsRequest { outcomes }, send).await;
-            mailbox.unary(UnaryAnswer { keys, result: answer.map(|answer| answer.results) });
+            let answer = UnaryAnswer { keys, result: answer.map(|answer| answer.results) };
+            // Sending fails only if the worker has ended.
+            let _ = mail.send(Mail::Unary(answer));
         });
     }
 

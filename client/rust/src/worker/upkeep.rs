@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     handle::Command,
     job::Job,
-    session::{HANDLER_TIMEOUT, Session, Stop},
+    session::{HANDLER_TIMEOUT, Mail, Session, Stop},
     task,
 };
 
@@ -64,26 +64,25 @@ impl Session {
         self.stop != Stop::No
     }
 
-    /// Reads outcomes, extensions and progress reports of the handlers from the mailbox.
+    /// Handles all mail that has arrived, and sends outcomes by unary calls if some are queued.
     pub(crate) fn take_mail(&mut self) {
-        let mut mail = self.mailbox.take(std::mem::take(&mut self.spare));
-        for (key, outcome, settling) in mail.done.drain(..) {
-            if let Some(task_type) = self.ledger.finish(key, outcome, settling) {
-                self.slots.leave(task_type);
-                self.fill_slots();
-            }
-        }
-        for request in mail.extensions.drain(..) {
-            self.extensions.add(request);
-        }
-        for request in mail.reports.drain(..) {
-            self.reports.add(request);
-        }
-        if let Some(answer) = mail.unary.take() {
-            self.unary_settled(answer);
+        while let Ok(mail) = self.mail.try_recv() {
+            self.handle_mail(mail);
         }
         self.settle_unary();
-        self.spare = mail;
+    }
+
+    pub(crate) fn handle_mail(&mut self, mail: Mail) {
+        match mail {
+            Mail::Done(key, outcome, settling) => {
+                if let Some(task_type) = self.ledger.finish(key, outcome, settling) {
+                    self.slots.leave(task_type);
+                    self.fill_slots();
+                }
+            }
+            Mail::Request(request) => self.requests.add(request),
+            Mail::Unary(answer) => self.unary_settled(answer),
+        }
     }
 
     /// Starts queued jobs while slots are free.
@@ -149,8 +148,7 @@ impl Session {
             self.resend_at = None;
             self.ledger.resend();
             self.unpause_unary();
-            self.extensions.resend();
-            self.reports.resend();
+            self.requests.resend();
         }
         if self.lost_at.is_some_and(due) {
             self.lost_at = None;

@@ -1,10 +1,11 @@
-//! Reads jobs, task types and the storage; cancels and reprioritizes jobs.
+//! Reads, cancels, reprioritizes, retries and discards jobs.
 
 use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Result,
-    call::{all_pages, found, rpc},
+    call::{Tries, found, rpc},
+    enqueue::new_request_key,
 };
 
 impl Client {
@@ -52,6 +53,23 @@ impl Client {
         rpc!(self.jobs().search_jobs(request))
     }
 
+    /// Groups failed jobs by their last error, the largest groups first; for one type, or for all.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::ListErrorGroupsRequest};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// for group in client.list_error_groups(ListErrorGroupsRequest::default()).await?.groups {
+    ///     println!("{}: {} dead of {}", group.task_type, group.dead_count, group.error_group);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list_error_groups(
+        &self,
+        request: proto::ListErrorGroupsRequest,
+    ) -> Result<proto::ListErrorGroupsResponse> {
+        rpc!(self.jobs().list_error_groups(request))
+    }
+
     /// Cancels up to 10,000 jobs, and returns the ids of those that this call cancelled. The others were finished or never existed.
     /// Workers of running jobs are told to stop. If the connection breaks, the call is repeated, and the response lacks the jobs
     /// cancelled by the first attempt.
@@ -62,6 +80,12 @@ impl Client {
         }
         let request = proto::CancelJobsRequest { ids, ..Default::default() };
         Ok(rpc!(self.jobs().cancel_jobs(request))?.cancelled_ids)
+    }
+
+    /// Cancels jobs by id, or by type, state, error group and conditions. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs)
+    /// does. For ids alone, use [`cancel_jobs`](Self::cancel_jobs).
+    pub async fn cancel_jobs_by(&self, request: proto::CancelJobsRequest) -> Result<proto::CancelJobsResponse> {
+        rpc!(self.jobs().cancel_jobs(request))
     }
 
     /// Ends the leases of up to 10,000 running jobs, and returns the ids of those that a worker held. With an error, the attempts
@@ -117,111 +141,69 @@ impl Client {
         rpc!(self.jobs().reprioritize_jobs(request))
     }
 
-    /// Lists all task types by name, with their numbers of jobs.
-    pub async fn list_task_types(&self) -> Result<Vec<proto::TaskType>> {
-        all_pages(|page_token| async move {
-            let request = proto::ListTaskTypesRequest { page_token, ..Default::default() };
-            let page = self.task_type_page(request).await?;
-            Ok((page.task_types, page.next_page_token))
+    /// Makes up to 10,000 dead and scheduled jobs run now, and returns the ids of the jobs that run again. A dead job whose key
+    /// another job holds stays dead. Repeated like [`retry_jobs`](Self::retry_jobs).
+    pub async fn retry_jobs_by_id(&self, ids: impl IntoIterator<Item = i64>) -> Result<Vec<i64>> {
+        let filter = proto::JobFilter { ids: ids.into_iter().collect(), ..Default::default() };
+        let request = proto::RetryJobsRequest { filter: Some(filter), ..Default::default() };
+        Ok(self.retry_jobs(request).await?.retried_ids)
+    }
+
+    /// Retries dead and scheduled jobs now or at a given time. Dead jobs get all their attempts again, scheduled ones keep
+    /// the remaining ones. A call for a type handles up to 10,000 jobs: repeat it with the returned page token. If the
+    /// connection breaks, the call is repeated, and the response lacks the jobs of the first attempt.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::{JobFilter, RetryJobsRequest}};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let filter = JobFilter {
+    ///     task_type: "email.send".into(),
+    ///     error_group: "no such host (exit status #)".into(),
+    ///     ..Default::default()
+    /// };
+    /// let mut request = RetryJobsRequest { filter: Some(filter), ..Default::default() };
+    /// loop {
+    ///     let answer = client.retry_jobs(request.clone()).await?;
+    ///     println!("retrying {} jobs", answer.retried_ids.len());
+    ///     if answer.next_page_token.is_empty() {
+    ///         break;
+    ///     }
+    ///     request.page_token = answer.next_page_token;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn retry_jobs(&self, request: proto::RetryJobsRequest) -> Result<proto::RetryJobsResponse> {
+        rpc!(self.jobs().retry_jobs(request))
+    }
+
+    /// Moves dead jobs to history, as discarded. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs) does.
+    pub async fn discard_jobs(&self, request: proto::DiscardJobsRequest) -> Result<proto::DiscardJobsResponse> {
+        rpc!(self.jobs().discard_jobs(request))
+    }
+
+    /// Runs finished jobs again: enqueues a copy of each as a new job. The response has a result for each id: the new id, or why
+    /// the job was not run again. Retries like [`enqueue`](Client::enqueue), with one request key, which the client chooses if the
+    /// request has none.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::{RerunJobsRequest, RerunOutcome}};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let request = RerunJobsRequest { ids: vec![17, 18], ..Default::default() };
+    /// for job in client.rerun_jobs(request).await?.jobs {
+    ///     match job.outcome() {
+    ///         RerunOutcome::New => println!("job {} runs again as {}", job.id, job.new_id),
+    ///         _ => println!("job {}: {}", job.id, job.problem),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn rerun_jobs(&self, mut request: proto::RerunJobsRequest) -> Result<proto::RerunJobsResponse> {
+        if request.request_key.is_empty() {
+            request.request_key = new_request_key();
+        }
+        self.call("run jobs again", Tries::UntilDeadline, request, |client, request| async move {
+            client.jobs().rerun_jobs(request).await
         })
         .await
-    }
-
-    /// Gets one task type with its numbers of jobs; `None` if it does not exist.
-    pub async fn get_task_type(&self, task_type: impl Into<String>) -> Result<Option<proto::TaskType>> {
-        let request =
-            proto::ListTaskTypesRequest { task_type: task_type.into(), ..proto::ListTaskTypesRequest::default() };
-        let page = self.task_type_page(request).await?;
-        Ok(page.task_types.into_iter().next())
-    }
-
-    /// Gets the storage health: dead rows, and what prevents Postgres from removing them. `None` if the broker is too old to
-    /// report it, or its database role may not read it.
-    ///
-    /// ```no_run
-    /// # async fn f(client: howdah_client::Client) -> howdah_client::Result<()> {
-    /// let storage = client.storage_health().await?.unwrap_or_default();
-    /// for table in &storage.tables {
-    ///     println!("{}: {} dead rows", table.name, table.dead_rows);
-    /// }
-    /// if let Some(holder) = &storage.oldest_snapshot {
-    ///     println!("the oldest snapshot is of pid {}", holder.pid);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub async fn storage_health(&self) -> Result<Option<proto::StorageHealth>> {
-        // The broker adds the storage health to the first page of a list of all types, so a page size of 1 is enough.
-        let request = proto::ListTaskTypesRequest { page_size: 1, ..proto::ListTaskTypesRequest::default() };
-        Ok(self.task_type_page(request).await?.storage)
-    }
-
-    /// Reads the statistics of a type by period, or the totals of all types.
-    ///
-    /// ```no_run
-    /// # use howdah_client::{Client, proto::GetStatsRequest};
-    /// # async fn f(client: Client) -> howdah_client::Result<()> {
-    /// let request = GetStatsRequest { task_type: "email.send".into(), ..GetStatsRequest::default() };
-    /// for hour in client.get_stats(request).await?.stats {
-    ///     println!("{} succeeded, {} failed", hour.succeeded_count, hour.failed_count);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub async fn get_stats(&self, request: proto::GetStatsRequest) -> Result<proto::GetStatsResponse> {
-        rpc!(self.task_types().get_stats(request))
-    }
-
-    /// Replaces the settings of a task type, and creates it if it does not exist.
-    pub async fn update_task_type(
-        &self,
-        task_type: impl Into<String>,
-        settings: proto::TaskTypeSettings,
-    ) -> Result<proto::TaskTypeSettings> {
-        let request = proto::UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
-        Ok(rpc!(self.task_types().update_task_type(request))?.settings.unwrap_or_default())
-    }
-
-    /// Replaces the settings of a task type, and creates it if it does not exist. Programs call this at each start: it is
-    /// idempotent, and ignores `paused`, so that a restart does not resume what an operator has paused.
-    ///
-    /// ```no_run
-    /// # use howdah_client::{Client, RetryPolicy, proto::TaskTypeSettings};
-    /// # use std::time::Duration;
-    /// # async fn f(client: Client) -> howdah_client::Result<()> {
-    /// let retries = RetryPolicy::list([Duration::from_secs(5), Duration::from_mins(5)]);
-    /// let settings = TaskTypeSettings { max_running: 2, retry_policy: Some(retries.into_proto()), ..Default::default() };
-    /// client.apply_task_type("report.make", settings).await
-    /// # }
-    /// ```
-    pub async fn apply_task_type(&self, task_type: impl Into<String>, settings: proto::TaskTypeSettings) -> Result<()> {
-        let keep_pause =
-            |before: proto::TaskTypeSettings| proto::TaskTypeSettings { paused: before.paused, ..settings };
-        self.change_task_type(task_type.into(), keep_pause).await
-    }
-
-    /// Stops the delivery of the jobs of a type at all brokers until [`resume_task_type`](Self::resume_task_type). Running jobs
-    /// continue, and jobs can be enqueued.
-    pub async fn pause_task_type(&self, task_type: impl Into<String>) -> Result<()> {
-        self.change_task_type(task_type.into(), |before| proto::TaskTypeSettings { paused: true, ..before }).await
-    }
-
-    /// Ends a pause.
-    pub async fn resume_task_type(&self, task_type: impl Into<String>) -> Result<()> {
-        self.change_task_type(task_type.into(), |before| proto::TaskTypeSettings { paused: false, ..before }).await
-    }
-
-    /// Reads the settings, changes them and stores them. The last of several concurrent changes wins.
-    async fn change_task_type(
-        &self,
-        task_type: String,
-        change: impl FnOnce(proto::TaskTypeSettings) -> proto::TaskTypeSettings,
-    ) -> Result<()> {
-        let before = self.get_task_type(&task_type).await?.and_then(|found| found.settings).unwrap_or_default();
-        self.update_task_type(task_type, change(before)).await.map(drop)
-    }
-
-    /// Lists one page of the task types by name. With `last_count` the broker returns the counts that it determined last,
-    /// which makes frequent calls cheap.
-    pub async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
-        rpc!(self.task_types().list_task_types(request))
     }
 }
