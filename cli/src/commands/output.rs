@@ -7,7 +7,7 @@ use std::{
 
 use howdah_client::{
     Enqueued,
-    proto::{EnqueueOutcome, EnqueuedJob, Job},
+    proto::{EnqueuedJob, Job},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -51,9 +51,8 @@ impl Output {
 
     /// Writes the result of an enqueue as JSON on a line. `line` is the number of the input line, if the job came from one.
     pub(super) fn enqueued(&mut self, job: &Enqueued, line: Option<u64>) -> Result<(), Failure> {
-        let outcome = format!("ENQUEUE_OUTCOME_{}", job.outcome.name().to_uppercase());
-        let outcome = EnqueueOutcome::from_str_name(&outcome).unwrap_or_default().into();
-        let mut json = mapped("EnqueuedJob", &EnqueuedJob { id: job.id, is_new: job.is_new, outcome })?;
+        let job = EnqueuedJob { id: job.id, is_new: job.is_new, outcome: job.outcome.into() };
+        let mut json = mapped("EnqueuedJob", &job)?;
         if let Some(line) = line {
             json["line"] = line.into();
         }

@@ -6,7 +6,7 @@ use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
 
 use crate::{
     Client, Result,
-    call::{Tries, pages, rpc},
+    call::{pages, rpc},
     time,
 };
 
@@ -27,10 +27,7 @@ impl Client {
         };
         // The call is sent once. If its response were lost, a repeat would create a second token, and the secret of the first
         // one would never be known.
-        self.call("create a token", Tries::Once, request, |client, request| async move {
-            client.access().create_token(request).await
-        })
-        .await
+        rpc!(self.access().create_token(request), Once)
     }
 
     /// Lists all valid tokens; with `ended`, also revoked and expired ones.

@@ -125,12 +125,15 @@ impl Client {
     }
 }
 
-/// Calls a method of a generated client: `rpc!(self.jobs().get_job(request))`. For reads and idempotent changes, because the
-/// call is repeated after temporary errors.
+/// Calls a method of a generated client: `rpc!(self.jobs().get_job(request))`. Without `Tries`, for reads and idempotent changes,
+/// because the call is repeated after temporary errors.
 macro_rules! rpc {
     ($client:ident.$service:ident().$method:ident($request:expr)) => {
+        $crate::call::rpc!($client.$service().$method($request), EachEndpoint)
+    };
+    ($client:ident.$service:ident().$method:ident($request:expr), $tries:ident) => {
         $client
-            .call(stringify!($method), $crate::call::Tries::EachEndpoint, $request, |client, request| async move {
+            .call(stringify!($method), $crate::call::Tries::$tries, $request, |client, request| async move {
                 client.$service().$method(request).await
             })
             .await

@@ -2,86 +2,56 @@
 
 use std::error::Error as StdError;
 
-use tonic::Code;
+use tonic::Code::{self, FailedPrecondition, Unauthenticated};
 
-/// A cause of failure that retries cannot remedy.
-struct Cause {
-    /// A substring of the library's error.
-    pattern: &'static str,
-    explanation: &'static str,
-    code: Code,
-}
-
-const CAUSES: &[Cause] = &[
+/// Causes of failures that retries cannot remedy: a substring of the library's error, the explanation, and the code.
+const CAUSES: &[(&str, &str, Code)] = &[
     // A broker with TLS closes a connection without TLS, and sends this text as the reason.
-    Cause {
-        pattern: "this port needs TLS",
-        explanation: "this port needs TLS: use https://",
-        code: Code::FailedPrecondition,
-    },
-    Cause {
-        pattern: "InvalidContentType",
-        explanation: "this port does not speak TLS: use http://",
-        code: Code::FailedPrecondition,
-    },
-    Cause {
-        pattern: "NoApplicationProtocol",
-        explanation: "this port does not speak gRPC: is it the broker's HTTP port?",
-        code: Code::FailedPrecondition,
-    },
-    Cause {
-        pattern: "invalid peer certificate: UnknownIssuer",
-        explanation: "the broker's certificate is not trusted: no authority that this client knows has signed it",
-        code: Code::FailedPrecondition,
-    },
+    ("this port needs TLS", "this port needs TLS: use https://", FailedPrecondition),
+    ("InvalidContentType", "this port does not speak TLS: use http://", FailedPrecondition),
+    ("NoApplicationProtocol", "this port does not speak gRPC: is it the broker's HTTP port?", FailedPrecondition),
+    (
+        "invalid peer certificate: UnknownIssuer",
+        "the broker's certificate is not trusted: no authority that this client knows has signed it",
+        FailedPrecondition,
+    ),
     // Texts with which a broker refuses a client certificate.
-    Cause {
-        pattern: "client certificate needed",
-        explanation: "the broker asks for a client certificate, and none was shown",
-        code: Code::Unauthenticated,
-    },
-    Cause {
-        pattern: "client certificate refused: no authority of the broker has signed it",
-        explanation: "the broker refused the client certificate: none of its authorities has signed it",
-        code: Code::Unauthenticated,
-    },
-    Cause {
-        pattern: "client certificate refused: it is revoked",
-        explanation: "the broker refused the client certificate: it is revoked",
-        code: Code::Unauthenticated,
-    },
-    Cause {
-        pattern: "client certificate refused: it has expired",
-        explanation: "the broker refused the client certificate: it has expired",
-        code: Code::Unauthenticated,
-    },
-    Cause {
-        pattern: "client certificate refused: the certificate has no name",
-        explanation: "the broker refused the client certificate: it has no URI or DNS name as subject alternative name",
-        code: Code::Unauthenticated,
-    },
-    Cause {
-        pattern: "client certificate refused",
-        explanation: "the broker refused the client certificate; its log says why",
-        code: Code::Unauthenticated,
-    },
+    ("client certificate needed", "the broker asks for a client certificate, and none was shown", Unauthenticated),
+    (
+        "client certificate refused: no authority of the broker has signed it",
+        "the broker refused the client certificate: none of its authorities has signed it",
+        Unauthenticated,
+    ),
+    (
+        "client certificate refused: it is revoked",
+        "the broker refused the client certificate: it is revoked",
+        Unauthenticated,
+    ),
+    (
+        "client certificate refused: it has expired",
+        "the broker refused the client certificate: it has expired",
+        Unauthenticated,
+    ),
+    (
+        "client certificate refused: the certificate has no name",
+        "the broker refused the client certificate: it has no URI or DNS name as subject alternative name",
+        Unauthenticated,
+    ),
+    ("client certificate refused", "the broker refused the client certificate; its log says why", Unauthenticated),
     // A proxy that requires a client certificate sends this TLS alert.
-    Cause {
-        pattern: "alert: CertificateRequired",
-        explanation: "the broker asks for a client certificate, and none was shown",
-        code: Code::Unauthenticated,
-    },
+    ("alert: CertificateRequired", "the broker asks for a client certificate, and none was shown", Unauthenticated),
 ];
 
 /// Returns the explanation and the code of a known error text. `None` for other errors: they keep their text, and a retry may
 /// succeed.
 pub(crate) fn explained(error: &str) -> Option<(&'static str, Code)> {
-    CAUSES.iter().find(|cause| error.contains(cause.pattern)).map(|cause| (cause.explanation, cause.code))
+    let known = CAUSES.iter().find(|(pattern, ..)| error.contains(pattern));
+    known.map(|(_, explanation, code)| (*explanation, *code))
 }
 
 /// Whether the text is an explanation that [`explained`] returns.
 pub(crate) fn is_explanation(text: &str) -> bool {
-    CAUSES.iter().any(|cause| cause.explanation == text)
+    CAUSES.iter().any(|(_, explanation, _)| *explanation == text)
 }
 
 /// Joins an error and its causes on one line, because the outer error of a transport does not name the cause.

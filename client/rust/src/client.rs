@@ -16,15 +16,13 @@ use howdah_proto::v1::{
     settings_service_client::SettingsServiceClient, store_service_client::StoreServiceClient,
     task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
-use tonic::{
-    metadata::{Ascii, MetadataValue},
-    transport::{Channel, Endpoint},
-};
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     Connection, Error, Result,
     connection::connection,
-    credential,
+    credential::Credential,
     database::Database,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
@@ -45,8 +43,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
-    reason: Option<MetadataValue<Ascii>>,
-    store: Option<MetadataValue<Ascii>>,
+    credential: Credential,
 }
 
 #[derive(Debug)]
@@ -114,62 +111,61 @@ impl Client {
     /// The generated client for jobs, with this client's limit on message sizes. Its calls have no deadline, except that a
     /// response must begin within the request timeout plus one minute. Set a deadline with [`tonic::Request::set_timeout`].
     pub fn jobs(&self) -> JobServiceClient<Connection> {
-        self.jobs_on(self.channel())
+        self.jobs_on(self.connection())
     }
 
     /// The generated client for workers, with this client's limit on message sizes.
     pub fn workers(&self) -> WorkerServiceClient<Connection> {
-        self.workers_on(self.channel())
+        self.workers_on(self.connection())
     }
 
     /// The generated client for task types, with this client's limit on message sizes.
     pub fn task_types(&self) -> TaskTypeServiceClient<Connection> {
-        generated!(self, TaskTypeServiceClient, self.channel())
+        generated!(self, TaskTypeServiceClient, self.connection())
     }
 
     /// The generated client for schedules, with this client's limit on message sizes.
     pub fn schedules(&self) -> ScheduleServiceClient<Connection> {
-        generated!(self, ScheduleServiceClient, self.channel())
+        generated!(self, ScheduleServiceClient, self.connection())
     }
 
     /// The generated client for the cluster settings, with this client's limit on message sizes.
     pub fn cluster_settings(&self) -> SettingsServiceClient<Connection> {
-        generated!(self, SettingsServiceClient, self.channel())
+        generated!(self, SettingsServiceClient, self.connection())
     }
 
     /// The generated client for tokens and the audit log, with this client's limit on message sizes.
     pub fn access(&self) -> AccessServiceClient<Connection> {
-        generated!(self, AccessServiceClient, self.channel())
+        generated!(self, AccessServiceClient, self.connection())
     }
 
     /// The generated client for bulk operations, with this client's limit on message sizes.
     pub fn bulks(&self) -> BulkServiceClient<Connection> {
-        generated!(self, BulkServiceClient, self.channel())
+        generated!(self, BulkServiceClient, self.connection())
     }
 
     /// The generated client for the stores of the broker, with this client's limit on message sizes.
     pub fn stores(&self) -> StoreServiceClient<Connection> {
-        generated!(self, StoreServiceClient, self.channel())
+        generated!(self, StoreServiceClient, self.connection())
     }
 
     /// A connection to the broker in use, for other generated clients, such as gRPC's health service.
     pub fn connection(&self) -> Connection {
-        self.channel()
+        self.with_credential(self.inner.brokers[self.current()].channel.clone())
     }
 
     /// Returns a clone of the client that gives this reason for its changes. Brokers record the reason in the audit log. At
     /// most 500 bytes.
     #[must_use]
     pub fn with_reason(&self, reason: &str) -> Self {
-        Self { reason: credential::reason(reason), ..self.clone() }
+        Self { inner: self.inner.clone(), credential: self.credential.clone().with_reason(reason) }
     }
 
     /// Returns a clone of the client for one of the stores that a broker serves. Its calls, jobs and workers use only that
     /// store. A worker of a client without a store gets jobs of all stores.
     pub fn in_store(&self, name: &str) -> Result<Self> {
-        let store =
-            name.parse().map_err(|_| Error::invalid("store", format!("{name:?} is not the name of a store")))?;
-        Ok(Self { store: Some(store), ..self.clone() })
+        let credential = self.credential.clone().in_store(name)?;
+        Ok(Self { inner: self.inner.clone(), credential })
     }
 
     /// The endpoints, in the order given.
@@ -197,10 +193,6 @@ impl Client {
         let _ = self.inner.current.compare_exchange(seen, next, order, order);
     }
 
-    fn channel(&self) -> Connection {
-        self.with_credential(self.inner.brokers[self.current()].channel.clone())
-    }
-
     pub(crate) fn jobs_on(&self, channel: Connection) -> JobServiceClient<Connection> {
         generated!(self, JobServiceClient, channel)
     }
@@ -224,8 +216,7 @@ impl Client {
     }
 
     fn with_credential(&self, channel: Channel) -> Connection {
-        let credential = self.inner.settings.credential.clone().with_reason(self.reason.clone());
-        connection(channel, credential.with_store(self.store.clone()))
+        connection(channel, self.credential.clone())
     }
 
     /// Checks that the broker in use serves the same database as the broker that answered first. Runs before each call.
@@ -249,21 +240,16 @@ impl Client {
     /// Compares the databases of the broker in use and of all brokers that respond within [`CHECK_TIMEOUT`]. The other brokers
     /// are checked before their first use.
     async fn check_all(&self) -> Result<()> {
-        let checks = self.inner.brokers.iter().enumerate().map(|(index, broker)| async move {
-            let check = self.check_database(index, &broker.channel);
-            let timeout = if index == self.current() { self.inner.settings.connect_timeout } else { CHECK_TIMEOUT };
-            match tokio::time::timeout(timeout, check).await {
+        // The checks run one after another, so that each database is compared with the database of the first broker that
+        // answers.
+        for (index, broker) in self.inner.brokers.iter().enumerate() {
+            let limit = if index == self.current() { self.inner.settings.connect_timeout } else { CHECK_TIMEOUT };
+            match timeout(limit, self.check_database(index, &broker.channel)).await {
                 Ok(Err(error @ Error::Invalid { .. })) => return Err(error),
                 Ok(Ok(())) => {}
                 // The broker gave no usable answer in time. If it is the broker in use, the client switches to the next one.
                 _ => self.move_on_from(index),
             }
-            Ok(())
-        });
-        // The checks run one after another, so that each database is compared with the database of the first broker that
-        // answers.
-        for check in checks {
-            check.await?;
         }
         Ok(())
     }

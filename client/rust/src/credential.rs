@@ -3,10 +3,11 @@
 use std::{
     fmt::{self, Write as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -54,22 +55,35 @@ struct TokenFile {
 
 impl Credential {
     pub(crate) fn token(token: &str) -> Result<Self> {
-        let value = header(token).map_err(|problem| Error::invalid("token", problem))?;
+        let value = header(token).map_err(|problem| Error::refused("token", problem))?;
         Ok(Self { source: Some(Source::Fixed(value)), ..Self::default() })
     }
 
     pub(crate) fn token_file(path: PathBuf) -> Result<Self> {
-        let value = read(&path).map_err(|problem| Error::invalid("token_file", problem))?;
+        let value = read(&path).map_err(|problem| Error::refused("token_file", problem))?;
         let file = TokenFile { path, read: Mutex::new((Instant::now(), value)) };
         Ok(Self { source: Some(Source::File(Arc::new(file))), ..Self::default() })
     }
 
-    pub(crate) fn with_reason(self, reason: Option<MetadataValue<Ascii>>) -> Self {
+    /// Sets the reason of changes, percent-encoded except for plain ASCII. Brokers check its length.
+    pub(crate) fn with_reason(self, text: &str) -> Self {
+        let mut encoded = String::new();
+        for byte in text.trim().bytes() {
+            match byte {
+                b'%' | 0..=0x1f | 0x7f.. => {
+                    let _ = write!(encoded, "%{byte:02X}");
+                }
+                _ => encoded.push(char::from(byte)),
+            }
+        }
+        // Parsing cannot fail, because the encoded text is printable ASCII.
+        let reason = Some(encoded).filter(|text| !text.is_empty()).and_then(|text| text.parse().ok());
         Self { reason, ..self }
     }
 
-    pub(crate) fn with_store(self, store: Option<MetadataValue<Ascii>>) -> Self {
-        Self { store, ..self }
+    pub(crate) fn in_store(self, name: &str) -> Result<Self> {
+        let refused = |_| Error::refused("store", format!("{name:?} is not the name of a store"));
+        Ok(Self { store: Some(name.parse().map_err(refused)?), ..self })
     }
 
     /// Whether a token is set.
@@ -81,7 +95,7 @@ impl Credential {
         match self.source.as_ref()? {
             Source::Fixed(value) => Some(value.clone()),
             Source::File(file) => {
-                let mut last = file.read.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = file.read.lock();
                 if last.0.elapsed() >= KEPT {
                     // Keeps the previous token if the file cannot be read, because that token may still be valid.
                     last.0 = Instant::now();
@@ -108,21 +122,6 @@ impl Interceptor for Credential {
         }
         Ok(request)
     }
-}
-
-/// Converts a reason to metadata, percent-encoding all but plain ASCII. Brokers check its length.
-pub(crate) fn reason(text: &str) -> Option<MetadataValue<Ascii>> {
-    let mut encoded = String::new();
-    for byte in text.trim().bytes() {
-        match byte {
-            b'%' | 0..=0x1f | 0x7f.. => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-            _ => encoded.push(char::from(byte)),
-        }
-    }
-    // Parsing cannot fail, because the encoded text is printable ASCII.
-    Some(encoded).filter(|text| !text.is_empty())?.parse().ok()
 }
 
 fn read(path: &Path) -> std::result::Result<MetadataValue<Ascii>, String> {
@@ -170,7 +169,7 @@ mod tests {
         };
         let a_while_later = || {
             let Some(Source::File(file)) = &credential.source else { panic!("a file") };
-            let mut last = file.read.lock().unwrap();
+            let mut last = file.read.lock();
             last.0 = last.0.checked_sub(KEPT).unwrap();
         };
         assert_eq!(sent(), "Bearer hwd_first");
@@ -187,7 +186,7 @@ mod tests {
     #[test]
     fn a_reason_is_sent_as_ascii() {
         let sent = |text| {
-            let request = Credential::default().with_reason(reason(text)).call(Request::new(())).unwrap();
+            let request = Credential::default().with_reason(text).call(Request::new(())).unwrap();
             request.metadata().get(REASON).map(|value| value.to_str().unwrap().to_owned())
         };
         assert_eq!(sent("ticket 42: 5% für\n").as_deref(), Some("ticket 42: 5%25 f%C3%BCr"));

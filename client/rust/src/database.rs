@@ -43,6 +43,6 @@ impl Database {
         let message = format!(
             "{endpoint} serves another database than {first_endpoint}; give only brokers of one database to a client"
         );
-        Err(Error::invalid("endpoint", message))
+        Err(Error::refused("endpoint", message))
     }
 }

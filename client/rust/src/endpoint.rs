@@ -59,7 +59,7 @@ impl Default for Settings {
 pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     let address = address.trim();
     let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-    let refused = |message: String| Error::invalid("endpoint", format!("{address:?}: {message}"));
+    let refused = |message: String| Error::refused("endpoint", format!("{address:?}: {message}"));
     let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::cause::chain(&error)))?;
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     match scheme.as_str() {
@@ -85,7 +85,7 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     endpoint
         .user_agent(settings.user_agent.as_deref().unwrap_or(own))
         .map(|endpoint| tune(endpoint, settings))
-        .map_err(|error| Error::invalid("user_agent", crate::cause::chain(&error)))
+        .map_err(|error| Error::refused("user_agent", crate::cause::chain(&error)))
 }
 
 /// Whether the endpoint is on this machine.
@@ -102,7 +102,7 @@ fn with_tls(endpoint: Endpoint, settings: &Settings) -> Result<Endpoint> {
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: Endpoint, _: &Settings) -> Result<Endpoint> {
-    Err(Error::invalid(
+    Err(Error::refused(
         "tls",
         "https:// needs the feature `tls` of howdah-client, which this program was built without",
     ))

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use howdah_proto::v1 as proto;
+use howdah_proto::v1::{self as proto, EnqueueOutcome};
 
-use crate::{Client, Error, NewJob, Result, call::Tries, telemetry::Sending};
+use crate::{Client, Error, NewJob, Result, call::rpc};
 
 /// Result of enqueueing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,53 +26,6 @@ impl Enqueued {
     }
 }
 
-/// The effect of an enqueue on a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EnqueueOutcome {
-    /// The job was stored.
-    New,
-    /// An earlier identical request stored the job; this is its result.
-    Repeated,
-    /// Another job holds the key and is unchanged.
-    Kept,
-    /// The job that holds the key now has the payload and options of this one.
-    Replaced,
-    /// Another job holds the key, with the same or a higher version, and is unchanged.
-    Stale,
-    /// The job that holds the key is running. This job was stored and starts when that one ends.
-    Next,
-    /// The job that holds the key now has the payload, options and start time of this one.
-    Debounced,
-}
-
-impl EnqueueOutcome {
-    /// The name of the outcome, as in SQL.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Repeated => "repeated",
-            Self::Kept => "kept",
-            Self::Replaced => "replaced",
-            Self::Stale => "stale",
-            Self::Next => "next",
-            Self::Debounced => "debounced",
-        }
-    }
-
-    fn from_proto(job: &proto::EnqueuedJob) -> Self {
-        match job.outcome() {
-            proto::EnqueueOutcome::Repeated => Self::Repeated,
-            proto::EnqueueOutcome::Kept => Self::Kept,
-            proto::EnqueueOutcome::Replaced => Self::Replaced,
-            proto::EnqueueOutcome::Stale => Self::Stale,
-            proto::EnqueueOutcome::Next => Self::Next,
-            proto::EnqueueOutcome::Debounced => Self::Debounced,
-            proto::EnqueueOutcome::New | proto::EnqueueOutcome::Unspecified => Self::New,
-        }
-    }
-}
-
 impl Client {
     /// Enqueues a job. When this returns, the job is committed.
     ///
@@ -87,28 +40,7 @@ impl Client {
     /// Enqueues up to 10,000 jobs in one request and one transaction: all of them or none. Retries like
     /// [`enqueue`](Client::enqueue).
     pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Enqueued>> {
-        let mut jobs = self.prepared(jobs)?;
-        let keyed: Vec<bool> = jobs.iter().map(|job| !job.key.is_empty()).collect();
-        let mut sending = self.settings().telemetry.send(&mut jobs, false);
-        let mut answer = self.enqueue_request(jobs, new_request_key()).await;
-        for (job, keyed) in answer.iter_mut().flatten().zip(keyed) {
-            *job = job.of_this_call(!keyed);
-        }
-        self.sent(&mut sending, &answer);
-        answer
-    }
-
-    fn sent(&self, sending: &mut Sending, answer: &Result<Vec<Enqueued>>) {
-        sending.at(self.address(self.current()));
-        sending.ended(answer);
-        self.settings().middleware.enqueued(answer);
-    }
-
-    /// Runs the middleware on the jobs, and converts them to protocol messages.
-    pub(crate) fn prepared(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<proto::NewJob>> {
-        let mut jobs: Vec<NewJob> = jobs.into_iter().collect();
-        self.settings().middleware.enqueue(&mut jobs)?;
-        Ok(jobs.into_iter().map(NewJob::into_proto).collect())
+        self.enqueue_prepared(self.prepared(jobs)?, None).await
     }
 
     /// Enqueues with the caller's request key, which makes the call idempotent for 24 hours, from any process. The same key with
@@ -118,11 +50,32 @@ impl Client {
         jobs: impl IntoIterator<Item = NewJob>,
         request_key: impl Into<String>,
     ) -> Result<Vec<Enqueued>> {
-        // The jobs get no trace context, because a request with the caller's key must be identical when it is repeated.
-        let mut jobs = self.prepared(jobs)?;
-        let mut sending = self.settings().telemetry.send(&mut jobs, true);
-        let answer = self.enqueue_request(jobs, request_key.into()).await;
-        self.sent(&mut sending, &answer);
+        self.enqueue_prepared(self.prepared(jobs)?, Some(request_key.into())).await
+    }
+
+    /// Runs the middleware on the jobs, and converts them to protocol messages.
+    pub(crate) fn prepared(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<proto::NewJob>> {
+        let mut jobs: Vec<NewJob> = jobs.into_iter().collect();
+        self.settings().middleware.enqueue(&mut jobs)?;
+        Ok(jobs.into_iter().map(NewJob::into_proto).collect())
+    }
+
+    async fn enqueue_prepared(
+        &self,
+        mut jobs: Vec<proto::NewJob>,
+        callers_key: Option<String>,
+    ) -> Result<Vec<Enqueued>> {
+        // With the caller's key the jobs get no trace context, because the request must be identical when it is repeated.
+        let has_callers_key = callers_key.is_some();
+        let mut sending = self.settings().telemetry.send(&mut jobs, has_callers_key);
+        let has_no_key: Vec<bool> = jobs.iter().map(|job| job.key.is_empty() && !has_callers_key).collect();
+        let mut answer = self.enqueue_request(jobs, callers_key.unwrap_or_else(new_request_key)).await;
+        for (job, has_no_key) in answer.iter_mut().flatten().zip(has_no_key) {
+            *job = job.of_this_call(has_no_key);
+        }
+        sending.at(self.address(self.current()));
+        sending.ended(&answer);
+        self.settings().middleware.enqueued(&answer);
         answer
     }
 
@@ -137,11 +90,7 @@ impl Client {
         }
         let count = jobs.len();
         let request = proto::EnqueueJobsRequest { jobs, request_key };
-        let response = self
-            .call("enqueue", Tries::UntilDeadline, request, |client, request| async move {
-                client.jobs().enqueue_jobs(request).await
-            })
-            .await?;
+        let response = rpc!(self.jobs().enqueue_jobs(request), UntilDeadline)?;
         enqueued(response.jobs, count)
     }
 }
@@ -151,11 +100,7 @@ pub(crate) fn enqueued(jobs: Vec<proto::EnqueuedJob>, count: usize) -> Result<Ve
     if jobs.len() != count {
         return Err(wrong_count(jobs.len(), count));
     }
-    let one = |job: proto::EnqueuedJob| Enqueued {
-        id: job.id,
-        is_new: job.is_new,
-        outcome: EnqueueOutcome::from_proto(&job),
-    };
+    let one = |job: proto::EnqueuedJob| Enqueued { id: job.id, is_new: job.is_new, outcome: job.outcome() };
     Ok(jobs.into_iter().map(one).collect())
 }
 

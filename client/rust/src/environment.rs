@@ -1,6 +1,6 @@
 //! Settings from the environment.
 
-use std::{env, path::Path};
+use std::env;
 
 use crate::{Client, ClientBuilder, Error, Result};
 
@@ -26,7 +26,7 @@ impl ClientBuilder {
         }
         self = match (given("HOWDAH_TOKEN"), given("HOWDAH_TOKEN_FILE")) {
             (Some(_), Some(_)) => {
-                return Err(Error::invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one"));
+                return Err(Error::refused("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one"));
             }
             (Some(token), None) => self.token(&token)?,
             (None, Some(file)) => self.token_file(file)?,
@@ -37,15 +37,14 @@ impl ClientBuilder {
         if given("HOWDAH_CLIENT_INSECURE").is_some_and(|value| !no(&value)) {
             self = self.insecure_token();
         }
-        let tls = ["HOWDAH_TLS_CA", "HOWDAH_TLS_CLIENT_CERT", "HOWDAH_TLS_CLIENT_KEY"].map(given);
-        self.with_files(tls.each_ref().map(|path| path.as_deref().map(Path::new)))
+        match ["HOWDAH_TLS_CA", "HOWDAH_TLS_CLIENT_CERT", "HOWDAH_TLS_CLIENT_KEY"].map(given) {
+            [None, None, None] => Ok(self),
+            files => self.with_files(files),
+        }
     }
 
     #[cfg(feature = "tls")]
-    fn with_files(self, [ca, certificate, key]: [Option<&Path>; 3]) -> Result<Self> {
-        if ca.is_none() && certificate.is_none() && key.is_none() {
-            return Ok(self);
-        }
+    fn with_files(self, [ca, certificate, key]: [Option<String>; 3]) -> Result<Self> {
         let mut tls = crate::Tls::new();
         if let Some(ca) = ca {
             tls = tls.ca_file(ca)?;
@@ -55,18 +54,15 @@ impl ClientBuilder {
             (None, None) => {}
             _ => {
                 let message = "only one of HOWDAH_TLS_CLIENT_CERT and HOWDAH_TLS_CLIENT_KEY is set: set both";
-                return Err(Error::invalid("tls", message));
+                return Err(Error::refused("tls", message));
             }
         }
         Ok(self.tls(tls))
     }
 
     #[cfg(not(feature = "tls"))]
-    fn with_files(self, files: [Option<&Path>; 3]) -> Result<Self> {
-        if files.iter().all(Option::is_none) {
-            return Ok(self);
-        }
-        Err(Error::invalid(
+    fn with_files(self, _: [Option<String>; 3]) -> Result<Self> {
+        Err(Error::refused(
             "tls",
             "a variable HOWDAH_TLS_* is set, but this program was built without the feature `tls` of howdah-client",
         ))

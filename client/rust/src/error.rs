@@ -42,7 +42,7 @@ pub enum Error {
     /// No response arrived in time. The request may have taken effect or not.
     #[error("{operation}: no answer within {after:?}")]
     Deadline {
-        /// The operation that timed out, such as `enqueue`.
+        /// The operation that timed out, such as `enqueue_jobs`.
         operation: &'static str,
         /// The timeout that passed.
         after: Duration,
@@ -212,8 +212,8 @@ impl Error {
         self
     }
 
-    /// The error for a value that the client refuses before it sends anything.
-    pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+    /// The error for a value that is refused before anything is sent, such as by [`Middleware::enqueue`](crate::Middleware).
+    pub fn refused(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), message: message.into() }
     }
 }
@@ -264,15 +264,6 @@ mod tests {
         assert_eq!(error.reason(), Some("INVALID_FIELD"));
         assert_eq!(error.to_string(), "is empty (jobs[3].task_type)");
         assert!(!error.is_retryable());
-    }
-
-    #[test]
-    fn a_full_backlog_has_a_retry_delay_and_is_not_retried_automatically() {
-        let mut details = ErrorDetails::with_error_info("BACKLOG_FULL", "howdah.dev", []);
-        details.set_retry_info(Some(Duration::from_millis(250)));
-        let error = Error::from(Status::with_error_details(Code::ResourceExhausted, "full", details));
-        assert_eq!(error.retry_after(), Some(Duration::from_millis(250)));
-        assert!(error.is_retryable() && !error.is_retried());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Result,
-    call::{Tries, found, rpc},
+    call::{found, rpc},
     enqueue::new_request_key,
 };
 
@@ -21,17 +21,6 @@ impl Client {
     }
 
     /// Lists one page of the jobs of a type.
-    ///
-    /// ```no_run
-    /// # use howdah_client::{Client, proto::{JobState, ListJobsRequest}};
-    /// # async fn f(client: Client) -> howdah_client::Result<()> {
-    /// let mut request = ListJobsRequest { task_type: "email.send".into(), ..Default::default() };
-    /// request.set_state(JobState::Dead);
-    /// for job in client.list_jobs(request).await?.jobs {
-    ///     println!("{} failed {} times", job.id, job.attempt);
-    /// }
-    /// # Ok(()) }
-    /// ```
     pub async fn list_jobs(&self, request: proto::ListJobsRequest) -> Result<proto::ListJobsResponse> {
         rpc!(self.jobs().list_jobs(request))
     }
@@ -54,15 +43,6 @@ impl Client {
     }
 
     /// Groups failed jobs by their last error, the largest groups first; for one type, or for all.
-    ///
-    /// ```no_run
-    /// # use howdah_client::{Client, proto::ListErrorGroupsRequest};
-    /// # async fn f(client: Client) -> howdah_client::Result<()> {
-    /// for group in client.list_error_groups(ListErrorGroupsRequest::default()).await?.groups {
-    ///     println!("{}: {} dead of {}", group.task_type, group.dead_count, group.error_group);
-    /// }
-    /// # Ok(()) }
-    /// ```
     pub async fn list_error_groups(
         &self,
         request: proto::ListErrorGroupsRequest,
@@ -201,9 +181,6 @@ impl Client {
         if request.request_key.is_empty() {
             request.request_key = new_request_key();
         }
-        self.call("run jobs again", Tries::UntilDeadline, request, |client, request| async move {
-            client.jobs().rerun_jobs(request).await
-        })
-        .await
+        rpc!(self.jobs().rerun_jobs(request), UntilDeadline)
     }
 }

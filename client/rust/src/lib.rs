@@ -59,14 +59,14 @@ mod tls;
 mod wait;
 mod worker;
 
-pub use howdah_proto::v1 as proto;
+pub use howdah_proto::v1::{self as proto, EnqueueOutcome};
 pub use tokio_util::sync::CancellationToken;
 
 pub use self::{
     client::{Client, ClientBuilder},
     connection::Connection,
     credential::Credential,
-    enqueue::{EnqueueOutcome, Enqueued, new_request_key},
+    enqueue::{Enqueued, new_request_key},
     error::{Error, Result, StatusError},
     middleware::{Middleware, Next},
     new_job::{NewJob, RetryPolicy},

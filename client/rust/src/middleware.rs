@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 
-use crate::{Enqueued, Error, Job, NewJob, Outcome, Result, worker::Handler};
+use crate::{Enqueued, Job, NewJob, Outcome, Result, worker::Handler};
 
 /// Wraps each enqueue of a client, and each handler of its workers, with logs, metrics or checks.
 /// [`ClientBuilder::middleware`](crate::ClientBuilder::middleware) adds one. The first one added is the outermost.
@@ -96,12 +96,5 @@ impl Layers {
 impl fmt::Debug for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Layers({})", self.0.len())
-    }
-}
-
-impl Error {
-    /// Creates an error with which [`Middleware::enqueue`] refuses jobs.
-    pub fn refused(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::invalid(field, message)
     }
 }

@@ -6,7 +6,7 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Enqueued, NewJob, Result,
-    call::{Tries, found, pages, rpc},
+    call::{found, pages, rpc},
     enqueue::{enqueued, new_request_key, wrong_count},
     setters::setters,
     time,
@@ -165,11 +165,7 @@ impl Client {
         request_key: impl Into<String>,
     ) -> Result<Enqueued> {
         let request = proto::RunScheduleRequest { name: name.into(), request_key: request_key.into() };
-        let response = self
-            .call("run schedule", Tries::UntilDeadline, request, |client, request| async move {
-                client.schedules().run_schedule(request).await
-            })
-            .await?;
+        let response = rpc!(self.schedules().run_schedule(request), UntilDeadline)?;
         enqueued(response.job.into_iter().collect(), 1)?.pop().ok_or_else(|| wrong_count(0, 1))
     }
 }

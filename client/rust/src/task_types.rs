@@ -51,16 +51,6 @@ impl Client {
     }
 
     /// Reads the statistics of a type by period, or the totals of all types.
-    ///
-    /// ```no_run
-    /// # use howdah_client::{Client, proto::GetStatsRequest};
-    /// # async fn f(client: Client) -> howdah_client::Result<()> {
-    /// let request = GetStatsRequest { task_type: "email.send".into(), ..GetStatsRequest::default() };
-    /// for hour in client.get_stats(request).await?.stats {
-    ///     println!("{} succeeded, {} failed", hour.succeeded_count, hour.failed_count);
-    /// }
-    /// # Ok(()) }
-    /// ```
     pub async fn get_stats(&self, request: proto::GetStatsRequest) -> Result<proto::GetStatsResponse> {
         rpc!(self.task_types().get_stats(request))
     }

@@ -147,7 +147,7 @@ impl Client {
     /// ```
     pub async fn wait_jobs(&self, ids: impl IntoIterator<Item = i64>, timeout: Duration) -> Result<EndedJobs> {
         if timeout > LONGEST_WAIT {
-            return Err(Error::invalid("timeout", format!("is {timeout:?}; at most {LONGEST_WAIT:?} are allowed")));
+            return Err(Error::refused("timeout", format!("is {timeout:?}; at most {LONGEST_WAIT:?} are allowed")));
         }
         let mut ended = EndedJobs {
             client: self.clone(),

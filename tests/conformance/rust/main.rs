@@ -59,7 +59,8 @@ fn problem(error: &Error) -> Value {
 }
 
 fn enqueued(job: &Enqueued) -> Value {
-    json!({"id": job.id.to_string(), "is_new": job.is_new, "outcome": job.outcome.name()})
+    let outcome = job.outcome.as_str_name().trim_start_matches("ENQUEUE_OUTCOME_").to_lowercase();
+    json!({"id": job.id.to_string(), "is_new": job.is_new, "outcome": outcome})
 }
 
 async fn handle_command(adapter: Arc<Adapter>, spans: kit::Spans, command: Value) -> Result<Value, Value> {

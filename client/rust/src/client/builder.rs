@@ -91,7 +91,7 @@ impl ClientBuilder {
     pub async fn connect(self) -> Result<Client> {
         let endpoints = self.parse()?;
         let mut last =
-            Error::invalid("endpoint", "no endpoint was given; give at least one, such as http://127.0.0.1:7432");
+            Error::refused("endpoint", "no endpoint was given; give at least one, such as http://127.0.0.1:7432");
         for (index, endpoint) in endpoints.iter().enumerate() {
             match endpoint::connect(endpoint, &self.settings).await {
                 Ok(channel) => {
@@ -141,15 +141,8 @@ impl ClientBuilder {
                 Broker { endpoint, address, channel, is_checked: AtomicBool::new(false) }
             })
             .collect();
-        Client {
-            inner: Arc::new(Inner {
-                settings: self.settings,
-                brokers,
-                current: AtomicUsize::new(current),
-                database: Database::default(),
-            }),
-            reason: None,
-            store: None,
-        }
+        let (settings, current) = (self.settings, AtomicUsize::new(current));
+        let credential = settings.credential.clone();
+        Client { inner: Arc::new(Inner { settings, brokers, current, database: Database::default() }), credential }
     }
 }

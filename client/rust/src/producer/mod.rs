@@ -169,7 +169,7 @@ impl Producer {
         let limit = settings.max_message_bytes;
         if bytes > limit {
             let message = format!("{bytes} bytes are more than max_message_bytes, which is {limit}");
-            return Err(Error::invalid("jobs", message));
+            return Err(Error::refused("jobs", message));
         }
         let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.handle.capacity);
         let reserving = self.handle.shared.room.clone().acquire_many_owned(cost);

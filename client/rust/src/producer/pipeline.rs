@@ -229,7 +229,7 @@ impl Pipeline {
         }
     }
 
-    /// Fails submissions whose request timeout has passed, and drops requests that nobody waits for.
+    /// Fails submissions whose request timeout has passed, and drops requests without a waiting caller.
     fn expire(&mut self) {
         let after = self.client.settings().request_timeout;
         let Some(before) = Instant::now().checked_sub(after) else {
@@ -253,14 +253,9 @@ impl Pipeline {
     }
 
     fn next_timer(&self) -> Instant {
-        let mut next = self.next_expiry();
-        if let Some(first) = self.sent.front() {
-            next = next.min(first.at + ANSWER_TIMEOUT);
-        }
-        if let Some(at) = self.retry_at.filter(|at| !self.retries.is_empty() && *at > Instant::now()) {
-            next = next.min(at);
-        }
-        next
+        let answer = self.sent.front().map(|first| first.at + ANSWER_TIMEOUT);
+        let retry = self.retry_at.filter(|at| !self.retries.is_empty() && *at > Instant::now());
+        answer.into_iter().chain(retry).fold(self.next_expiry(), Instant::min)
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Flow {
     drain_requested: Option<Instant>,
     drained: bool,
     /// Time at which the worker opens another stream; set when the broker drains this one.
-    reconnect_at: Option<Instant>,
+    pub(crate) reconnect_at: Option<Instant>,
     /// Arrival time of the last message from the broker.
     received_at: Instant,
     opened: Instant,
@@ -95,10 +95,6 @@ impl Flow {
         self.drained || self.drain_requested.is_some_and(timed_out)
     }
 
-    pub(crate) fn reconnect_at(&self) -> Option<Instant> {
-        self.reconnect_at
-    }
-
     /// The reason why the stream counts as dead; `None` if it is alive.
     pub(crate) fn death(&self) -> Option<&'static str> {
         if self.silent_until() <= Instant::now() {
@@ -115,19 +111,9 @@ impl Flow {
 
     /// Time at which the stream must be checked next for silence, an unanswered Settle, a reconnect or a drain timeout.
     pub(crate) fn next_timer(&self) -> Instant {
-        let mut next = self.silent_until();
-        if let Some(at) = self.batches.oldest() {
-            next = next.min(at + ANSWER_TIMEOUT);
-        }
-        if let Some(at) = self.reconnect_at {
-            next = next.min(at);
-        }
-        if let Some(deadline) = self.drain_requested.map(|at| at + DRAIN_TIMEOUT)
-            && deadline > Instant::now()
-        {
-            next = next.min(deadline);
-        }
-        next
+        let settle = self.batches.oldest().map(|at| at + ANSWER_TIMEOUT);
+        let drain = self.drain_requested.map(|at| at + DRAIN_TIMEOUT).filter(|at| *at > Instant::now());
+        [settle, drain, self.reconnect_at].into_iter().flatten().fold(self.silent_until(), Instant::min)
     }
 
     fn silent_until(&self) -> Instant {

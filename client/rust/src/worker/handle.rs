@@ -19,7 +19,7 @@ pub(crate) enum Command {
     Resize { task_type: String, jobs: usize },
 }
 
-/// What a worker publishes to its handles.
+/// State, counters and result of a worker, which its handles read.
 #[derive(Debug)]
 pub(crate) struct Status {
     pub(crate) state: WorkerState,

@@ -54,12 +54,6 @@ impl<T: AsRef<str>> TaskTypes for &[T] {
     }
 }
 
-impl<T: AsRef<str>> TaskTypes for &Vec<T> {
-    fn names(self) -> Vec<String> {
-        self.as_slice().names()
-    }
-}
-
 /// Wraps a handler that gets only the job.
 pub(crate) fn plain<F, Fut>(handler: F) -> Handler
 where

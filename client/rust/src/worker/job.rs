@@ -3,10 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicI32, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -58,24 +55,21 @@ pub struct Job {
     pub tracestate: String,
     checkpoint: Bytes,
     dependencies: Option<Arc<Dependencies>>,
-    lease: Arc<Lease>,
+    pub(super) lease: Arc<Lease>,
 }
 
 /// State shared by a running job and its worker.
 pub(crate) struct Lease {
-    key: Key,
-    cancel: CancellationToken,
-    reason: AtomicI32,
+    pub(super) key: Key,
+    pub(super) cancel: CancellationToken,
+    /// The reason why the broker ended the lease.
+    reason: OnceLock<CancelReason>,
     mail: mpsc::UnboundedSender<Mail>,
     /// Time that [`Job::extend`] and [`Job::report`] wait for the broker's answer.
     timeout: Duration,
 }
 
 impl Job {
-    pub(crate) fn lease(&self) -> &Arc<Lease> {
-        &self.lease
-    }
-
     /// Parses the payload as JSON. An empty payload is `null`, which parses as `Option`, `()` and `serde_json::Value`.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
         let payload = if self.payload.is_empty() { b"null" } else { &self.payload[..] };
@@ -102,9 +96,7 @@ impl Job {
     /// The reason why the broker ended the lease. `None` while the lease exists, even when the worker's stop timeout has
     /// passed.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        CancelReason::try_from(self.lease.reason.load(Ordering::Acquire))
-            .ok()
-            .filter(|reason| *reason != CancelReason::Unspecified)
+        self.lease.reason.get().copied()
     }
 
     /// Sets the deadline to this long from now, 1 ms to 30 days.
@@ -185,19 +177,14 @@ impl Job {
 
 impl Lease {
     pub(crate) fn new(key: Key, mail: mpsc::UnboundedSender<Mail>, timeout: Duration) -> Arc<Self> {
-        let reason = AtomicI32::new(CancelReason::Unspecified as i32);
-        Arc::new(Self { key, cancel: CancellationToken::new(), reason, mail, timeout })
+        Arc::new(Self { key, cancel: CancellationToken::new(), reason: OnceLock::new(), mail, timeout })
     }
 
-    pub(crate) fn key(&self) -> Key {
-        self.key
-    }
-
-    /// Tells the handler to abandon the job. If called again, the first reason is kept.
+    /// Tells the handler to abandon the job. If called again, the first reason is kept. `Unspecified` is no reason.
     pub(crate) fn cancel(&self, reason: CancelReason) {
-        let none = CancelReason::Unspecified as i32;
-        let order = Ordering::AcqRel;
-        let _ = self.reason.compare_exchange(none, reason as i32, order, Ordering::Acquire);
+        if reason != CancelReason::Unspecified {
+            let _ = self.reason.set(reason);
+        }
         self.cancel.cancel();
     }
 
@@ -215,10 +202,6 @@ impl Lease {
     /// Sends a message to the worker, unless it has ended.
     pub(crate) fn send(&self, mail: Mail) {
         let _ = self.mail.send(mail);
-    }
-
-    pub(crate) fn token(&self) -> &CancellationToken {
-        &self.cancel
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use howdah_proto::v1::{self as proto, CancelReason, Release, SettleResult, SettleStatus, outcome::Outcome as End};
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 
 use crate::telemetry::{Address, Settling};
 
@@ -67,26 +67,36 @@ struct Entry {
 pub(super) enum State {
     /// The job waits for a slot of its task type.
     Queued(Arc<Lease>),
-    Running(Arc<Lease>, JoinHandle<()>),
+    Running(Arc<Lease>, AbortHandle),
     /// The lease is lost and the handler still runs; its outcome is dropped.
-    Lost(JoinHandle<()>),
+    Lost(AbortHandle),
     /// The handler has ended. The entry is kept until the broker confirms the outcome.
     Ended {
         outcome: End,
         settling: Settling,
-        /// The batch with which the outcome was sent; `None` if it was not sent on this stream.
-        batch: Option<u64>,
+        way: Way,
         /// Whether the broker has refused the handler's outcome. `outcome` is then the nack that replaces it.
         refused: bool,
-        /// Whether the outcome is sent by `SettleJobs` instead of on the stream.
-        is_unary: bool,
     },
+}
+
+/// Where an outcome is on its way to the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In `unsent`.
+    Queued,
+    /// Sent on this stream, with this batch.
+    Sent(u64),
+    /// In `later`.
+    Later,
+    /// In `unary`, or sent by `SettleJobs`.
+    Unary,
 }
 
 impl Ledger {
     /// Adds a received job. Returns false if the ledger already has a job with this id and token.
     pub(crate) fn add(&mut self, lease: Arc<Lease>, task_type: usize) -> bool {
-        let key = lease.key();
+        let key = lease.key;
         let known = self.entries.contains_key(&key);
         if !known {
             let state = State::Queued(lease);
@@ -102,10 +112,8 @@ impl Ledger {
     }
 
     /// Counts a job as no longer queued or running with a valid lease.
-    fn left(&mut self, entry: Option<&Entry>) {
-        if let Some(Entry { task_type, state: State::Queued(_) | State::Running(..) }) = entry
-            && let Some(live) = self.live.get_mut(task_type)
-        {
+    fn left(&mut self, task_type: usize) {
+        if let Some(live) = self.live.get_mut(&task_type) {
             *live = live.saturating_sub(1);
         }
     }
@@ -122,7 +130,7 @@ impl Ledger {
     }
 
     /// Records that `task` runs the handler of a queued job.
-    pub(crate) fn begin(&mut self, key: Key, task: JoinHandle<()>) {
+    pub(crate) fn begin(&mut self, key: Key, task: AbortHandle) {
         if let Some(entry) = self.entries.get_mut(&key)
             && let State::Queued(lease) = &entry.state
         {
@@ -143,9 +151,11 @@ impl Ledger {
     }
 
     fn end(&mut self, key: Key, task_type: usize, outcome: End, settling: Settling) {
-        let state = State::Ended { outcome, settling, batch: None, refused: false, is_unary: false };
+        let state = State::Ended { outcome, settling, way: Way::Queued, refused: false };
         let before = self.entries.insert(key, Entry { task_type, state });
-        self.left(before.as_ref());
+        if let Some(Entry { task_type, state: State::Queued(_) | State::Running(..) }) = before {
+            self.left(task_type);
+        }
         self.unsent.push_back(key);
     }
 
@@ -178,33 +188,36 @@ impl Ledger {
         })
     }
 
-    /// Takes the outcomes for the next Settle message, which gets the number `batch`.
-    pub(crate) fn next_batch(&mut self, batch: u64, max_outcomes: usize, max_bytes: usize) -> Vec<proto::Outcome> {
-        let room = self.unsent.len().min(max_outcomes);
+    /// Takes queued outcomes for a message: for the Settle with the number of `Way::Sent`, or for a `SettleJobs` call. Takes at
+    /// most `max_outcomes` and `max_bytes`, or one outcome if it alone is larger.
+    pub(crate) fn take(&mut self, to: Way, max_outcomes: usize, max_bytes: usize) -> Vec<proto::Outcome> {
+        let queue = if to == Way::Unary { &mut self.unary } else { &mut self.unsent };
+        let room = queue.len().min(max_outcomes);
         let mut outcomes = Vec::with_capacity(room);
         let mut ids = HashSet::with_capacity(room);
         let mut bytes = 0;
-        while outcomes.len() < max_outcomes {
-            let Some(&key) = self.unsent.front() else {
-                break;
-            };
-            let Some(State::Ended { outcome, batch: sent, .. }) = self.state_mut(key) else {
+        while outcomes.len() < max_outcomes
+            && let Some(&key) = queue.front()
+        {
+            let entry = self.entries.get_mut(&key);
+            let Some(Entry { state: State::Ended { outcome, way, .. }, .. }) = entry else {
                 // The broker has confirmed this outcome while it was queued.
-                self.unsent.pop_front();
+                queue.pop_front();
                 continue;
             };
-            fit(outcome, max_bytes);
-            let size = size(outcome);
-            // A Settle may name a job only once. A job that was delivered again after a lost lease may have two outcomes, so
+            if to != Way::Unary {
+                fit(outcome, max_bytes);
+            }
+            bytes += size(outcome);
+            // A message may name a job only once. A job that was delivered again after a lost lease may have two outcomes, so
             // the second one waits for the next message.
-            let fits = bytes + size <= max_bytes || outcomes.is_empty();
+            let fits = bytes <= max_bytes || outcomes.is_empty();
             if !fits || !ids.insert(key.id) {
                 break;
             }
-            bytes += size;
-            *sent = Some(batch);
+            *way = to;
             outcomes.push(proto::Outcome { id: key.id, token: key.token, outcome: Some(outcome.clone()) });
-            self.unsent.pop_front();
+            queue.pop_front();
         }
         outcomes
     }
@@ -218,11 +231,10 @@ impl Ledger {
         report: &mut WorkerReport,
     ) -> Option<u64> {
         let key = Key { id: result.id, token: result.token };
-        let Some(State::Ended { outcome, settling, batch, refused, is_unary }) = self.state_mut(key) else {
+        let Some(State::Ended { outcome, settling, way, refused }) = self.state_mut(key) else {
             return None;
         };
-        let sent = batch.take();
-        *is_unary = false;
+        let batch = if let Way::Sent(batch) = way { Some(*batch) } else { None };
         match result.status() {
             SettleStatus::Ok => match outcome {
                 End::Ack(_) => report.acked += 1,
@@ -231,15 +243,17 @@ impl Ledger {
                 End::Release(_) => report.released += 1,
             },
             SettleStatus::Unavailable => {
+                *way = Way::Later;
                 self.later.push(key);
-                return sent;
+                return batch;
             }
             SettleStatus::Invalid if !*refused => {
                 tracing::warn!(job = key.id, result.message, "the broker refused the outcome");
                 *refused = true;
                 *outcome = nack(format!("the outcome was refused: {}", result.message));
+                *way = Way::Queued;
                 self.unsent.push_back(key);
-                return sent;
+                return batch;
             }
             SettleStatus::LeaseLost | SettleStatus::Invalid | SettleStatus::Unspecified => {
                 tracing::warn!(job = key.id, "the lease was lost before the outcome arrived");
@@ -248,37 +262,44 @@ impl Ledger {
         }
         settling.ended(outcome, Some(result), broker);
         self.entries.remove(&key);
-        sent
+        batch
     }
 
     /// Queues the outcomes that the broker could not store, to be sent again.
     pub(crate) fn resend(&mut self) {
-        self.unsent.extend(self.later.drain(..));
+        for key in mem::take(&mut self.later) {
+            self.queue(key);
+        }
+    }
+
+    /// Queues an outcome for the stream.
+    pub(super) fn queue(&mut self, key: Key) {
+        if let Some(State::Ended { way, .. }) = self.state_mut(key) {
+            *way = Way::Queued;
+            self.unsent.push_back(key);
+        }
     }
 
     /// Handles the broker's message that a lease has ended. Returns whether the job was queued or running. Has no effect on
     /// an outcome in flight, because the broker answers it too.
     pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
-        let entry = self.entries.remove(&key);
-        self.left(entry.as_ref());
-        let Some(Entry { task_type, state }) = entry else {
+        let Some(Entry { task_type, state }) = self.entries.get_mut(&key) else {
             return false;
         };
-        let (was_held, left) = match state {
+        let task_type = *task_type;
+        match state {
             State::Queued(lease) => {
                 lease.cancel(reason);
-                (true, None)
+                self.entries.remove(&key);
             }
             State::Running(lease, task) => {
                 lease.cancel(reason);
-                (true, Some(State::Lost(task)))
+                *state = State::Lost(task.clone());
             }
-            State::Lost(_) | State::Ended { .. } => (false, Some(state)),
-        };
-        if let Some(state) = left {
-            self.entries.insert(key, Entry { task_type, state });
+            State::Lost(_) | State::Ended { .. } => return false,
         }
-        was_held
+        self.left(task_type);
+        true
     }
 
     /// Tells all handlers to abandon their jobs. Their outcomes are still sent.
@@ -338,36 +359,29 @@ impl Ledger {
     /// them before the stream broke, and then answers OK again.
     pub(crate) fn resume(&mut self, kept: &[proto::Lease]) -> usize {
         let kept: HashSet<Key> = kept.iter().map(|lease| Key { id: lease.id, token: lease.token }).collect();
-        self.later.clear();
-        let unsent: HashSet<Key> = self.unsent.iter().copied().collect();
-        let mut lost = Vec::new();
-        let is_large = self.unanswered_bytes() > RESEND_LIMIT;
-        for (key, entry) in &mut self.entries {
-            match &mut entry.state {
-                State::Ended { is_unary: true, .. } => {}
-                State::Ended { batch, is_unary, .. } => {
-                    if batch.take().is_some() && is_large {
-                        *is_unary = true;
-                        self.unary.push_back(*key);
-                    } else if !unsent.contains(key) {
-                        self.unsent.push_back(*key);
-                    }
-                }
-                State::Queued(_) | State::Running(..) if !kept.contains(key) => lost.push(*key),
-                State::Queued(_) | State::Running(..) | State::Lost(_) => {}
-            }
-        }
-        let cancelled = |key: &Key| self.cancel(*key, CancelReason::LeaseLost);
-        lost.iter().copied().filter(cancelled).count()
-    }
-
-    /// Total size in bytes of the outcomes that were sent on the last stream and not answered.
-    fn unanswered_bytes(&self) -> usize {
         let unanswered = |entry: &Entry| match &entry.state {
-            State::Ended { outcome, batch: Some(_), .. } => size(outcome),
+            State::Ended { outcome, way: Way::Sent(_), .. } => size(outcome),
             _ => 0,
         };
-        self.entries.values().map(unanswered).sum()
+        let is_large = self.entries.values().map(unanswered).sum::<usize>() > RESEND_LIMIT;
+        let mut lost = Vec::new();
+        for (key, entry) in &mut self.entries {
+            match &mut entry.state {
+                State::Ended { way: way @ Way::Sent(_), .. } if is_large => {
+                    *way = Way::Unary;
+                    self.unary.push_back(*key);
+                }
+                State::Ended { way: way @ Way::Sent(_), .. } => {
+                    *way = Way::Queued;
+                    self.unsent.push_back(*key);
+                }
+                State::Queued(_) | State::Running(..) if !kept.contains(key) => lost.push(*key),
+                State::Queued(_) | State::Running(..) | State::Lost(_) | State::Ended { .. } => {}
+            }
+        }
+        self.resend();
+        let cancelled = |key: &Key| self.cancel(*key, CancelReason::LeaseLost);
+        lost.iter().copied().filter(cancelled).count()
     }
 
     pub(super) fn state_mut(&mut self, key: Key) -> Option<&mut State> {
@@ -393,8 +407,8 @@ mod tests {
         ended(&mut ledger, 1, 10);
         ended(&mut ledger, 2, 20);
         ended(&mut ledger, 1, 11);
-        assert_eq!(ledger.next_batch(0, 10, 1000).len(), 2);
-        assert_eq!(ledger.next_batch(1, 10, 1000).len(), 1);
+        assert_eq!(ledger.take(Way::Sent(0), 10, 1000).len(), 2);
+        assert_eq!(ledger.take(Way::Sent(1), 10, 1000).len(), 1);
         assert_eq!(ledger.unsent(), 0);
     }
 
@@ -405,20 +419,8 @@ mod tests {
         assert!(ledger.add(lease(1, 11), 0));
         assert_eq!(ledger.held(), [proto::Lease::new(1, 11)]);
         assert_eq!(ledger.resume(&[proto::Lease::new(1, 11)]), 0);
-        let resent = ledger.next_batch(0, 10, 1000);
+        let resent = ledger.take(Way::Sent(0), 10, 1000);
         assert_eq!(resent[0].token, 10, "the outcome of the other lease is resent");
-    }
-
-    #[test]
-    fn large_unanswered_outcomes_of_a_broken_stream_are_sent_by_unary_calls() {
-        for (outcomes, unary) in [(10, 0), (100, 100)] {
-            let mut ledger = Ledger::default();
-            (0..outcomes).for_each(|id| ended(&mut ledger, id, id));
-            ledger.next_batch(0, 1000, 1 << 20);
-            ledger.resume(&[]);
-            assert_eq!(ledger.unary.len(), unary);
-            assert_eq!(ledger.unsent() + unary, outcomes as usize);
-        }
     }
 
     #[test]
@@ -427,8 +429,8 @@ mod tests {
         for id in 0..10 {
             ended(&mut ledger, id, id);
         }
-        assert_eq!(ledger.next_batch(0, 3, 1000).len(), 3);
-        assert_eq!(ledger.next_batch(1, 10, 2 * OUTCOME_OVERHEAD).len(), 2);
-        assert_eq!(ledger.next_batch(2, 10, 1).len(), 1, "one always goes");
+        assert_eq!(ledger.take(Way::Sent(0), 3, 1000).len(), 3);
+        assert_eq!(ledger.take(Way::Sent(1), 10, 2 * OUTCOME_OVERHEAD).len(), 2);
+        assert_eq!(ledger.take(Way::Sent(2), 10, 1).len(), 1, "one always goes");
     }
 }

@@ -1,15 +1,6 @@
 //! Runs jobs over one stream.
 //!
-//! The public modules:
-//!
-//! - [`builder`]: handlers and limits
-//! - [`handler`]: kinds of handlers
-//! - [`job`]: the argument of a handler
-//! - [`results`]: the results of the jobs that a job depended on
-//! - [`outcome`]: the result of a handler
-//! - [`handle`]: handles of a running worker: stop it, resize it, read its report
-//!
-//! The internal modules, in the order in which a job passes through them:
+//! The modules, in the order in which a job passes through them:
 //!
 //! - [`link`]: opens a stream and subscribes
 //! - [`session`]: the lifecycle of a worker: connect, serve, reconnect, stop
@@ -18,7 +9,6 @@
 //! - [`flow`]: the messages in flight on that stream
 //! - [`slots`]: limits concurrent handlers
 //! - [`task`]: runs one handler
-//! - [`mailbox`]: outcomes from the handlers to the session
 //! - [`ledger`]: held leases and unconfirmed outcomes
 //! - [`batches`]: Settle messages in flight
 //! - [`requests`]: extensions and progress reports in flight

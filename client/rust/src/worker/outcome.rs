@@ -62,10 +62,8 @@ impl Outcome {
 
     /// The attempt succeeded, with a result kept as JSON.
     pub fn json(result: &(impl Serialize + ?Sized)) -> Result<Self, JobError> {
-        match serde_json::to_vec(result) {
-            Ok(bytes) => Ok(Self::ack(bytes)),
-            Err(error) => Err(JobError::fatal(format!("the result is not JSON: {error}"))),
-        }
+        let bytes = serde_json::to_vec(result);
+        bytes.map(Self::ack).map_err(|error| JobError::fatal(format!("the result is not JSON: {error}")))
     }
 
     /// The attempt succeeded, with a result kept as a protobuf message.
@@ -98,25 +96,24 @@ impl Outcome {
         Self::Release
     }
 
-    pub(crate) fn into_proto(self) -> proto::outcome::Outcome {
-        use proto::outcome::Outcome as Wire;
+    pub(crate) fn into_proto(self) -> End {
         match self {
-            Self::Ack(result) => Wire::Ack(proto::Ack { result, next_stage: String::new() }),
-            Self::Advance { result, next_stage } => Wire::Ack(proto::Ack { result, next_stage }),
-            Self::Retry { error, details, after } => Wire::Nack(proto::Nack {
+            Self::Ack(result) => End::Ack(proto::Ack { result, next_stage: String::new() }),
+            Self::Advance { result, next_stage } => End::Ack(proto::Ack { result, next_stage }),
+            Self::Retry { error, details, after } => End::Nack(proto::Nack {
                 error: shortened(error),
                 details: shortened(details),
                 retry_after: after.map(time::to_proto),
                 ..proto::Nack::default()
             }),
-            Self::Fail { error, details } => Wire::Nack(proto::Nack {
+            Self::Fail { error, details } => End::Nack(proto::Nack {
                 error: shortened(error),
                 details: shortened(details),
                 no_retry: true,
                 ..proto::Nack::default()
             }),
-            Self::Snooze(delay) => Wire::Snooze(proto::Snooze { delay: Some(time::to_proto(delay)) }),
-            Self::Release => Wire::Release(proto::Release {}),
+            Self::Snooze(delay) => End::Snooze(proto::Snooze { delay: Some(time::to_proto(delay)) }),
+            Self::Release => End::Release(proto::Release {}),
         }
     }
 }
@@ -213,29 +210,16 @@ impl IntoOutcome for () {
     }
 }
 
-impl IntoOutcome for Bytes {
-    fn into_outcome(self) -> Outcome {
-        Outcome::Ack(self)
-    }
+macro_rules! results {
+    ($($type:ty),+) => {
+        $(impl IntoOutcome for $type {
+            fn into_outcome(self) -> Outcome {
+                Outcome::ack(self)
+            }
+        })+
+    };
 }
-
-impl IntoOutcome for Vec<u8> {
-    fn into_outcome(self) -> Outcome {
-        Outcome::ack(self)
-    }
-}
-
-impl IntoOutcome for String {
-    fn into_outcome(self) -> Outcome {
-        Outcome::ack(self)
-    }
-}
-
-impl IntoOutcome for &'static str {
-    fn into_outcome(self) -> Outcome {
-        Outcome::ack(self)
-    }
-}
+results!(Bytes, Vec<u8>, String, &'static str);
 
 impl IntoOutcome for JobError {
     fn into_outcome(self) -> Outcome {
@@ -255,10 +239,10 @@ impl<T: IntoOutcome, E: Into<JobError>> IntoOutcome for Result<T, E> {
 /// One word that names an outcome, for logs.
 pub(crate) fn outcome_name(outcome: &End) -> &'static str {
     match outcome {
-        proto::outcome::Outcome::Ack(_) => "done",
-        proto::outcome::Outcome::Nack(_) => "failed",
-        proto::outcome::Outcome::Snooze(_) => "snoozed",
-        proto::outcome::Outcome::Release(_) => "released",
+        End::Ack(_) => "done",
+        End::Nack(_) => "failed",
+        End::Snooze(_) => "snoozed",
+        End::Release(_) => "released",
     }
 }
 
@@ -324,7 +308,7 @@ mod tests {
     #[test]
     fn a_huge_error_text_is_cut_before_it_is_sent() {
         let wire = Outcome::retry("ä".repeat(1 << 20)).into_proto();
-        let proto::outcome::Outcome::Nack(nack) = wire else {
+        let End::Nack(nack) = wire else {
             panic!("{wire:?}");
         };
         assert_eq!(nack.error.len(), LONGEST_ERROR);

@@ -51,7 +51,8 @@ impl PendingRequests {
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty() && !(self.one_at_a_time && !self.sent.is_empty())
+        let may_send = !self.one_at_a_time || self.sent.is_empty();
+        may_send && !self.unsent.is_empty()
     }
 
     /// Joins the next requests of one kind into a message: at most `max`, and at most `max_bytes` unless the first one alone is

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use howdah_proto::v1::{DependencyResult, GetResultsRequest, LeasedJob};
 
-use crate::{Client, Result, call::Tries};
+use crate::{Client, Result, call::rpc};
 
 /// The dependencies of a running job.
 #[derive(Debug)]
@@ -63,10 +63,5 @@ impl Results {
 /// Gets a page of results, without the first `start` dependencies of the job.
 async fn page(client: &Client, id: i64, start: usize) -> Result<VecDeque<DependencyResult>> {
     let request = GetResultsRequest { id, start: i32::try_from(start).unwrap_or(i32::MAX) };
-    let answer = client
-        .call("get results", Tries::EachEndpoint, request, |client, request| async move {
-            client.workers().get_results(request).await
-        })
-        .await?;
-    Ok(answer.results.into())
+    Ok(rpc!(client.workers().get_results(request))?.results.into())
 }

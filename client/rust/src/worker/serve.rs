@@ -14,7 +14,7 @@ use crate::{Error, stream::close_reason};
 use super::{
     flow::Flow,
     job::{Job, Lease},
-    ledger::Key,
+    ledger::{Key, Way},
     link::Link,
     session::{End, Session, Stop},
 };
@@ -77,7 +77,7 @@ impl Session {
         if done && self.is_stopping() && flow.is_drained() {
             return Some(End::Finished);
         }
-        if let Some(at) = flow.reconnect_at()
+        if let Some(at) = flow.reconnect_at
             && (done || at <= Instant::now())
         {
             return Some(End::Drained(at));
@@ -87,7 +87,7 @@ impl Session {
 
     /// Handles the end of a stream that the broker has ended without an error.
     fn closed(&self, flow: &Flow) -> End {
-        match flow.reconnect_at() {
+        match flow.reconnect_at {
             Some(at) => End::Drained(at),
             None if flow.is_drained() && self.ledger.is_empty() => End::Finished,
             None => End::Broken(Error::broken("the broker closed the stream")),
@@ -106,7 +106,7 @@ impl Session {
         if self.requests.has_unsent() {
             return self.requests.next_message(flow.max_outcomes, flow.max_bytes);
         }
-        let outcomes = self.ledger.next_batch(flow.batches.next, flow.max_outcomes, flow.max_bytes);
+        let outcomes = self.ledger.take(Way::Sent(flow.batches.next), flow.max_outcomes, flow.max_bytes);
         if outcomes.is_empty() {
             return None;
         }

@@ -3,7 +3,7 @@
 use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::FutureExt as _;
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 use tracing::{Instrument as _, field, info_span};
 
 use crate::telemetry::{Address, Telemetry};
@@ -19,8 +19,8 @@ pub(crate) fn spawn(
     abort_cancelled: bool,
     telemetry: Telemetry,
     broker: Address,
-) -> JoinHandle<()> {
-    let lease = job.lease().clone();
+) -> AbortHandle {
+    let lease = job.lease.clone();
     let (id, task_type, attempt_number) = (job.id, job.task_type.clone(), job.attempt);
     let span = info_span!(
         "howdah.job",
@@ -40,7 +40,7 @@ pub(crate) fn spawn(
             tokio::select! {
                 biased;
                 ended = handled => ended,
-                () = lease.token().cancelled() => Ok(Outcome::release()),
+                () = lease.cancel.cancelled() => Ok(Outcome::release()),
             }
         } else {
             handled.await
@@ -53,9 +53,9 @@ pub(crate) fn spawn(
             tracing::warn!(job = id, r#type = task_type, attempt = attempt_number, error, "the handler failed");
         }
         let settling = attempt.ended(&outcome);
-        lease.send(Mail::Done(lease.key(), outcome, settling));
+        lease.send(Mail::Done(lease.key, outcome, settling));
     };
-    tokio::spawn(run.instrument(span))
+    tokio::spawn(run.instrument(span)).abort_handle()
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

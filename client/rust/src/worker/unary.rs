@@ -4,12 +4,12 @@
 //! unanswered outcomes, the next one may break at the same point, again and again. So these outcomes are sent by `SettleJobs`, a
 //! few at a time. A unary call that is too large fails with HTTP 413; a stream is only cut.
 
-use howdah_proto::v1::{Nack, Outcome, SettleJobsRequest, SettleResult, outcome::Outcome as End};
+use howdah_proto::v1::{Nack, SettleJobsRequest, SettleResult, outcome::Outcome as End};
 
-use crate::{Error, Result, call::Tries};
+use crate::{Error, Result, call::rpc};
 
 use super::{
-    ledger::{Key, Ledger, State},
+    ledger::{Key, Ledger, State, Way},
     outcome::size,
     session::{Mail, Session},
 };
@@ -22,14 +22,12 @@ const CALL_BYTES: usize = 64 << 10;
 pub(crate) struct UnarySettler {
     /// Whether a `SettleJobs` call is pending.
     is_busy: bool,
-    /// Set after a failed call. The next call waits until the backoff of resent outcomes ends.
-    is_paused: bool,
     max_bytes: usize,
 }
 
 impl Default for UnarySettler {
     fn default() -> Self {
-        Self { is_busy: false, is_paused: false, max_bytes: CALL_BYTES }
+        Self { is_busy: false, max_bytes: CALL_BYTES }
     }
 }
 
@@ -41,24 +39,6 @@ pub(crate) struct UnaryAnswer {
 }
 
 impl Ledger {
-    /// Takes the outcomes of the next `SettleJobs` call, each job once. Takes at most `max_bytes`, or one outcome if it alone
-    /// is larger.
-    fn next_unary(&mut self, max_bytes: usize) -> Vec<Outcome> {
-        let (mut outcomes, mut bytes) = (Vec::<Outcome>::new(), 0);
-        while let Some(&Key { id, token }) = self.unary.front() {
-            if let Some(State::Ended { outcome, .. }) = self.state_mut(Key { id, token }) {
-                bytes += size(outcome);
-                let outcome = Outcome { id, token, outcome: Some(outcome.clone()) };
-                if !outcomes.is_empty() && (bytes > max_bytes || outcomes.iter().any(|other| other.id == id)) {
-                    break;
-                }
-                outcomes.push(outcome);
-            }
-            self.unary.pop_front();
-        }
-        outcomes
-    }
-
     /// Queues the outcomes of a failed `SettleJobs` call again.
     fn requeue_unary(&mut self, keys: Vec<Key>) {
         keys.into_iter().rev().for_each(|key| self.unary.push_front(key));
@@ -67,9 +47,8 @@ impl Ledger {
     /// Queues the outcomes of a `SettleJobs` call for the stream, unless the call has settled them.
     fn move_to_stream(&mut self, keys: &[Key]) {
         for key in keys {
-            if let Some(State::Ended { is_unary: is_unary @ true, .. }) = self.state_mut(*key) {
-                *is_unary = false;
-                self.unsent.push_back(*key);
+            if matches!(self.state_mut(*key), Some(State::Ended { way: Way::Unary, .. })) {
+                self.queue(*key);
             }
         }
     }
@@ -89,12 +68,13 @@ impl Ledger {
 }
 
 impl Session {
-    /// Makes the next `SettleJobs` call, if outcomes are queued. The result arrives as mail.
+    /// Makes the next `SettleJobs` call, if outcomes are queued. The result arrives as mail. While outcomes wait for the end of a
+    /// backoff, no call is made.
     pub(crate) fn settle_unary(&mut self) {
-        if self.unary.is_busy || self.unary.is_paused {
+        if self.unary.is_busy || self.resend_at.is_some() {
             return;
         }
-        let outcomes = self.ledger.next_unary(self.unary.max_bytes);
+        let outcomes = self.ledger.take(Way::Unary, usize::MAX, self.unary.max_bytes);
         if outcomes.is_empty() {
             return;
         }
@@ -102,8 +82,7 @@ impl Session {
         let keys = outcomes.iter().map(|outcome| Key { id: outcome.id, token: outcome.token }).collect();
         let (client, mail) = (self.client.clone(), self.mail_sender.clone());
         tokio::spawn(async move {
-            let send = |client: crate::Client, request| async move { client.workers().settle_jobs(request).await };
-            let answer = client.call("settle", Tries::EachEndpoint, SettleJobsRequest { outcomes }, send).await;
+            let answer = rpc!(client.workers().settle_jobs(SettleJobsRequest { outcomes }));
             let answer = UnaryAnswer { keys, result: answer.map(|answer| answer.results) };
             // Sending fails only if the worker has ended.
             let _ = mail.send(Mail::Unary(answer));
@@ -131,7 +110,6 @@ impl Session {
             Err(error) if error.is_retried() => {
                 tracing::debug!(%error, "outcomes were not sent; trying again");
                 self.ledger.requeue_unary(keys);
-                self.unary.is_paused = true;
                 self.resend_later();
             }
             // The broker refused `SettleJobs`, but it may still accept the outcomes on a stream.
@@ -140,10 +118,5 @@ impl Session {
                 self.ledger.move_to_stream(&keys);
             }
         }
-    }
-
-    /// Permits `SettleJobs` calls again, because the backoff after a failed one has ended.
-    pub(crate) fn unpause_unary(&mut self) {
-        self.unary.is_paused = false;
     }
 }

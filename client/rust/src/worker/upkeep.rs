@@ -45,7 +45,7 @@ impl Session {
 
     /// Releases jobs that were taken from the queues.
     fn release_queued(&mut self, jobs: &[Job]) {
-        for key in jobs.iter().map(|job| job.lease().key()) {
+        for key in jobs.iter().map(|job| job.lease.key) {
             // A job whose lease ended while it was queued needs no release.
             if self.ledger.is_queued(key) {
                 self.ledger.release(key);
@@ -88,7 +88,7 @@ impl Session {
     /// Starts queued jobs while slots are free.
     fn fill_slots(&mut self) {
         while let Some((task_type, job)) = self.slots.next() {
-            if self.ledger.is_queued(job.lease().key()) {
+            if self.ledger.is_queued(job.lease.key) {
                 self.run_job(task_type, job);
             } else {
                 // The lease ended while the job was queued, so the slot is free again.
@@ -99,7 +99,7 @@ impl Session {
 
     /// Runs the handler of a job that has a slot.
     pub(crate) fn run_job(&mut self, task_type: usize, job: Job) {
-        let key = job.lease().key();
+        let key = job.lease.key;
         let handler = self.config.types[task_type].handler.clone();
         let telemetry = self.client.settings().telemetry.clone();
         let broker = self.client.address(self.broker).clone();
@@ -147,7 +147,6 @@ impl Session {
         if self.resend_at.is_some_and(due) {
             self.resend_at = None;
             self.ledger.resend();
-            self.unpause_unary();
             self.requests.resend();
         }
         if self.lost_at.is_some_and(due) {
