@@ -5,7 +5,7 @@ use std::sync::Arc;
 use howdah_proto::v1 as proto;
 use parking_lot::Mutex;
 
-use crate::{Client, ClientBuilder, EnqueueOutcome, Enqueued, Result};
+use crate::{Client, EnqueueOutcome, Enqueued, Result};
 
 use super::rules;
 
@@ -20,13 +20,8 @@ pub struct Recorder(Arc<Mutex<Vec<proto::NewJob>>>);
 ///
 /// Panics outside of a tokio runtime.
 pub fn recording_client() -> (Client, Recorder) {
-    recorded(Client::builder())
-}
-
-/// Like [`recording_client`], with the settings of a builder, such as middleware.
-fn recorded(builder: ClientBuilder) -> (Client, Recorder) {
     let recorder = Recorder::default();
-    (builder.recording(recorder.clone()), recorder)
+    (Client::builder().recording(recorder.clone()), recorder)
 }
 
 impl Recorder {
@@ -134,7 +129,8 @@ mod tests {
 
     #[tokio::test]
     async fn middleware_changes_jobs_or_refuses_them_before_they_are_sent() {
-        let (client, recorder) = recorded(Client::builder().middleware(Marks));
+        let recorder = Recorder::default();
+        let client = Client::builder().middleware(Marks).recording(recorder.clone());
         client.enqueue_all_with_key([NewJob::new("a")], "key").await.unwrap();
         client.producer().enqueue(NewJob::new("b")).await.unwrap();
         assert!(recorder.jobs().iter().all(|job| job.headers["mark"] == "1"));

@@ -75,30 +75,6 @@ async fn each_way_to_end_a_handler_becomes_its_outcome() {
 }
 
 #[tokio::test]
-async fn a_payload_that_does_not_parse_is_not_tried_again() {
-    let mut broker = FakeBroker::start().await;
-    let worker = broker
-        .client()
-        .await
-        .worker()
-        .handle_json::<Vec<u32>, _, _>("t", |numbers: Vec<u32>, _job: Job| async move {
-            numbers.iter().sum::<u32>().to_string()
-        })
-        .build();
-    let handle = worker.start();
-    let mut stream = broker.welcomed().await;
-    let with = |id, payload: &'static str| proto::LeasedJob { payload: payload.into(), ..job(id) };
-    stream.push(vec![with(1, "[1,2,3]"), with(2, "[1,")]).await;
-    let mut outcomes = stream.outcomes(2).await;
-    outcomes.sort_by_key(|outcome| outcome.id);
-    let sum = Some(Wire::Ack(proto::Ack { result: "6".into(), ..proto::Ack::default() }));
-    assert_eq!(outcomes[0].outcome, sum);
-    assert!(nack(&outcomes[1]).no_retry);
-    assert!(nack(&outcomes[1]).error.starts_with("the payload is not a "));
-    handle.abort();
-}
-
-#[tokio::test]
 async fn a_handler_that_blocks_does_not_stop_the_others() {
     let mut broker = FakeBroker::start().await;
     let (release, gate) = std::sync::mpsc::channel::<()>();
@@ -125,34 +101,6 @@ async fn a_handler_that_blocks_does_not_stop_the_others() {
     release.send(()).unwrap();
     assert_eq!(ids(&stream.outcomes(1).await), [1]);
     handle.abort();
-}
-
-#[tokio::test]
-async fn the_trace_context_and_all_fields_reach_the_handler() {
-    let mut broker = FakeBroker::start().await;
-    let mut worker = Held::start(&broker.client().await);
-    let stream = broker.welcomed().await;
-    let time = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
-    let full = proto::LeasedJob {
-        deadline: Some(time(200)),
-        create_time: Some(time(100)),
-        payload: "payload".into(),
-        headers: [("h".to_owned(), "v".to_owned())].into(),
-        traceparent: "00-1-2-01".into(),
-        tracestate: "a=b".into(),
-        ..job(1)
-    };
-    stream.push(vec![full]).await;
-    let (job, _end) = worker.begun().await;
-    assert_eq!((job.id, job.token, job.attempt, job.max_attempts), (1, 10, 1, 10));
-    assert_eq!(job.payload, "payload");
-    assert_eq!(job.headers["h"], "v");
-    assert_eq!((job.traceparent.as_str(), job.tracestate.as_str()), ("00-1-2-01", "a=b"));
-    let seconds =
-        |time: std::time::SystemTime| time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    assert_eq!(seconds(job.created), 100);
-    assert_eq!(job.deadline.map(seconds), Some(200));
-    worker.handle.abort();
 }
 
 #[tokio::test]
@@ -200,24 +148,6 @@ async fn an_outcome_that_is_refused_becomes_a_nack_that_says_why() {
     let stopping = tokio::spawn(async move { worker.handle.stop().await });
     stream.finish().await;
     assert_eq!(within(stopping).await.unwrap().unwrap().lost, 1);
-}
-
-#[tokio::test]
-async fn an_outcome_that_could_not_be_stored_is_sent_again() {
-    let mut broker = FakeBroker::start().await;
-    let mut worker = Held::start(&broker.client().await);
-    let mut stream = broker.welcomed().await;
-    stream.push(vec![job(1)]).await;
-    worker.begun().await.1.send(Outcome::ack("x")).unwrap();
-    let first = stream.outcomes(1).await;
-    for _ in 0..3 {
-        stream.answer(&first, SettleStatus::Unavailable, "no Postgres").await;
-        assert_eq!(stream.outcomes(1).await, first);
-    }
-    stream.confirm(&first).await;
-    let stopping = tokio::spawn(async move { worker.handle.stop().await });
-    stream.finish().await;
-    assert_eq!(within(stopping).await.unwrap().unwrap().acked, 1);
 }
 
 #[tokio::test]

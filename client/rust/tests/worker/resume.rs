@@ -45,55 +45,6 @@ async fn an_outcome_is_sent_again_until_it_is_confirmed() {
 }
 
 #[tokio::test]
-async fn outcomes_of_jobs_that_end_without_a_stream_are_sent_on_the_next_stream() {
-    let mut broker = FakeBroker::start().await;
-    let mut worker = Held::start(&broker.client().await);
-    let stream = broker.welcomed().await;
-    stream.push(vec![job(1)]).await;
-    let (_, end) = worker.begun().await;
-    stream.break_off().await;
-    let stream = broker.stream().await;
-    end.send(Outcome::ack("")).unwrap();
-    assert_eq!(held(&stream.subscribe), [1]);
-    let welcome = stream.welcome_keeping_all();
-    stream.welcome(welcome).await;
-    let mut stream = stream;
-    assert_eq!(ids(&stream.outcomes(1).await), [1]);
-    worker.handle.abort();
-}
-
-#[tokio::test]
-async fn a_lease_lost_at_the_resume_cancels_its_handler_and_drops_its_outcome() {
-    let mut broker = FakeBroker::start().await;
-    let mut worker = Held::start(&broker.client().await);
-    let stream = broker.welcomed().await;
-    stream.push(vec![job(1), job(2)]).await;
-    let (lost, end_lost) = worker.begun().await;
-    let (kept, end_kept) = worker.begun().await;
-    assert_eq!((lost.id, kept.id), (1, 2));
-    stream.break_off().await;
-
-    let mut stream = broker.stream().await;
-    let mut welcome = stream.welcome_keeping_all();
-    welcome.session_id = "s2".into();
-    welcome.lost = welcome.kept.extract_if(.., |lease| lease.id == 1).collect();
-    stream.welcome(welcome).await;
-    within(lost.cancelled()).await;
-    assert_eq!(lost.cancel_reason(), Some(CancelReason::LeaseLost));
-    assert!(!kept.is_cancelled());
-
-    end_lost.send(Outcome::ack("")).unwrap();
-    end_kept.send(Outcome::ack("")).unwrap();
-    let outcomes = stream.outcomes(1).await;
-    assert_eq!(ids(&outcomes), [2]);
-    stream.confirm(&outcomes).await;
-    let stopping = tokio::spawn(async move { worker.handle.stop().await });
-    stream.finish().await;
-    let report = within(stopping).await.unwrap().unwrap();
-    assert_eq!((report.acked, report.lost), (1, 1));
-}
-
-#[tokio::test]
 async fn an_unconfirmed_outcome_is_sent_again_even_if_its_lease_is_lost() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);

@@ -12,29 +12,6 @@ use crate::{
 use tokio::sync::{mpsc, oneshot};
 
 #[tokio::test]
-async fn the_window_of_each_type_is_its_concurrency() {
-    let mut broker = FakeBroker::start().await;
-    let worker = broker
-        .client()
-        .await
-        .worker()
-        .handle(["a", "b"], |_: Job| async {})
-        .handle_with("c", 3, |_: Job| async {})
-        .concurrency(7)
-        .label("host", "here")
-        .build();
-    let handle = worker.start();
-    let stream = broker.welcomed().await;
-    let windows = |window: &proto::Window| (window.task_type.clone(), window.jobs);
-    let windows: Vec<_> = stream.subscribe.windows.iter().map(windows).collect();
-    assert_eq!(windows, [("a".into(), 7), ("b".into(), 7), ("c".into(), 3)]);
-    assert_eq!(stream.subscribe.labels["host"], "here");
-    assert_eq!(stream.subscribe.session_id, "");
-    assert_eq!(stream.subscribe.max_message_bytes, 16 << 20);
-    handle.abort();
-}
-
-#[tokio::test]
 async fn after_four_unanswered_messages_outcomes_are_batched_up_to_a_quarter_of_the_slots() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
@@ -109,34 +86,6 @@ async fn a_worker_resizes_its_window_while_it_runs() {
     stream.break_off().await;
     let stream = broker.welcomed().await;
     assert_eq!(stream.subscribe.windows[0].jobs, 0, "the next stream keeps the changed window");
-    worker.handle.abort();
-}
-
-#[tokio::test]
-async fn never_more_handlers_run_than_the_concurrency() {
-    let mut broker = FakeBroker::start().await;
-    let mut worker = Held::start(&broker.client().await);
-    let mut stream = broker.welcomed().await;
-    // The broker may push more jobs than the worker has slots, because handlers of cancelled jobs may still run.
-    stream.push((1..=12).map(job).collect()).await;
-    let mut ends = Vec::new();
-    for _ in 0..10 {
-        ends.push(worker.begun().await.1);
-    }
-    assert!(worker.begun.try_recv().is_err());
-    ends.pop().unwrap().send(Outcome::ack("")).unwrap();
-    let (next, _end) = worker.begun().await;
-    assert_eq!(next.id, 11);
-    stream.outcomes(1).await;
-    // The twelfth job waits for a slot and has not started, so the stop releases it.
-    worker.handle.begin_stop();
-    let mut released = Vec::new();
-    while released.is_empty() {
-        if let FromWorker::Settle(settle) = stream.next().await {
-            released = settle.outcomes;
-        }
-    }
-    assert_eq!(ids(&released), [12]);
     worker.handle.abort();
 }
 
