@@ -101,6 +101,32 @@ async fn a_success_starts_the_count_again_and_snoozes_and_lost_workers_do_not_co
 }
 
 #[tokio::test]
+async fn a_brake_that_another_transaction_has_locked_delays_no_other_brake() {
+    let broker = TestBroker::start().await;
+    let after_two = Brake { failures: 2, initial_delay: Some(wire(HOUR)), ..Brake::default() };
+    broker.set("b", of(after_two)).await;
+    broker.set("c", of(after_two)).await;
+    broker.enqueue_all(["b", "b", "c", "c"]).await;
+    let jobs = broker.pull("b").up_to(2).await;
+    broker.settle(vec![nack(&jobs[0], "down").retry_after(HOUR)]).await;
+    until_failures(&broker, 1, false).await;
+    let locks = broker.database.connect().await;
+    locks.batch_execute("BEGIN; SELECT FROM howdah.brake FOR UPDATE").await.expect("a lock");
+    let others = broker.pull("c").up_to(2).await;
+    let all = [&jobs[1], &others[0], &others[1]];
+    broker.settle(all.map(|job| nack(job, "down").retry_after(HOUR)).into()).await;
+    let braked = |name: &str| {
+        format!(
+            "SELECT EXISTS (SELECT FROM howdah.brake k JOIN howdah.task_type t ON t.id = k.type_id
+                            WHERE t.name = '{name}' AND k.since IS NOT NULL)"
+        )
+    };
+    broker.until("the brake of the other type", &braked("c")).await;
+    locks.batch_execute("ROLLBACK").await.expect("rollback");
+    broker.until("the brake of the type that was locked", &braked("b")).await;
+}
+
+#[tokio::test]
 async fn failures_at_all_brokers_and_in_sql_count_together() {
     let (a, b) = TestBroker::pair().await;
     a.set("b", brake()).await;

@@ -36,7 +36,7 @@ BEGIN
         ELSE
             done := true;
             IF r.type_id IS NOT NULL THEN
-                PERFORM FROM howdah.count_for_brakes(ARRAY[r.type_id], ARRAY[true], ARRAY[0]::bigint[]);
+                PERFORM howdah.count_for_brake(r.type_id, true, 0);
                 PERFORM howdah.wake_limited_type(r.type_id);
             END IF;
         END IF;
@@ -139,7 +139,7 @@ BEGIN
     END IF;
     IF l.limited THEN
         IF NOT snooze THEN
-            PERFORM FROM howdah.count_for_brakes(ARRAY[l.type_id], ARRAY[false], ARRAY[1]::bigint[]);
+            PERFORM howdah.count_for_brake(l.type_id, false, 1);
         END IF;
         PERFORM howdah.wake_limited_type(l.type_id);
     END IF;

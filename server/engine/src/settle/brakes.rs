@@ -2,20 +2,26 @@
 //! all brokers together. A broker gathers the ended attempts of a few milliseconds, and then writes them: settles do not
 //! wait for it. Task types without a brake cost one look-up in memory.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use howdah_core::job::{Ready, TypeId};
 use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     dispatch::Dispatch,
     registry::Registry,
-    store::{Action, BrakeChange, Nacked, Store, StoreError},
+    store::{Action, BrakeChange, Nacked, Store},
 };
 
 /// Minimum time between two writes.
 const PACE: Duration = Duration::from_millis(10);
-/// Pause before a failed write is repeated.
+/// Time after which types that could not be written are tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Ended attempts of a task type: whether one succeeded, and the number of attempts that failed after it.
@@ -35,8 +41,26 @@ impl Ended {
 #[derive(Default)]
 struct Unwritten {
     by_type: HashMap<TypeId, Ended>,
+    /// Types that could not be written, because another transaction has locked their brake or Postgres refused the write. They
+    /// are held back until the next retry, so that they do not delay the others.
+    held_back: HashSet<TypeId>,
     /// Whether a task writes them.
     is_writing: bool,
+}
+
+impl Unwritten {
+    /// Takes all types that are not held back, for a write. Returns `None` if nothing is left to write.
+    fn take(&mut self) -> Option<HashMap<TypeId, Ended>> {
+        self.is_writing = !self.by_type.is_empty();
+        self.is_writing.then(|| self.by_type.extract_if(|id, _| !self.held_back.contains(id)).collect())
+    }
+
+    /// Queues ended attempts of a type again that could not be written, before those that have ended since.
+    fn put_back(&mut self, type_id: TypeId, earlier: Ended) {
+        let later = self.by_type.entry(type_id).or_default();
+        *later = earlier.then(*later);
+        self.held_back.insert(type_id);
+    }
 }
 
 /// Counter of failed attempts.
@@ -45,11 +69,16 @@ pub(super) struct Brakes {
     registry: Arc<Registry>,
     dispatch: Arc<Dispatch>,
     unwritten: Mutex<Unwritten>,
+    /// Notified when an attempt has ended.
+    counted: Notify,
+    /// Cancelled when the broker stops.
+    closed: CancellationToken,
 }
 
 impl Brakes {
     pub(super) fn new(store: Store, registry: Arc<Registry>, dispatch: Arc<Dispatch>) -> Self {
-        Self { store, registry, dispatch, unwritten: Mutex::default() }
+        let (unwritten, counted, closed) = (Mutex::default(), Notify::new(), CancellationToken::new());
+        Self { store, registry, dispatch, unwritten, counted, closed }
     }
 
     /// Counts attempts that have succeeded.
@@ -67,6 +96,11 @@ impl Brakes {
         self.count(failed.map(|nacked| nacked.left_type), Ended { succeeded: false, failed: 1 });
     }
 
+    /// Ends the retries, because the broker stops. Attempts that end from now on are written once, without a retry.
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+    }
+
     fn count(self: &Arc<Self>, types: impl Iterator<Item = TypeId>, ended: Ended) {
         let types = self.registry.braking(types);
         if types.is_empty() {
@@ -80,45 +114,53 @@ impl Brakes {
         if !std::mem::replace(&mut unwritten.is_writing, true) {
             tokio::spawn(self.clone().write_all());
         }
+        self.counted.notify_one();
     }
 
-    /// Writes until nothing is left. Retries after an error, because the success of a trial must end the brake.
+    /// Writes until nothing is left. Retries what could not be written, because the success of a trial must end the brake.
     async fn write_all(self: Arc<Self>) {
+        let mut retry_at = Instant::now();
         loop {
-            let by_type = {
-                let mut unwritten = self.unwritten.lock();
-                unwritten.is_writing = !unwritten.by_type.is_empty();
-                std::mem::take(&mut unwritten.by_type)
-            };
-            if by_type.is_empty() {
-                return;
+            if retry_at <= Instant::now() {
+                self.unwritten.lock().held_back.clear();
+                retry_at = Instant::now() + RETRY;
             }
-            match self.write(&by_type).await {
-                Ok(changes) => changes.into_iter().for_each(|change| self.report(change)),
-                Err(error) => {
-                    self.store.log_failure("counting failed attempts in a row", &error);
-                    self.put_back(by_type);
-                    tokio::time::sleep(RETRY).await;
+            let Some(by_type) = self.unwritten.lock().take() else { return };
+            if !by_type.is_empty() {
+                self.write(by_type).await;
+                tokio::time::sleep(PACE).await;
+                continue;
+            }
+            tokio::select! {
+                () = self.counted.notified() => {}
+                () = tokio::time::sleep_until(retry_at) => {}
+                () = self.closed.cancelled() => {
+                    *self.unwritten.lock() = Unwritten::default();
+                    return;
                 }
             }
-            tokio::time::sleep(PACE).await;
         }
     }
 
-    /// Queues ended attempts again that could not be written, before those that have ended since.
-    fn put_back(&self, by_type: HashMap<TypeId, Ended>) {
-        let mut unwritten = self.unwritten.lock();
-        for (type_id, earlier) in by_type {
-            let later = unwritten.by_type.entry(type_id).or_default();
-            *later = earlier.then(*later);
-        }
-    }
-
-    async fn write(&self, by_type: &HashMap<TypeId, Ended>) -> Result<Vec<BrakeChange>, StoreError> {
+    /// Writes ended attempts, and puts back those that could not be written.
+    async fn write(&self, by_type: HashMap<TypeId, Ended>) {
         let types: Vec<TypeId> = by_type.keys().copied().collect();
         let succeeded: Vec<bool> = by_type.values().map(|ended| ended.succeeded).collect();
         let failed: Vec<i64> = by_type.values().map(|ended| ended.failed).collect();
-        self.store.count_for_brakes(&types, &succeeded, &failed).await
+        let left = match self.store.count_for_brakes(&types, &succeeded, &failed).await {
+            Ok((changes, locked)) => {
+                changes.into_iter().for_each(|change| self.report(change));
+                locked
+            }
+            Err(error) => {
+                self.store.log_failure("counting failed attempts in a row", &error);
+                types
+            }
+        };
+        let mut unwritten = self.unwritten.lock();
+        for (type_id, ended) in left.iter().filter_map(|id| by_type.get_key_value(id)) {
+            unwritten.put_back(*type_id, *ended);
+        }
     }
 
     /// Logs the start or the end of a brake. After its end, all brokers claim at once.
@@ -138,7 +180,24 @@ impl Brakes {
 
 #[cfg(test)]
 mod tests {
-    use super::Ended;
+    use super::{Ended, Unwritten};
+
+    #[test]
+    fn a_type_that_could_not_be_written_is_held_back_in_order_while_others_are_written() {
+        let (failure, success) = (Ended { succeeded: false, failed: 1 }, Ended { succeeded: true, failed: 0 });
+        let mut unwritten = Unwritten::default();
+        assert!(unwritten.take().is_none());
+        unwritten.by_type.insert(1, success);
+        let batch = unwritten.take().expect("a batch");
+        unwritten.by_type.insert(1, failure);
+        unwritten.by_type.insert(2, failure);
+        unwritten.put_back(1, batch[&1]);
+        assert_eq!(unwritten.take().expect("a batch").into_keys().collect::<Vec<_>>(), [2]);
+        assert!(unwritten.take().expect("type 1 is left").is_empty());
+        unwritten.held_back.clear();
+        assert_eq!(unwritten.take().expect("a batch")[&1], Ended { succeeded: true, failed: 1 });
+        assert!(unwritten.take().is_none() && !unwritten.is_writing);
+    }
 
     #[test]
     fn a_success_forgets_the_failures_before_it_and_keeps_those_after_it() {

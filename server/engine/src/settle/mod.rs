@@ -66,6 +66,7 @@ impl Submitter for mpsc::UnboundedSender<Statuses> {
 pub struct Settle {
     queue: Arc<OutcomeQueue>,
     store: Store,
+    brakes: Arc<Brakes>,
     wake: Wake,
     traces: Traces,
 }
@@ -118,7 +119,8 @@ impl Settle {
             tasks.spawn("settle", write_all(writer.clone(), queue.clone(), lane.clone()));
         }
         let traces = writer.dispatch.traces().clone();
-        Self { queue, store: writer.store.clone(), wake: writer.wake.clone(), traces }
+        let (store, brakes, wake) = (writer.store.clone(), writer.brakes.clone(), writer.wake.clone());
+        Self { queue, store, brakes, wake, traces }
     }
 
     /// Settles attempts. Returns one status per settlement, in order.
@@ -166,6 +168,7 @@ impl Settle {
     /// Closes the queue. Queued outcomes are still written.
     pub fn close(&self) {
         self.queue.close();
+        self.brakes.close();
     }
 }
 

@@ -114,21 +114,23 @@ impl Store {
     }
 
     /// Counts ended attempts for the brakes of task types: the type, whether an attempt succeeded, and the number of
-    /// attempts that failed after it. Returns the brakes that have started or ended.
+    /// attempts that failed after it. Returns the brakes that have started or ended, and the types that were not counted,
+    /// because another transaction has locked their brakes.
     pub async fn count_for_brakes(
         &self,
         types: &[TypeId],
         succeeded: &[bool],
         failed: &[i64],
-    ) -> Result<Vec<BrakeChange>, StoreError> {
+    ) -> Result<(Vec<BrakeChange>, Vec<TypeId>), StoreError> {
         let rows = self.hot().await?.query(Statement::CountForBrakes, &[&types, &succeeded, &failed]).await?;
+        let (locked, changed): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row.get("is_locked"));
         let change = |row: &Row| BrakeChange {
             type_id: row.get("type_id"),
             failures: row.get("failures"),
             since: row.get("since"),
             is_braked: row.get("is_braked"),
         };
-        Ok(rows.iter().map(change).collect())
+        Ok((changed.iter().map(change).collect(), locked.iter().map(|row| row.get("type_id")).collect()))
     }
 
     /// Pauses a limit key, indefinitely if there is no duration.

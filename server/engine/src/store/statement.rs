@@ -111,7 +111,7 @@ statements! {
         Supersede = "supersede": "SELECT howdah.supersede($1, $2, $3, $4) AS id",
         RequeueForLimit = "requeue_for_limit": "SELECT howdah.requeue_for_limit($1, $2, $3, $4) AS id",
         CountForBrakes = "count_for_brakes":
-            "SELECT type_id, failures, since, is_braked FROM howdah.count_for_brakes($1, $2, $3)",
+            "SELECT type_id, failures, since, is_braked, is_locked FROM howdah.count_for_brakes($1, $2, $3)",
         ExpireLeases = "expire_leases",
         LeaseFacts = "lease_facts",
         SettledBefore = "settled_before",
