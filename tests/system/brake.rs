@@ -1,6 +1,6 @@
 //! Tests the brake of a task type: after failed attempts in a row, one job at a time is tried until one succeeds.
 
-use howdah_proto::v1::{Brake, LeasedJob, ListTaskTypesRequest, TaskType, TaskTypeSettings};
+use howdah_proto::v1::{Brake, LeasedJob, ListTaskTypesRequest, SettleStatus, TaskType, TaskTypeSettings};
 
 use crate::support::*;
 
@@ -98,6 +98,39 @@ async fn a_success_starts_the_count_again_and_snoozes_and_lost_workers_do_not_co
     worker.release(&jobs[4]).await;
     fail(&mut worker, &jobs[5..]).await;
     until_failures(&broker, 2, false).await;
+}
+
+#[tokio::test]
+async fn an_attempt_that_began_before_the_brake_was_set_neither_counts_as_failed_nor_as_succeeded() {
+    let broker = TestBroker::start().await;
+    broker.set("b", brake()).await;
+    broker.enqueue_all(["b"; 5]).await;
+    let jobs = broker.pull("b").up_to(5).await;
+    // A claim by a broker that has not read the brake yet does not mark the lease. Without the change, no walk marks it later.
+    let unmarked = format!("UPDATE howdah.leased SET limited = NULL WHERE id IN ({}, {})", jobs[0].id, jobs[1].id);
+    broker.sql(&format!("DELETE FROM howdah.limit_change; {unmarked}")).await;
+    let failed = |job| nack(job, "down").retry_after(HOUR);
+    broker.settle(vec![failed(&jobs[0]), failed(&jobs[2]), failed(&jobs[3])]).await;
+    until_failures(&broker, 2, false).await;
+    broker.settle(vec![ack(&jobs[1])]).await;
+    broker.settle(vec![failed(&jobs[4])]).await;
+    until_failures(&broker, 3, true).await;
+}
+
+#[tokio::test]
+async fn a_late_success_of_a_lost_worker_starts_the_count_again() {
+    let broker = TestBroker::start_with(|config| config.session_grace = millis(1)).await;
+    broker.set("b", brake()).await;
+    broker.enqueue_all(["b"; 3]).await;
+    let failed = broker.pull("b").up_to(2).await;
+    broker.settle(failed.iter().map(|job| nack(job, "down").retry_after(HOUR)).collect()).await;
+    until_failures(&broker, 2, false).await;
+    let mut worker = broker.worker("b").window(1).await;
+    let job = worker.next().await;
+    worker.vanish();
+    broker.until("the end of the lease", "SELECT count(*) = 0 FROM howdah.leased").await;
+    assert_eq!(broker.settle(vec![ack(&job)]).await, [SettleStatus::Ok]);
+    until_released(&broker).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION howdah.brake_pause(t howdah.task_type, trials integer) RETURNS interval LANGUAGE sql IMMUTABLE
     RETURN least(t.brake_initial_ms * power(2, least(trials, 60)), t.brake_max_ms) * interval '1 millisecond';
 
--- Counts attempts of a type that have ended, for its brake, if it has one.
+-- Counts attempts of a type that have ended, for its brake, if it has one. Only attempts whose lease has the mark `limited` count.
 -- succeeded: whether one of them succeeded; failed: the number of attempts that failed after it. is_braked: whether the brake
 -- has started (true) or ended (false); null: neither. The pause counts from the last failed attempt, also if that attempt began
 -- before the brake.

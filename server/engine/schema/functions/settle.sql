@@ -47,7 +47,8 @@ BEGIN
     SELECT d.id, d.rank, d.created, d.timeout_ms, d.last_token # 6, f.started,
            greatest(f.started + d.timeout_ms * interval '1 millisecond', now() + interval '1 minute'), NULL, d.type_id, d.attempt, greatest(d.max_attempts, d.attempt), d.priority, d.key, d.headers, d.options,
            nullif(d.failures - (-1), '[]'), d.payload,
-           (SELECT true FROM howdah.task_type t WHERE t.id = d.type_id AND (t.max_running IS NOT NULL OR t.rate_per_s IS NOT NULL))
+           (SELECT true FROM howdah.task_type t
+            WHERE t.id = d.type_id AND num_nonnulls(t.max_running, t.rate_per_s, t.brake_failures) > 0)
     FROM deleted d
     CROSS JOIN LATERAL (SELECT coalesce((d.failures -> -1 ->> 'started')::timestamptz, now()) AS started) f
     RETURNING leased.id;

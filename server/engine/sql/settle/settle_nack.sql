@@ -109,7 +109,7 @@ unkeyed AS (
         WHERE g.key IS NOT NULL AND g.action IN ('dead', 'fallback') AND g.options -> 'coordinated' IS NULL))
 )
 SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::text AS action, s.delay_ms, s.broker_id,
-       r.rank, s.type_id AS left_type, s.key,
+       r.rank, s.type_id AS left_type, s.key, s.limited IS TRUE AS limited,
        CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.options END AS coordinated_options,
        CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.leased_at END AS coordinated_leased_at,
        -- Makes jobs that went to their fallback searchable by tag in that type. A function call, because it costs nothing if no

@@ -86,11 +86,11 @@ impl Brakes {
         self.count(types.iter().copied(), Ended { succeeded: true, failed: 0 });
     }
 
-    /// Counts attempts that have failed. An attempt that was lost with its worker or its broker says nothing about the
-    /// failures of the task type.
+    /// Counts attempts that have failed. As with successes, only leases with the mark `limited` count. An attempt that was
+    /// lost with its worker or its broker says nothing about the failures of the task type.
     pub(super) fn failed(self: &Arc<Self>, nacked: &[Nacked]) {
         let failed = nacked.iter().filter(|nacked| match nacked.action {
-            Action::Retry | Action::Dead | Action::Fallback | Action::Superseded => true,
+            Action::Retry | Action::Dead | Action::Fallback | Action::Superseded => nacked.limited,
             Action::Snooze | Action::Release | Action::Lost => false,
         });
         self.count(failed.map(|nacked| nacked.left_type), Ended { succeeded: false, failed: 1 });

@@ -94,6 +94,8 @@ pub struct Nacked {
     pub broker_id: Option<i32>,
     /// Rank of the job, if it is ready. `None` if its limit key holds it back.
     pub rank: Option<i64>,
+    /// Whether the lease counted for the limits of its task type, including the brake.
+    pub limited: bool,
 }
 
 /// Returns ids and fencing tokens as columns. The leases must be unique and sorted by id, as the statements require.
@@ -164,6 +166,7 @@ fn nacked(row: &Row) -> Nacked {
         delay_ms: row.get("delay_ms"),
         broker_id: row.get("broker_id"),
         rank: row.get("rank"),
+        limited: row.get("limited"),
     }
 }
 
