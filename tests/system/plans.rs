@@ -180,6 +180,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::ReportPulls, &["using task_type_pkey on task_type", "using pull_pkey on pull"]),
     // The statement finds old rows by an index on their time.
     (Statement::ForgetStatistics, &["using backlog_by_start on backlog", "using statistics_by_start on statistics"]),
+    (Statement::ForgetKeyVersions, &["using key_version_by_ended on key_version", "Tid Scan on key_version"]),
     (Statement::MovedJobs, &["using moved_pkey on moved"]),
     (Statement::JobsInTransit, &["using leaving_by_type on leaving"]),
     (Statement::KeyHolders, &["using job_key_pkey"]),
@@ -226,8 +227,18 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             for part in *expected {
                 assert!(plan.contains(part), "{} ({state}) should show {part:?}:\n{plan}", statement.name());
             }
-            for table in ["ready", "leased", "scheduled", "waiting", "dead", "history", "job_key", "job_tag", "request"]
-            {
+            for table in [
+                "ready",
+                "leased",
+                "scheduled",
+                "waiting",
+                "dead",
+                "history",
+                "job_key",
+                "job_tag",
+                "request",
+                "key_version",
+            ] {
                 let scan = format!("Seq Scan on {table}");
                 assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
             }

@@ -25,6 +25,7 @@ CREATE TABLE howdah.key_version (
     ended    timestamptz NOT NULL,
     PRIMARY KEY (type_id, key)
 );
+CREATE INDEX key_version_by_ended ON howdah.key_version (type_id, ended);
 
 -- Dependencies: job_id waits for after_id.
 CREATE TABLE howdah.dependency (
