@@ -220,6 +220,29 @@ async fn a_ready_job_says_everything_that_holds_it_back() {
 }
 
 #[tokio::test]
+async fn workers_whose_windows_are_0_are_full_at_every_broker_and_their_type_has_workers() {
+    let (a, b) = TestBroker::pair_with(|config| config.renew_interval = millis(20)).await;
+    let mut worker = a.worker("w").window(1).await;
+    a.enqueue("w").await;
+    worker.next().await;
+    worker.window("w", 0).await;
+    let large = a.enqueue(new_job("w", vec![0; 3_000])).await;
+    for broker in [&a, &b] {
+        eventually("a full worker", async || {
+            let reasons = explain(broker, large).await.reasons;
+            reasons[0].text == "The worker of the type w is full: its window is 0."
+        })
+        .await;
+        assert_eq!(kinds(broker, large).await, [ReasonKind::WorkersFull]);
+    }
+    eventually("the metric", async || a.metrics().await.contains("howdah_workers{task_type=\"w\"} 1")).await;
+    worker.vanish();
+    for broker in [&a, &b] {
+        eventually("no worker", async || kinds(broker, large).await == [ReasonKind::NoWorker]).await;
+    }
+}
+
+#[tokio::test]
 async fn a_rate_limit_and_fair_shares_are_named() {
     let broker = TestBroker::start().await;
     let rate = Some(Rate { per_second: 0.001, burst: 1 });

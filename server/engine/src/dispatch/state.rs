@@ -70,7 +70,7 @@ impl DispatchState {
     /// Returns the number of workers per task type that subscribe to it, or wait for it in a `PullJobs` call.
     pub(super) fn workers(&self) -> HashMap<TypeId, usize> {
         let mut workers: HashMap<TypeId, usize> =
-            self.types.iter().map(|(type_id, queue)| (*type_id, queue.workers())).collect();
+            self.types.iter().map(|(type_id, queue)| (*type_id, queue.subscribers())).collect();
         for (type_id, notifies) in &self.waiters {
             *workers.entry(*type_id).or_default() += notifies.len();
         }

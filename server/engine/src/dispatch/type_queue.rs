@@ -121,6 +121,11 @@ impl TypeQueue {
         self.shared_windows > 0
     }
 
+    /// Returns the number of sessions that subscribe to the type, including those whose window is 0 for now.
+    pub(super) fn subscribers(&self) -> usize {
+        self.subscriptions.len()
+    }
+
     /// Returns the number of sessions with an open window.
     pub(super) fn workers(&self) -> usize {
         self.subscriptions.values().filter(|subscription| subscription.window.jobs > 0).count()

@@ -34,7 +34,7 @@ pub(super) struct About<'a> {
     pulled: Pulled,
     /// Number of workers with a window for the task type.
     workers: usize,
-    /// Number of workers that accept a job of this size.
+    /// Number of workers that accept a job of this size. Those whose window is 0 for now do not say which sizes they accept.
     takers: usize,
     /// Size in bytes of the largest job that any of the workers accepts.
     largest: u64,
@@ -53,7 +53,7 @@ impl<'a> About<'a> {
         for worker in workers {
             let windows = worker.view.windows.iter().filter(|window| window.task_type == job.task_type);
             for window in windows {
-                if !worker.view.is_connected || worker.view.is_draining || window.jobs == 0 {
+                if !worker.view.is_connected || worker.view.is_draining {
                     continue;
                 }
                 let largest = window.bytes.min(worker.view.max_message_bytes.saturating_sub(JOB_OVERHEAD));
@@ -61,7 +61,7 @@ impl<'a> About<'a> {
                 about.largest = about.largest.max(largest);
                 about.held += u64::from(window.held);
                 about.window += u64::from(window.jobs);
-                if weight <= largest {
+                if weight <= largest || window.jobs == 0 {
                     about.takers += 1;
                     about.room += u64::from(window.jobs.saturating_sub(window.held));
                 }
@@ -182,19 +182,28 @@ impl<'a> About<'a> {
     /// Returns a reason if the workers hold as many jobs as their windows allow.
     fn full(&self) -> Option<Reason> {
         let is_full = self.takers > 0 && self.room == 0 && self.pulled != Pulled::Now;
+        let number = self.workers as i64;
+        let subject = format!("The {} of the type {}", workers(self.workers), self.job.task_type);
+        let (text, ends) = match self.window {
+            0 => (
+                format!(
+                    "{subject} {} full: {} 0.",
+                    text::verb(number, "is", "are"),
+                    text::verb(number, "its window is", "their windows are")
+                ),
+                "A worker must end one of its jobs and raise its window",
+            ),
+            window => {
+                let holds = text::verb(number, "holds", "hold");
+                let text = format!("{subject} {holds} {} of at most {}.", self.held, text::count(window as i64));
+                (text, if self.held == 1 { "That job must end" } else { "One of those jobs must end" })
+            }
+        };
         is_full.then(|| Reason {
             kind: ReasonKind::WorkersFull,
-            text: format!(
-                "The {} of the type {} {} {} of at most {}.",
-                workers(self.workers),
-                self.job.task_type,
-                text::verb(self.workers as i64, "holds", "hold"),
-                self.held,
-                text::count(self.window as i64)
-            ),
+            text,
             remedy: format!(
-                "{} must end{}; more workers or larger windows make this job start earlier.",
-                if self.held == 1 { "That job" } else { "One of those jobs" },
+                "{ends}{}; more workers or larger windows make this job start earlier.",
                 if self.is_pulled() { ", or a program must pull this job (PullJobs)" } else { "" }
             ),
             limit: self.window as f64,
