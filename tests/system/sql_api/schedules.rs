@@ -107,6 +107,33 @@ async fn a_change_by_sql_keeps_the_planned_times_unless_the_plan_changes() {
 }
 
 #[tokio::test]
+async fn a_schedule_that_had_ended_goes_on_at_the_times_of_its_period_as_with_a_call() {
+    let broker = without_polls().await;
+    let client = broker.database.connect().await;
+    let calls = broker.client().await;
+    let hourly = |name: &str| NewSchedule::new(name, howdah_client::NewJob::new("t"), Plan::every(HOUR));
+    for name in ["call", "sql"] {
+        calls.create_schedule(hourly(name)).await.expect("create");
+    }
+    broker.until("the first jobs", "SELECT sum(fired) = 2 FROM howdah.schedule").await;
+    broker
+        .sql(
+            "UPDATE howdah.schedule SET anchor = n.past, last_planned = n.past, end_time = now(), next_planned = NULL, next_at = NULL
+             FROM (SELECT date_trunc('second', now()) - interval '90 min' AS past) n",
+        )
+        .await;
+    let never = "SELECT howdah.schedule('sql', 't', ''::bytea, every => '1 h', end_time => now() + interval '20 min')";
+    let refused = client.query(never, &[]).await.expect_err("an end before the next time");
+    let message = refused.as_db_error().expect("an error of Postgres").message();
+    assert!(message.starts_with("end_time is not after the next planned time"), "{message}");
+    calls.apply_schedule(hourly("call")).await.expect("apply");
+    assert!(one::<bool>(&client, "SELECT howdah.schedule('sql', 't', ''::bytea, every => '1 h')").await);
+    let (by_call, by_sql) = (planned(&broker, "call").await, planned(&broker, "sql").await);
+    assert_eq!((&by_sql.next_times, by_sql.fired), (&by_call.next_times, 1));
+    broker.until("the next time", "SELECT bool_and(next_at = next_planned) FROM howdah.schedule").await;
+}
+
+#[tokio::test]
 async fn a_calendar_that_only_a_broker_can_refuse_leaves_an_error_in_the_schedule() {
     let broker = without_polls().await;
     let client = broker.database.connect().await;

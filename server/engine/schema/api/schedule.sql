@@ -169,8 +169,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- Replaces the definition of a schedule, which the caller has locked, like Schedule::redefine in server/core/src/job/schedule. An
--- unchanged plan keeps its planned times; a changed one is planned by a broker. Returns false if nothing differs.
+-- Replaces the definition of a schedule, which the caller has locked, like Schedule::redefine in server/src/job/schedule. An
+-- unchanged plan keeps its planned times; a changed one is planned by a broker. A schedule that had ended goes on at the times of
+-- its period. Returns false if nothing differs.
 CREATE OR REPLACE FUNCTION howdah.redefine_schedule(old howdah.schedule, d howdah.schedule) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     defined CONSTANT text[] := '{template,payload,period_ms,cron,time_zone,drift,overlap,missed,missed_limit,start_time,end_time,jitter_ms}';
@@ -178,6 +179,7 @@ DECLARE
     changed text[];
     waits boolean := old.watching AND old.drift = 'end' AND d.drift = 'end' AND old.start_time IS NOT DISTINCT FROM d.start_time;
     plans boolean;
+    next_time timestamptz;
 BEGIN
     SELECT array_agg(n.key) INTO changed
     FROM jsonb_each(to_jsonb(d)) n JOIN jsonb_each(to_jsonb(old)) o USING (key)
@@ -186,6 +188,14 @@ BEGIN
         RETURN false;
     END IF;
     plans := NOT waits AND (changed && planned OR old.next_planned IS NULL);
+    IF plans AND NOT changed && planned AND old.next_at IS NULL AND d.period_ms IS NOT NULL THEN
+        next_time := old.anchor + (greatest(floor(extract(epoch FROM now() - old.anchor) * 1000 / d.period_ms), -1) + 1)
+                             * d.period_ms * interval '1 ms';
+        IF next_time >= d.end_time THEN
+            PERFORM howdah.refuse('end_time', 'is not after the next planned time, so the schedule would never fire; set a later time');
+        END IF;
+        plans := false;
+    END IF;
     UPDATE howdah.schedule s SET
         template = d.template, payload = d.payload, task_type = d.task_type, period_ms = d.period_ms, cron = d.cron,
         time_zone = d.time_zone, drift = d.drift, overlap = d.overlap, missed = d.missed, missed_limit = d.missed_limit,
@@ -194,9 +204,9 @@ BEGIN
         anchor = CASE WHEN NOT plans OR old.next_planned IS NULL AND old.next_at IS NOT NULL THEN old.anchor
                       WHEN old.drift = 'end' AND old.next_planned IS NOT NULL THEN old.next_planned - old.period_ms * interval '1 ms'
                       ELSE coalesce(old.last_planned, now()) END,
-        next_planned = CASE WHEN NOT plans THEN old.next_planned END,
+        next_planned = CASE WHEN NOT plans THEN coalesce(next_time, old.next_planned) END,
         -- A broker looks at the schedule at once, to plan it or to apply a changed jitter.
-        next_at = CASE WHEN plans OR old.next_at IS NOT NULL THEN now() END,
+        next_at = CASE WHEN plans OR old.next_at IS NOT NULL OR next_time IS NOT NULL AND NOT old.paused THEN now() END,
         held = CASE WHEN d.overlap = 'one-waiting' THEN old.held END,
         watching = waits OR d.overlap = 'one-waiting' AND old.held IS NOT NULL,
         skipped = old.skipped + CASE WHEN d.overlap <> 'one-waiting' AND old.held IS NOT NULL THEN 1 ELSE 0 END
