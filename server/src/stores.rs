@@ -20,6 +20,7 @@ use howdah_core::config::{Config, StoreConfig};
 use howdah_engine::store::{Actor, MigrationReport, Store, StoreError, StoreFacts};
 
 use numbers::Found;
+pub(crate) use reload::SkippedStore;
 pub use reload::{ReadConfig, Reloaded, SharedStores};
 pub use served::Stores;
 pub(crate) use served::{ConfiguredStore, ServedStore};
@@ -49,6 +50,24 @@ pub enum StoresError {
          --listen-database-url, or poll with --wake poll"
     )]
     NoNotifications(String),
+}
+
+impl StoresError {
+    /// Returns what an operator should do about the error, unless its text says so.
+    fn advice(&self) -> &'static str {
+        match self {
+            Self::Store { error, .. } => error.advice(),
+            Self::Config(_) | Self::NoNotifications(_) => "",
+        }
+    }
+
+    /// Returns the error text for callers, with what to do about it.
+    fn public_text(&self) -> String {
+        match self {
+            Self::Store { error, .. } => format!("{}. {}", error.public_text(), error.advice()),
+            Self::Config(_) | Self::NoNotifications(_) => self.to_string(),
+        }
+    }
 }
 
 /// A store whose schema has the current version.
@@ -96,7 +115,7 @@ async fn update(config: &Config, one: &StoreConfig) -> Result<Result<ReadyStore,
     let until = Instant::now() + config.database_timeout;
     let updated = loop {
         match update().await {
-            Err(error @ StoreError::NotSent(_)) if !error.is_permanent() && Instant::now() < until => {}
+            Err(error @ StoreError::NotSent(_)) if !reconnect::is_refused(&error) && Instant::now() < until => {}
             updated => break updated,
         }
         tokio::time::sleep(BEFORE_AGAIN).await;
@@ -109,38 +128,69 @@ struct Updated {
     ready: Vec<ReadyStore>,
     /// Stores whose database cannot be reached now.
     unreachable: Vec<(StoreConfig, StoreError)>,
+    /// Databases that match a pattern and cannot be served, until an operator changes them.
+    skipped: Vec<(StoreConfig, StoresError)>,
 }
 
 impl Updated {
     /// Migrates these stores concurrently, assigns numbers to those that need one, and tests their notifications. `others`
     /// are stores that this process already serves; without them, the first store is the primary store, which must be
-    /// reachable. Fails if a store has another problem than an unreachable database.
+    /// reachable. Fails if a store has another problem than an unreachable database. A database that only matches a pattern is
+    /// then skipped.
     async fn of(
         config: &Config,
         configured: &[StoreConfig],
         others: &[(StoreConfig, StoreFacts)],
     ) -> Result<Self, StoresError> {
         let updated = join_all(configured.iter().map(|one| update(config, one))).await;
-        let (mut ready, mut reached, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ready, mut unreachable, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
         for (one, updated) in configured.iter().zip(updated) {
+            let of = |error| StoresError::Store { name: one.name.clone(), error };
             match updated? {
-                Ok(store) => {
-                    ready.push(store);
-                    reached.push(one.clone());
-                }
+                Ok(store) => ready.push((one.clone(), store)),
+                Err(error) if one.is_matched && reconnect::is_refused(&error) => skipped.push((one.clone(), of(error))),
                 Err(error) if reconnect::is_temporary(&error) && !(others.is_empty() && ready.is_empty()) => {
                     unreachable.push((one.clone(), error));
                 }
-                Err(error) => return Err(StoresError::Store { name: one.name.clone(), error }),
+                Err(error) => return Err(of(error)),
             }
         }
+        skip_contradicting(&mut ready, others, &mut skipped);
+        let (reached, mut ready): (Vec<StoreConfig>, Vec<ReadyStore>) = ready.into_iter().unzip();
         reconnect::check_numbers(&reached, &ready, &unreachable)?;
         assign_numbers(&reached, &mut ready, others, START).await?;
-        for store in &ready {
-            open::open(store).await?;
+        let mut opened = Vec::new();
+        for (one, store) in reached.into_iter().zip(ready) {
+            match open::open(&store).await {
+                Ok(()) => opened.push(store),
+                Err(error) if one.is_matched => skipped.push((one, error)),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(Self { ready, unreachable })
+        Ok(Self { ready: opened, unreachable, skipped })
     }
+}
+
+/// Skips databases that match a pattern and contradict other stores, such as a copy of another database.
+fn skip_contradicting(
+    ready: &mut Vec<(StoreConfig, ReadyStore)>,
+    others: &[(StoreConfig, StoreFacts)],
+    skipped: &mut Vec<(StoreConfig, StoresError)>,
+) {
+    let found: Vec<Found<'_>> = found(ready.iter().map(|(configured, ready)| (configured, &ready.facts)), others);
+    for (nth, problem) in numbers::contradicting(&found).into_iter().rev() {
+        let (configured, _) = ready.remove(nth);
+        skipped.push((configured, StoresError::Config(problem)));
+    }
+}
+
+/// Returns stores and the `others`, which this process already serves, for a decision about their numbers.
+fn found<'a>(
+    own: impl Iterator<Item = (&'a StoreConfig, &'a StoreFacts)>,
+    others: &'a [(StoreConfig, StoreFacts)],
+) -> Vec<Found<'a>> {
+    let others = others.iter().map(|(configured, facts)| Found::served(configured, facts));
+    own.map(|(configured, facts)| Found::new(configured, facts)).chain(others).collect()
 }
 
 /// Assigns numbers to the stores in `ready` that need one. `others` are stores that this process already serves, which
@@ -151,9 +201,7 @@ async fn assign_numbers(
     others: &[(StoreConfig, StoreFacts)],
     called: &'static str,
 ) -> Result<(), StoresError> {
-    let others = others.iter().map(|(configured, facts)| Found::served(configured, facts));
-    let own = configured.iter().zip(&*ready).map(|(configured, ready)| Found::new(configured, &ready.facts));
-    let found: Vec<Found<'_>> = own.chain(others).collect();
+    let found = found(configured.iter().zip(ready.iter().map(|ready| &ready.facts)), others);
     for (nth, number) in numbers::decide(&found).map_err(StoresError::Config)? {
         let Some(ReadyStore { name, config, store, facts, .. }) = ready.get_mut(nth) else { continue };
         if !config.migrate {

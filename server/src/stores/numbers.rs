@@ -6,6 +6,7 @@ use howdah_core::{config::StoreConfig, job::StoreNumber};
 use howdah_engine::store::StoreFacts;
 
 /// A store, with the facts from which its number is decided.
+#[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
     name: &'a str,
     /// Configured number.
@@ -13,15 +14,18 @@ pub(super) struct Found<'a> {
     facts: &'a StoreFacts,
     /// Whether this process already serves the store, so that its number cannot change.
     is_served: bool,
+    /// Whether the store matches a pattern and is not served yet.
+    may_be_skipped: bool,
 }
 
 impl<'a> Found<'a> {
     pub(super) fn new(configured: &'a StoreConfig, facts: &'a StoreFacts) -> Self {
-        Self { name: &configured.name, wanted: configured.number, facts, is_served: false }
+        let may_be_skipped = configured.is_matched;
+        Self { name: &configured.name, wanted: configured.number, facts, is_served: false, may_be_skipped }
     }
 
     pub(super) fn served(configured: &'a StoreConfig, facts: &'a StoreFacts) -> Self {
-        Self { is_served: true, ..Self::new(configured, facts) }
+        Self { is_served: true, may_be_skipped: false, ..Self::new(configured, facts) }
     }
 
     /// Returns the number that the store must have, or `None` if it may get any number. A configured number is fixed.
@@ -73,6 +77,21 @@ pub(super) fn decide(found: &[Found<'_>]) -> Result<Vec<(usize, StoreNumber)>, S
     Ok(changes)
 }
 
+/// Returns the stores that match a pattern and contradict the stores before them or those without a pattern, as positions in
+/// `found` with the problem.
+pub(super) fn contradicting(found: &[Found<'_>]) -> Vec<(usize, String)> {
+    let (mut kept, mut contradicting): (Vec<Found<'_>>, _) = (Vec::new(), Vec::new());
+    kept.extend(found.iter().filter(|store| !store.may_be_skipped).copied());
+    for (nth, store) in found.iter().enumerate().filter(|(_, store)| store.may_be_skipped) {
+        kept.push(*store);
+        if let Err(problem) = decide(&kept) {
+            kept.pop();
+            contradicting.push((nth, problem));
+        }
+    }
+    contradicting
+}
+
 /// Returns the store's present number `own` if no other store has it, else the lowest free number. A free number always
 /// exists, because a broker has fewer stores than there are numbers.
 fn free(taken: &HashSet<StoreNumber>, own: StoreNumber) -> StoreNumber {
@@ -96,6 +115,7 @@ mod tests {
             wanted: wanted.and_then(StoreNumber::new),
             facts,
             is_served: false,
+            may_be_skipped: false,
         });
         let changes = decide(&found.collect::<Vec<_>>())?;
         Ok(changes.into_iter().map(|(nth, number)| (nth, number.get())).collect())
@@ -116,11 +136,30 @@ mod tests {
     fn a_store_that_comes_late_gives_way_to_those_that_are_served() {
         let (late, served) = (facts("x", 0, false), facts("y", 0, false));
         let found = [
-            Found { name: "late", wanted: None, facts: &late, is_served: false },
-            Found { name: "served", wanted: None, facts: &served, is_served: true },
+            Found { name: "late", wanted: None, facts: &late, is_served: false, may_be_skipped: false },
+            Found { name: "served", wanted: None, facts: &served, is_served: true, may_be_skipped: false },
         ];
         let changes: Vec<_> = decide(&found).unwrap().into_iter().map(|(nth, number)| (nth, number.get())).collect();
         assert_eq!(changes, [(0, 1)]);
+    }
+
+    #[test]
+    fn of_the_stores_that_match_a_pattern_a_copy_and_a_second_one_with_a_number_are_left_out() {
+        let all = [
+            facts("x", 0, true),
+            facts("y", 1, true),
+            facts("x", 0, true),
+            facts("z", 1, true),
+            facts("new", 0, false),
+        ];
+        let found = |(nth, facts)| Found { name: "db", wanted: None, facts, is_served: false, may_be_skipped: nth > 0 };
+        let found: Vec<Found<'_>> = all.iter().enumerate().map(found).collect();
+        let left_out = contradicting(&found);
+        assert_eq!(left_out.iter().map(|(nth, _)| *nth).collect::<Vec<_>>(), [2, 3]);
+        assert!(
+            left_out[0].1.contains("--new-identity") && left_out[1].1.contains("both have the number 1"),
+            "{left_out:?}"
+        );
     }
 
     #[test]

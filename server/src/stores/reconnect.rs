@@ -22,6 +22,16 @@ pub(super) fn is_temporary(error: &StoreError) -> bool {
     )
 }
 
+/// Whether the database refuses to be served, until an operator changes it: it has other tables, or the broker lacks rights.
+/// Errors of the whole server, of locks and of timeouts may be temporary.
+pub(super) fn is_refused(error: &StoreError) -> bool {
+    const TEMPORARY: [&str; 7] = ["08", "25", "40", "53", "55", "57", "58"];
+    let is_lasting = |code: &str| !TEMPORARY.iter().any(|class| code.starts_with(class));
+    matches!(error, StoreError::Refused(_) | StoreError::Taken(_))
+        || error.is_permanent()
+        || error.code().is_some_and(is_lasting)
+}
+
 /// Fails if a store must get a new number while an unreachable store's number is unknown, because the two numbers could
 /// be the same.
 pub(super) fn check_numbers(
@@ -77,6 +87,9 @@ impl SharedStores {
         let mut updated = Updated::of(&store.config, std::slice::from_ref(&store.configured), &now.facts()).await?;
         if let Some((one, error)) = updated.unreachable.pop() {
             return Err(StoresError::Store { name: one.name, error });
+        }
+        if let Some((_, error)) = updated.skipped.pop() {
+            return Err(error);
         }
         for one in updated.ready {
             now.start_broker(one).await?;

@@ -32,6 +32,8 @@ pub struct SharedStores(Arc<Inner>);
 struct Inner {
     now: watch::Sender<Arc<Stores>>,
     read_config: ReadConfig,
+    /// Databases that match a pattern and cannot be served, as of the last reload.
+    skipped: parking_lot::Mutex<Vec<SkippedStore>>,
     /// Held during a reload, so that one runs at a time.
     reloading: Mutex<()>,
     main: SharedBroker,
@@ -45,6 +47,16 @@ pub struct Reloaded {
     pub removed: Vec<String>,
     /// Stores whose settings in the configuration have changed. The new settings take effect when the broker is restarted.
     pub changed: Vec<String>,
+    /// Databases that match a pattern and that the broker cannot serve.
+    pub skipped: Vec<String>,
+}
+
+/// A database that matches a pattern and cannot be served. The broker tries again at each reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SkippedStore {
+    pub(crate) name: String,
+    /// Reason, for callers.
+    pub(crate) problem: String,
 }
 
 impl SharedStores {
@@ -60,8 +72,10 @@ impl SharedStores {
         let (stores, updated) = Stores::open(&config, &expanded.stores, check_template).await?;
         let (main, authenticator) = (stores.main().clone(), stores.authenticator.clone());
         let now = watch::Sender::new(Arc::new(stores));
-        let stores = Self(Arc::new(Inner { now, read_config, reloading: Mutex::default(), main, authenticator }));
+        let (skipped, reloading) = (parking_lot::Mutex::default(), Mutex::default());
+        let stores = Self(Arc::new(Inner { now, read_config, skipped, reloading, main, authenticator }));
         warn_unreachable(&expanded.unreachable);
+        stores.skip(&updated.skipped);
         stores.start_each(updated, true).await?;
         stores.look_for_databases();
         Ok(stores)
@@ -80,6 +94,28 @@ impl SharedStores {
     /// Authenticates callers, by the tokens of the primary store.
     pub(crate) fn authenticator(&self) -> &Arc<Authenticator> {
         &self.0.authenticator
+    }
+
+    /// Returns the databases that match a pattern and cannot be served.
+    pub(crate) fn skipped(&self) -> Vec<SkippedStore> {
+        self.0.skipped.lock().clone()
+    }
+
+    /// Replaces the list of skipped databases. Logs each problem once.
+    fn skip(&self, skipped: &[(StoreConfig, StoresError)]) {
+        let of = |(one, error): &(StoreConfig, StoresError)| SkippedStore {
+            name: one.name.clone(),
+            problem: error.public_text(),
+        };
+        let now: Vec<SkippedStore> = skipped.iter().map(of).collect();
+        let before = std::mem::replace(&mut *self.0.skipped.lock(), now.clone());
+        for (_, (one, error)) in now.iter().zip(skipped).filter(|(skipped, _)| !before.contains(skipped)) {
+            let advice = error.advice();
+            tracing::warn!(
+                store = %one.name, %error,
+                "this database matches a pattern of stores and cannot be served; skipping it until a reload succeeds. {advice}"
+            );
+        }
     }
 
     /// Completes when the list of stores is no longer this one.
@@ -104,17 +140,21 @@ impl SharedStores {
         let expanded = expand(&mut config).await?;
         warn_unreachable(&expanded.unreachable);
         let now = self.now();
-        let plan = Plan::new(&now.all, expanded)?;
+        let mut plan = Plan::new(&now.all, expanded)?;
         for store in &plan.removed {
             check_removed(store)?;
         }
         plan.check_numbers()?;
         let updated = Updated::of(&config, &plan.added, &now.facts()).await?;
+        self.skip(&updated.skipped);
+        let is_skipped = |one: &StoreConfig| updated.skipped.iter().any(|(skipped, _)| skipped.name == one.name);
+        plan.added.retain(|one| !is_skipped(one));
         let names = |stores: &[Arc<ConfiguredStore>]| stores.iter().map(|store| store.name().to_owned()).collect();
         let reloaded = Reloaded {
             added: plan.added.iter().map(|store| store.name.clone()).collect(),
             removed: names(&plan.removed),
             changed: plan.changed,
+            skipped: updated.skipped.iter().map(|(one, _)| one.name.clone()).collect(),
         };
         for name in &reloaded.changed {
             tracing::warn!(store = %name, "the settings of this store have changed; restart the broker to apply them");
@@ -134,14 +174,17 @@ impl SharedStores {
     }
 
     /// Starts the brokers of these stores, or retries in the background while a database is unreachable. At the start of the
-    /// process, another error of a database ends the start.
+    /// process, another error of a database that is configured by its name ends the start.
     async fn start_each(&self, updated: Updated, at_start: bool) -> Result<(), StoresError> {
         let mut unreachable: Vec<(String, StoreError)> =
             updated.unreachable.into_iter().map(|(one, error)| (one.name, error)).collect();
         let now = self.now();
+        let is_matched = |name: &str| now.all.iter().any(|store| store.name() == name && store.configured.is_matched);
         for one in updated.ready {
             match now.start_broker(one).await {
-                Err(StoresError::Store { name, error }) if !at_start || reconnect::is_temporary(&error) => {
+                Err(StoresError::Store { name, error })
+                    if !at_start || is_matched(&name) || reconnect::is_temporary(&error) =>
+                {
                     unreachable.push((name, error));
                 }
                 started => started?,

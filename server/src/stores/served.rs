@@ -123,7 +123,8 @@ impl Stores {
         let mut updated = Updated::of(config, configured, &[]).await?;
         let stopping = CancellationToken::new();
         let of = |one| Arc::new(ConfiguredStore::new(config, one, &stopping));
-        let all: Vec<Arc<ConfiguredStore>> = configured.iter().map(of).collect();
+        let is_skipped = |one: &&StoreConfig| updated.skipped.iter().any(|(skipped, _)| skipped.name == one.name);
+        let all: Vec<Arc<ConfiguredStore>> = configured.iter().filter(|one| !is_skipped(one)).map(of).collect();
         let Some(primary) = all.first().cloned() else {
             return Err(StoresError::Config("no store is configured".into()));
         };

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write as _};
 
-use howdah_proto::v1::{ReloadStoresRequest, ReloadStoresResponse};
+use howdah_proto::v1::{ListStoresRequest, ReloadStoresRequest, ReloadStoresResponse, StoreState};
 use tempfile::NamedTempFile;
 
 use super::{calls::enqueue_at, empty, streams::resumed};
@@ -95,4 +95,36 @@ async fn every_database_that_matches_a_pattern_is_a_store_also_one_that_is_creat
     let mut received = [worker.next().await.id, worker.next().await.id];
     received.sort_unstable();
     assert_eq!(received, [id, other]);
+}
+
+#[tokio::test]
+async fn a_database_that_matches_a_pattern_and_cannot_be_served_stops_neither_a_reload_nor_a_start() {
+    let shop = empty("skip").await;
+    let pattern = format!("{}_*", shop.name());
+    let stores = format!("{}{}", table("shop", &shop.url), table(&pattern, &shop.url));
+    let foreign = shop.empty("a1", "").await;
+    foreign.sql("CREATE SCHEMA howdah; CREATE TABLE howdah.ready (id integer)").await;
+    let file = config(&[("shop", &shop)]);
+    fs::write(file.path(), &stores).expect("written");
+    let listed = async |broker: &Service| {
+        let request = ListStoresRequest { store: foreign.name() };
+        let answer = soon("stores", broker.stores().list_stores(request)).await.expect("stores");
+        answer.into_inner().stores.remove(0)
+    };
+    let broker = Program::serve_file(file, &shop).await;
+    let skipped = listed(&broker).await;
+    assert_eq!(skipped.state(), StoreState::Skipped);
+    assert!(skipped.problem.contains("SQLSTATE 42P07"), "{skipped:?}");
+    let other = shop.empty("b2", "").await;
+    let reloaded = reload(&broker).await;
+    assert_eq!((reloaded.added, reloaded.skipped), (vec![other.name()], vec![foreign.name()]));
+    enqueue_at(&broker, &other.name(), "t").await;
+    let (is_ok, said) = howdah_at(&broker, &["store", "list"]).await;
+    assert!(is_ok && said.contains(&format!("skipped {}: ", foreign.name())), "{said}");
+    let page = crate::ui::client::Browser::new(&broker).get("/ui/storage").await;
+    page.has(&["<span class=\"tag bad\">skipped</span><span class=\"hint block\">", "SQLSTATE 42P07"]);
+    foreign.sql("DROP SCHEMA howdah CASCADE").await;
+    assert_eq!(reload(&broker).await.added, [foreign.name()]);
+    enqueue_at(&broker, &foreign.name(), "t").await;
+    assert_eq!(listed(&broker).await.state(), StoreState::Ready);
 }

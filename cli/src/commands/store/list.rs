@@ -7,7 +7,7 @@ use super::shown;
 use crate::commands::{
     context::Global,
     failure::Failure,
-    output::Output,
+    output::{Output, note},
     table::{Align, Table},
 };
 
@@ -16,8 +16,9 @@ use crate::commands::{
 /// A store is a database that the broker serves. A broker with one database has one store, named default unless configured
 /// otherwise. The number of a store is the prefix of its job ids.
 ///
-/// STATE is ready (accepts new jobs), closed (accepts no new jobs, see howdah store drain; existing jobs continue) or
-/// unreachable (the broker cannot reach the database). Numbers of jobs are from the broker's last count.
+/// STATE is ready (accepts new jobs), closed (accepts no new jobs, see howdah store drain; existing jobs continue),
+/// unreachable (the broker cannot reach the database) or skipped (the database matches a pattern, and the broker cannot serve it,
+/// for the reason shown below). Numbers of jobs are from the broker's last count.
 ///
 /// READ REPLICA is the lag of the replica that the broker uses for lists and searches. If the replica does not answer or lags too
 /// far behind, the broker reads from the primary.
@@ -41,7 +42,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         } else {
             output.line(table(&stores))?;
         }
-        output.flush()
+        output.flush()?;
+        for store in stores.iter().filter(|store| store.state() == StoreState::Skipped && !args.json) {
+            note(format!("skipped {}: {}", store.name, store.problem));
+        }
+        Ok(())
     })
 }
 

@@ -42,6 +42,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<ReloadStoresResponse, 
         for name in &reloaded.changed {
             note(format!("the settings of store {name} have changed; restart the broker to apply them"));
         }
+        for name in &reloaded.skipped {
+            note(format!("skipped {name}, which matches a pattern and cannot be served; `howdah store list` says why"));
+        }
         if reloaded == ReloadStoresResponse::default() {
             note("the stores have not changed");
         }

@@ -12,6 +12,7 @@ pub(super) fn state(store: &Store) -> &'static str {
         StoreState::Ready => "ready",
         StoreState::Unreachable => "unreachable",
         StoreState::Closed => "closed",
+        StoreState::Skipped => "skipped",
     }
 }
 

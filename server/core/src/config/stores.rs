@@ -54,6 +54,8 @@ pub struct StoreConfig {
     pub poll_interval: Duration,
     /// Whether new task types may be assigned to this store. A hash of the name selects one of the stores.
     pub new_types: bool,
+    /// Whether the store is a database that matches a pattern. If the broker cannot serve it, it is skipped.
+    pub is_matched: bool,
 }
 
 impl Config {
@@ -97,6 +99,7 @@ impl StoreConfig {
             wake: config.wake,
             poll_interval: config.poll_interval,
             new_types: true,
+            is_matched: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl StoreConfig {
         let with_database = |url: &String| url::with_database(url, database);
         Some(Self {
             name: database.to_owned(),
+            is_matched: true,
             database_url: with_database(&self.database_url),
             listen_database_url: self.listen_database_url.as_ref().map(with_database),
             read_database_url: self.read_database_url.as_ref().map(with_database),

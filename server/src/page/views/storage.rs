@@ -50,6 +50,8 @@ struct Store {
     drains: bool,
     closed: Option<When>,
     closed_by: String,
+    /// Why the broker skips the store; empty if it does not.
+    problem: String,
     /// Job counts of the store by state; `None` if unknown.
     counts: Option<Vec<(&'static str, String)>>,
     replica: String,
@@ -140,14 +142,16 @@ fn one_store(store: v1::Store) -> Store {
         StoreState::Ready => "ready",
         StoreState::Unreachable => "unreachable",
         StoreState::Closed => "closed",
+        StoreState::Skipped => "skipped",
     };
     let counts = store.counts.filter(|_| store.state() != StoreState::Unreachable);
     Store {
         state,
-        is_bad: store.state() == StoreState::Unreachable,
+        is_bad: matches!(store.state(), StoreState::Unreachable | StoreState::Skipped),
         drains: store.state() == StoreState::Closed && store.has_unfinished_jobs,
         closed: When::new(store.close_time),
         closed_by: plain(&store.closed_by),
+        problem: plain(&store.problem),
         counts: counts.map(|counts| parts::counts(counts).map(|(word, count)| (word, number(count))).to_vec()),
         replica: store.read_replica.map(replica).unwrap_or_default(),
         number: store.number,

@@ -10,7 +10,7 @@ use howdah_core::{
 use howdah_engine::access::{Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
-use super::{named, state};
+use super::{named, skipped, state};
 use crate::{
     api::verbs::{Answer, Call, Verb},
     stores::ConfiguredStore,
@@ -33,12 +33,17 @@ impl Verb for ListStores {
     }
 
     async fn run(call: &mut Call, name: String) -> Result<v1::ListStoresResponse, Error> {
+        let mut left_out = call.all_stores.skipped();
+        left_out.retain(|store| name.is_empty() || store.name == name);
         let stores: Vec<&ConfiguredStore> = if name.is_empty() {
             call.stores.all().iter().map(Arc::as_ref).collect()
-        } else {
+        } else if left_out.is_empty() {
             vec![named(call, &name)?]
+        } else {
+            Vec::new()
         };
-        Ok(v1::ListStoresResponse { stores: join_all(stores.into_iter().map(state)).await })
+        let served = join_all(stores.into_iter().map(state)).await;
+        Ok(v1::ListStoresResponse { stores: served.into_iter().chain(left_out.into_iter().map(skipped)).collect() })
     }
 
     async fn route(call: &Call, request: v1::ListStoresRequest) -> Answer<Self> {

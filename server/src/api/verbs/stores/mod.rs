@@ -18,7 +18,7 @@ use howdah_proto::v1;
 use super::Call;
 use crate::{
     api::render::{counts, duration, time},
-    stores::ConfiguredStore,
+    stores::{ConfiguredStore, SkippedStore},
 };
 
 /// Time limit for a store to report its state.
@@ -64,7 +64,14 @@ async fn state(store: &ConfiguredStore) -> v1::Store {
         counts_age: view.counted.map(|(_, age)| duration(age)),
         has_unfinished_jobs: view.has_unfinished,
         read_replica: view.replica.map(replica),
+        problem: String::new(),
     }
+}
+
+/// Returns the state of a database that matches a pattern and cannot be served.
+fn skipped(store: SkippedStore) -> v1::Store {
+    let SkippedStore { name, problem } = store;
+    v1::Store { name, problem, state: v1::StoreState::Skipped as i32, ..v1::Store::default() }
 }
 
 fn replica(state: ReplicaState) -> v1::ReadReplica {

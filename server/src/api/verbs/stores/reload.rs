@@ -37,8 +37,8 @@ impl Verb for ReloadStores {
         let reloaded = reloaded.map_err(|error| Error::StoresRefused(error.to_string()))?;
         let names = reloaded.added.iter().chain(&reloaded.removed).cloned().collect();
         call.broker.operator.record_reload(names, &by).await?;
-        let Reloaded { added, removed, changed } = reloaded;
-        Ok(v1::ReloadStoresResponse { added, removed, changed })
+        let Reloaded { added, removed, changed, skipped } = reloaded;
+        Ok(v1::ReloadStoresResponse { added, removed, changed, skipped })
     }
 
     async fn route(call: &Call, request: v1::ReloadStoresRequest) -> Answer<Self> {
