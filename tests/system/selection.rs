@@ -166,9 +166,11 @@ async fn the_jobs_of_a_worker_are_released_cancelled_and_found_by_its_id() {
 
     // The other broker knows only what the worker's broker has reported: here, one of its two jobs.
     let report = format!(
-        "INSERT INTO howdah.worker SELECT broker_id, 4711, now(), '{{t}}', '{{{}}}', '{{\"worker_id\": \"00000000000000aa\"}}'
-         FROM howdah.leased WHERE id = {}",
-        ids[2], ids[2]
+        "INSERT INTO howdah.worker
+         SELECT broker_id, 4711, now(), '{{t}}', '{{{0}}}',
+                '{{\"worker_id\": \"00000000000000aa\", \"windows\": [{{\"task_type\": \"t\", \"oldest\": [{0}]}}]}}'
+         FROM howdah.leased WHERE id = {0}",
+        ids[2]
     );
     a.sql(&report).await;
     let reported = JobConditions { worker_id: "00000000000000aa".into(), ..JobConditions::default() };

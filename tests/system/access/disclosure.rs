@@ -38,6 +38,21 @@ fn hex(token: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn a_search_by_worker_counts_no_jobs_of_foreign_types() {
+    let guarded = Guarded::start().await;
+    let mut worker = guarded.admin.worker("a").window(1).and("secret").await;
+    let mine = guarded.admin.enqueue("a").await;
+    guarded.admin.enqueue("secret").await;
+    worker.take(2).await;
+    let reader = guarded.caller("r", &["read:a"]).await;
+    let conditions = v1::JobConditions { worker_id: reader.job(mine).await.worker_id, ..Default::default() };
+    let request = v1::SearchJobsRequest { task_type: "a".into(), conditions: Some(conditions), ..Default::default() };
+    let found = reader.jobs().search_jobs(request).await.expect("a page").into_inner();
+    assert_eq!(found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [mine]);
+    assert_eq!((found.scanned_count, found.estimated_count), (1, 1));
+}
+
+#[tokio::test]
 async fn a_wait_for_foreign_and_missing_jobs_reports_the_first_of_them_as_not_existing() {
     let guarded = Guarded::start().await;
     let reader = guarded.caller("r", &["read:mine"]).await;

@@ -51,12 +51,12 @@ impl Operator {
             }
             SearchQuery::Index { task_type, index, state, conditions, page } => {
                 let Some(type_id) = self.type_of(task_type).await? else { return Ok(SearchFound::default()) };
-                let held = self.held_by_worker_of(conditions).await?;
+                let held = self.held_by_worker_of(conditions, type_id).await?;
                 let entries = match index {
                     SearchIndex::Key(key) => Entries::Key(key),
                     SearchIndex::Tag(tag) => Entries::Tag { task_type: task_type.as_str(), tag },
                     SearchIndex::Worker(worker_id) => {
-                        let mut ids = self.held_by(worker_id).await?;
+                        let mut ids = self.held_by(worker_id, type_id).await?;
                         ids.sort_unstable_by_key(|id| Reverse(*id));
                         Entries::Held { task_type: task_type.as_str(), ids }
                     }
@@ -179,7 +179,7 @@ impl Operator {
             at = SearchPosition { at: cut.at, scanned_count: cut.scanned_count, ..at };
         }
         let next = (more || cut.is_some()).then_some(at);
-        let held = self.held_by_worker_of(conditions).await?;
+        let held = self.held_by_worker_of(conditions, type_id).await?;
         let filter = Filter { state: None, conditions, held };
         let jobs = shown.jobs.into_iter().filter(|job| filter.fits(job)).collect();
         Ok(SearchFound { next, skipped, ..finished(jobs, at) })

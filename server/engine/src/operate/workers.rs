@@ -7,7 +7,7 @@ use std::{
 
 use howdah_core::{
     error::Error,
-    job::{JobConditions, ListedWorker, TypeView, WorkerPosition},
+    job::{JobConditions, ListedWorker, TypeId, TypeView, WorkerPosition},
 };
 
 use super::Operator;
@@ -80,19 +80,24 @@ impl Operator {
         }
     }
 
-    /// Returns the jobs that the worker with this public id holds, as far as they are known. Empty if there is no such worker.
-    pub(super) async fn held_by(&self, worker_id: &str) -> Result<Vec<i64>, Error> {
+    /// Returns the jobs of a task type that the worker with this public id holds, as far as they are known. Empty if there is no
+    /// such worker.
+    pub(super) async fn held_by(&self, worker_id: &str, type_id: TypeId) -> Result<Vec<i64>, Error> {
         let own = self.context.sessions.all().into_iter().find(|session| session.public_id() == worker_id);
         match own {
-            Some(session) => Ok(session.held_jobs()),
-            None => Ok(self.context.store.jobs_of_worker(worker_id).await?),
+            Some(session) => Ok(session.held_jobs_of(type_id)),
+            None => Ok(self.context.store.jobs_of_worker(worker_id, type_id).await?),
         }
     }
 
-    /// Returns the jobs that the worker of the conditions holds; `None` if they name no worker.
-    pub(super) async fn held_by_worker_of(&self, conditions: &JobConditions) -> Result<Option<Vec<i64>>, Error> {
+    /// Returns the jobs of a task type that the worker of the conditions holds; `None` if they name no worker.
+    pub(super) async fn held_by_worker_of(
+        &self,
+        conditions: &JobConditions,
+        type_id: TypeId,
+    ) -> Result<Option<Vec<i64>>, Error> {
         match &conditions.worker_id {
-            Some(worker_id) => Ok(Some(self.held_by(worker_id).await?)),
+            Some(worker_id) => Ok(Some(self.held_by(worker_id, type_id).await?)),
             None => Ok(None),
         }
     }

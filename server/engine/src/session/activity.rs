@@ -238,6 +238,10 @@ impl Session {
         self.state.lock().held.keys().copied().collect()
     }
 
+    pub(crate) fn held_jobs_of(&self, type_id: TypeId) -> Vec<i64> {
+        self.state.lock().held.iter().filter(|(_, held)| held.type_id == type_id).map(|(id, _)| *id).collect()
+    }
+
     /// Returns the worker id that lists and logs show.
     pub(crate) fn public_id(&self) -> &str {
         &self.public_id
