@@ -25,7 +25,7 @@ pub(super) struct Selection {
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]
     task_type: Option<String>,
     /// With --type: select only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the
-    /// errors
+    /// errors, unless the worker reported its place
     #[arg(long = "error", value_name = "GROUP", requires = "of_type", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
     #[command(flatten)]
@@ -95,7 +95,7 @@ impl Selection {
         }
         if let (Some(group), 0) = (&self.error_group, done + missed) {
             return Err(Failure::failed(format!(
-                "no job that can be {} has an error of the group {group:?}; `howdah errors` lists the groups",
+                "no job that can be {} has an error of the group {group:?}; `howdah errors` lists the groups, with their places",
                 operation.done
             )));
         }

@@ -158,7 +158,9 @@ async fn a_failure_keeps_its_details_and_equal_errors_at_two_places_are_two_grou
         let filter = howdah_proto::v1::JobFilter { state: JobState::Scheduled.into(), ..filter };
         retry(&broker, RetryJobsRequest { filter: Some(filter), ..Default::default() })
     };
-    assert_eq!(of_group("KeyError: 'a' at mail.send").await.retried_ids, [0_i64; 0]);
+    for other in ["KeyError: 'a' at mail.send", "KeyError: 'a'"] {
+        assert_eq!(of_group(other).await.retried_ids, [0_i64; 0], "{other}");
+    }
     assert_eq!(of_group("KeyError: 'a' at mail.render").await.retried_ids, [third]);
     let (_, shown, _) = run(&["job", &first.to_string(), "--server", &broker.grpc], b"").await;
     assert!(shown.contains("at mail.send\n    KeyError: 'a'\n        stack 6"), "{shown}");
@@ -167,4 +169,34 @@ async fn a_failure_keeps_its_details_and_equal_errors_at_two_places_are_two_grou
         "KeyError: &#39;a&#39; at mail.send",
         "<details><summary>Details</summary><pre>stack 6</pre></details>",
     ]);
+}
+
+#[tokio::test]
+async fn an_error_selects_the_group_without_a_place_and_the_names_of_groups_select_the_others() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("mail").window(1).await;
+    let mut dead = Vec::new();
+    for (error, place) in [("no host 17", ""), ("no host 4", "mail.v2.send"), ("no host 5", "mail.v3.send")] {
+        dead.push(broker.enqueue("mail").await);
+        let job = worker.next().await;
+        worker.nack(&job, error).details("", place).no_retry().await;
+    }
+    let jobs_of = async |group: &str| {
+        let request = ListJobsRequest {
+            task_type: "mail".into(),
+            state: JobState::Dead.into(),
+            error_group: group.into(),
+            ..Default::default()
+        };
+        let found = broker.jobs().list_jobs(request).await.expect("a page").into_inner().jobs;
+        found.iter().map(|job| job.id).collect::<Vec<_>>()
+    };
+    for (group, index) in
+        [("no host #", 0), ("no host 9", 0), ("no host # at mail.v2.send", 1), ("no host # at mail.v3.send", 2)]
+    {
+        assert_eq!(jobs_of(group).await, [dead[index]], "{group}");
+    }
+    let none = ["discard", "--type", "mail", "--error", "no host 4 at mail", "--server", &broker.grpc];
+    let (status, _, said) = run(&none, b"").await;
+    assert!(!status.success() && said.contains("`howdah errors` lists the groups, with their places"), "{said}");
 }

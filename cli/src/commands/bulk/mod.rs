@@ -74,7 +74,8 @@ struct Spec {
     /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: all states that the operation changes]
     #[arg(long, value_name = "STATE", value_parser = jobs::state)]
     state: Option<ProtoState>,
-    /// Only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the errors
+    /// Only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the errors, unless the
+    /// worker reported its place
     #[arg(long = "error", value_name = "GROUP", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
     #[command(flatten)]
