@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_engine::access::Token;
-use howdah_proto::v1::{self, RevokeTokensRequest, revoke_tokens_request::Selection};
+use howdah_proto::v1::{self, RevokeTokensRequest, revoke_tokens_request::Selection, search_jobs_request::Query};
 use tonic::Code;
 
 use super::{fixture::Guarded, tokens::status_of};
@@ -50,6 +50,33 @@ async fn a_search_by_worker_counts_no_jobs_of_foreign_types() {
     let found = reader.jobs().search_jobs(request).await.expect("a page").into_inner();
     assert_eq!(found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [mine]);
     assert_eq!((found.scanned_count, found.estimated_count), (1, 1));
+}
+
+#[tokio::test]
+async fn a_scan_that_reads_jobs_of_all_types_reports_counts_only_to_those_who_may_read_them() {
+    let guarded = Guarded::start().await;
+    let mine = guarded.admin.enqueue(new_job("a", "").header("tenant", "x").delay(HOUR)).await;
+    guarded.admin.enqueue_all(vec![new_job("secret", "").delay(HOUR); 3]).await;
+    let reader = guarded.caller("r", &["read:a"]).await;
+    let look = v1::SearchJobsRequest {
+        task_type: "a".into(),
+        state: v1::JobState::Scheduled.into(),
+        since: Some(at(0)),
+        query: Some(Query::Header(v1::JobHeader { name: "tenant".into(), value: "x".into() })),
+        page_size: 1,
+        ..Default::default()
+    };
+    for (caller, scanned) in [(&guarded.admin, 1), (&reader, 0)] {
+        let found = caller.jobs().search_jobs(look.clone()).await.expect("a page").into_inner();
+        assert_eq!((found.jobs[0].id, found.scanned_count), (mine, scanned));
+        let next = v1::SearchJobsRequest { page_token: found.next_page_token, ..look.clone() };
+        let end = caller.jobs().search_jobs(next).await.expect("a page").into_inner();
+        assert_eq!((end.jobs.len(), end.scanned_count, end.estimated_count > 0), (0, scanned * 4, scanned > 0));
+    }
+    let order = v1::JobOrder::Attempts.into();
+    let most = v1::ListJobsRequest { task_type: "a".into(), order, ..Default::default() };
+    let listed = reader.jobs().list_jobs(most).await.expect("a page").into_inner();
+    assert_eq!(listed.scanned_count, 0);
 }
 
 #[tokio::test]

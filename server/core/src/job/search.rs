@@ -110,3 +110,11 @@ pub struct SearchFound {
     /// Ids of jobs that were skipped because the comparison of their payloads took too long.
     pub skipped: Vec<i64>,
 }
+
+impl SearchFound {
+    /// Sets the counts to 0, for a caller who may not read all of the jobs that they include.
+    pub fn forget_counts(&mut self) {
+        (self.scanned_count, self.estimated) = (0, 0);
+        self.next = self.next.map(|next| SearchPosition { scanned_count: 0, estimated: 0, ..next });
+    }
+}

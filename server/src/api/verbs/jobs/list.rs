@@ -91,7 +91,8 @@ impl Verb for ListJobs {
             jobs: page.jobs.into_iter().map(render::job).collect(),
             next_page_token: page.next.map(page_token::encode).unwrap_or_default(),
             partial: page.look.partial,
-            scanned_count: page.look.scanned_count,
+            // Jobs of other types count too.
+            scanned_count: if call.caller.may_everywhere(Operation::Read) { page.look.scanned_count } else { 0 },
             has_more: page.look.has_more,
         })
     }
