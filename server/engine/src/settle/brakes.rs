@@ -180,7 +180,36 @@ impl Brakes {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ended, Unwritten};
+    use std::{sync::Arc, time::Duration};
+
+    use tokio::sync::mpsc;
+
+    use super::{Brakes, Ended, Unwritten};
+    use crate::{
+        config::Config,
+        dispatch::{Dispatch, UnsentMemory},
+        metrics::Metrics,
+        registry::Registry,
+        store::Store,
+        traces::Traces,
+        wake::Wake,
+    };
+
+    #[tokio::test]
+    async fn retries_end_when_the_broker_stops() {
+        // Nothing listens on this port.
+        let config = Config::new("postgres://127.0.0.1:1/none");
+        let store = Store::new(&config).unwrap();
+        let registry = Arc::new(Registry::new(store.clone(), &config));
+        let unsent = (mpsc::unbounded_channel().0, UnsentMemory::new(1 << 20));
+        let metrics = Arc::new(Metrics::new());
+        let dispatch = Arc::new(Dispatch::new(1, Wake::new(false), unsent, Traces::default(), metrics));
+        let brakes = Arc::new(Brakes::new(store, registry, dispatch));
+        brakes.unwritten.lock().by_type.insert(1, Ended { succeeded: true, failed: 0 });
+        brakes.close();
+        tokio::time::timeout(Duration::from_mins(1), brakes.clone().write_all()).await.expect("the end of the retries");
+        assert!(brakes.unwritten.lock().by_type.is_empty());
+    }
 
     #[test]
     fn a_type_that_could_not_be_written_is_held_back_in_order_while_others_are_written() {
