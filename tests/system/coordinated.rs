@@ -11,6 +11,7 @@ mod stages; // one job goes through several task types
 mod fairness; // round-robin between tenants
 mod limits; // concurrency and rate limits
 mod limits_hold; // limits through all transitions
+mod key_limits; // limits of single limit keys
 mod waiting; // request and reply over a queue
 mod together; // combined options
 mod races; // concurrent transactions

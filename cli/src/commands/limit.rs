@@ -1,4 +1,4 @@
-//! `howdah limit`: shows, pauses and resumes limit keys of a task type.
+//! `howdah limit`: shows, limits, pauses and resumes limit keys of a task type.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 /// Commands for limit keys.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// List the limit keys of a task type that have waiting jobs or are paused
+    /// List the limit keys of a task type that have waiting jobs, are paused or have their own limit
     List {
         /// Task type of the limit keys
         #[arg(value_name = "TYPE")]
@@ -23,6 +23,27 @@ pub(super) enum Command {
         /// Print one JSON object per key: the message LimitKey
         #[arg(long)]
         json: bool,
+    },
+    /// Set the own limit of a limit key, instead of --key-max-running of the task type
+    Set {
+        /// Task type of the limit key
+        #[arg(value_name = "TYPE")]
+        task_type: String,
+        /// Limit key
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// Run at most this many jobs of the limit key at once, on all brokers together, 1 to 1000000
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        max_running: u32,
+    },
+    /// Remove the own limit of a limit key, so that the limit of the task type applies
+    Unset {
+        /// Task type of the limit key
+        #[arg(value_name = "TYPE")]
+        task_type: String,
+        /// Limit key
+        #[arg(value_name = "KEY")]
+        key: String,
     },
     /// Pause a limit key: its jobs wait, and running jobs continue
     Pause {
@@ -60,9 +81,16 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
             }
             if keys.is_empty() && !json {
                 let name = escaped(&task_type);
-                note(format_args!("no limit key of {name} has waiting jobs or is paused"));
+                note(format_args!("no limit key of {name} has waiting jobs, is paused or has its own limit"));
             }
             output.flush()
+        }
+        Command::Set { task_type, key, max_running } => {
+            Ok(client.update_limit_key(task_type, key, max_running).await?)
+        }
+        Command::Unset { task_type, key } => {
+            task_type::must_exist(&client, &*task_type).await?;
+            Ok(client.update_limit_key(task_type, key, 0).await?)
         }
         Command::Pause { task_type, key, duration } => {
             task_type::must_exist(&client, &*task_type).await?;
@@ -104,9 +132,10 @@ fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure>
         (true, None) => ", paused".into(),
         (true, Some(time)) => format!(", paused until {}", text::time(time)),
     };
+    let most = if key.max_running == 0 { String::new() } else { format!(", limit {}", key.max_running) };
     let store = if key.store.is_empty() { String::new() } else { format!(", in store {}", key.store) };
     output.line(format_args!(
-        "{}: {}{more} waiting, {} running{paused}{store}",
+        "{}: {}{more} waiting, {} running{most}{paused}{store}",
         escaped(&key.limit_key),
         key.waiting_count,
         key.running_count

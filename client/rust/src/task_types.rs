@@ -104,7 +104,7 @@ impl Client {
         self.update_task_type(task_type, change(before)).await.map(drop)
     }
 
-    /// Lists the limit keys of a task type that have waiting jobs or are paused.
+    /// Lists the limit keys of a task type that have waiting jobs, are paused, or have their own limit.
     pub async fn list_limit_keys(&self, task_type: impl Into<String>) -> Result<Vec<proto::LimitKey>> {
         let request = proto::ListLimitKeysRequest { task_type: task_type.into(), ..Default::default() };
         pages!(self.task_types().list_limit_keys(request).limit_keys)
@@ -123,6 +123,17 @@ impl Client {
             duration: duration.map(time::to_proto),
         };
         rpc!(self.task_types().pause_limit_key(request)).map(drop)
+    }
+
+    /// Sets how many jobs of a limit key may run at once. 0: as many as the task type allows for each key.
+    pub async fn update_limit_key(
+        &self,
+        task_type: impl Into<String>,
+        key: impl Into<String>,
+        max_running: u32,
+    ) -> Result<()> {
+        let request = proto::UpdateLimitKeyRequest { task_type: task_type.into(), limit_key: key.into(), max_running };
+        rpc!(self.task_types().update_limit_key(request)).map(drop)
     }
 
     /// Resumes a limit key of a task type.

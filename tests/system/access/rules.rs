@@ -123,6 +123,14 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             .resume_limit_key(v1::ResumeLimitKeyRequest { task_type: task_type(), limit_key: limit_key() })
             .await
             .map(drop),
+        Rpc::UpdateLimitKey => types
+            .update_limit_key(v1::UpdateLimitKeyRequest {
+                task_type: task_type(),
+                limit_key: limit_key(),
+                max_running: 1,
+            })
+            .await
+            .map(drop),
         Rpc::ListLimitKeys => types
             .list_limit_keys(v1::ListLimitKeysRequest { task_type: task_type(), ..Default::default() })
             .await

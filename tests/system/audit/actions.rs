@@ -7,7 +7,7 @@ use super::Entry;
 use crate::support::*;
 
 /// The calls that write audit entries.
-pub const ACTIONS: [Rpc; 24] = [
+pub const ACTIONS: [Rpc; 25] = [
     Rpc::CancelJobs,
     Rpc::RetryJobs,
     Rpc::RerunJobs,
@@ -21,6 +21,7 @@ pub const ACTIONS: [Rpc; 24] = [
     Rpc::UpdateTaskType,
     Rpc::PauseLimitKey,
     Rpc::ResumeLimitKey,
+    Rpc::UpdateLimitKey,
     Rpc::UpdateSettings,
     Rpc::DrainStore,
     Rpc::OpenStore,
@@ -58,7 +59,7 @@ impl Subject {
                 vec![self.job.to_string()]
             }
             Rpc::UpdateTaskType | Rpc::UpdateSettings => Vec::new(),
-            Rpc::PauseLimitKey | Rpc::ResumeLimitKey => vec!["k".into()],
+            Rpc::PauseLimitKey | Rpc::ResumeLimitKey | Rpc::UpdateLimitKey => vec!["k".into()],
             Rpc::DrainStore | Rpc::OpenStore => vec![stores::own_name().into()],
             Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => vec![self.job.to_string()],
             Rpc::RerunJobs | Rpc::StartBulk => {
@@ -200,6 +201,10 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
         Rpc::ResumeLimitKey => {
             let request = v1::ResumeLimitKeyRequest { task_type: task_type(), limit_key: limit_key() };
             types.resume_limit_key(because(request, reason)).await.map(drop)
+        }
+        Rpc::UpdateLimitKey => {
+            let request = v1::UpdateLimitKeyRequest { task_type: task_type(), limit_key: limit_key(), max_running: 3 };
+            types.update_limit_key(because(request, reason)).await.map(drop)
         }
         Rpc::UpdateSettings => {
             let settings = Some(v1::ClusterSettings { headers: 65, ..Default::default() });

@@ -6,7 +6,7 @@ use super::*;
 async fn a_task_type_that_does_not_exist_is_said_by_all_commands_that_take_one() {
     let broker = TestBroker::start().await;
     broker.enqueue("there").await;
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 21] = [
         &["stats", "TYPE"],
         &["stats", "TYPE", "--json"],
         &["workers", "TYPE"],
@@ -19,6 +19,7 @@ async fn a_task_type_that_does_not_exist_is_said_by_all_commands_that_take_one()
         &["limit", "list", "TYPE"],
         &["limit", "pause", "TYPE", "k"],
         &["limit", "resume", "TYPE", "k"],
+        &["limit", "unset", "TYPE", "k"],
         &["bulk", "preview", "cancel", "--type", "TYPE", "--state", "dead"],
         &["bulk", "list", "TYPE"],
         &["bulk", "start", "cancel", "--type", "TYPE", "--state", "dead", "--yes"],
@@ -107,4 +108,18 @@ async fn the_pause_of_a_limit_key_says_what_it_holds_up() {
     assert!(message.starts_with("limit key \"a\" of lim is paused: ") && message.ends_with(" running\n"), "{message}");
     let (status, _, err) = run(&[&["cancel", "999999"], &server(&broker)[..]].concat(), b"").await;
     assert!(status.code() == Some(1) && err.ends_with("howdah: 1 job was not cancelled\n"), "{err}");
+}
+
+#[tokio::test]
+async fn the_limit_of_a_limit_key_is_set_listed_and_removed() {
+    let broker = TestBroker::start().await;
+    let limit = async |args: &[&str]| ok(&[&["limit"], args, &server(&broker)[..]].concat(), b"").await;
+    limit(&["set", "lim", "a", "--max-running", "3"]).await;
+    assert_eq!(limit(&["list", "lim"]).await, "a: 0 waiting, 0 running, limit 3\n");
+    limit(&["unset", "lim", "a"]).await;
+    assert_eq!(limit(&["list", "lim"]).await, "");
+    for args in [&["limit", "set", "lim", "a"][..], &["limit", "set", "lim", "a", "--max-running", "0"]] {
+        let (status, _, err) = run(&[args, &server(&broker)].concat(), b"").await;
+        assert!(status.code() == Some(2) && err.contains("--max-running"), "{args:?}: {err}");
+    }
 }

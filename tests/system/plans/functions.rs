@@ -104,6 +104,7 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
         &["arrived_pkey"],
     ),
     ("SELECT howdah.pause_limit_key(1, 'l200', now() + interval '1 h')", &["ready_by_limit_key"]),
+    ("SELECT howdah.replace_key_limit(1, 'l200', 3), howdah.replace_key_limit(1, 'l200', NULL)", &["limit_state_pkey"]),
 ];
 
 /// Calls of functions that applications make, on connections with default planner settings. Brokers call the inner functions of

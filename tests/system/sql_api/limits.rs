@@ -76,3 +76,32 @@ async fn invalid_limits_are_refused_by_name_and_change_nothing() {
     }
     assert_eq!(database.count("SELECT count(*) FROM howdah.task_type").await, 0);
 }
+
+#[tokio::test]
+async fn a_transaction_sets_the_limit_of_one_limit_key() {
+    let broker = TestBroker::start().await;
+    let client = broker.database.connect().await;
+    broker.enqueue_all((0..3).map(|_| new_job("t", "").limit_key("it's x"))).await;
+    client.batch_execute("BEGIN; SELECT howdah.set_key_limits('t', 'it''s x', 1); ROLLBACK").await.unwrap();
+    for (call, changes) in [("'t', 'it''s x', 2", true), ("'t', 'it''s x', max_running => 2", false)] {
+        assert_eq!(one::<bool>(&client, &format!("SELECT howdah.set_key_limits({call})")).await, changes, "{call}");
+    }
+    assert!(!one::<bool>(&client, "SELECT howdah.set_key_limits('t', 'it''s x')").await);
+    broker.until("two ready jobs", "SELECT count(*) = 2 FROM howdah.ready").await;
+    assert!(one::<bool>(&client, "SELECT howdah.set_key_limits('t', 'it''s x', 0)").await);
+    broker.until("three ready jobs", "SELECT count(*) = 3 FROM howdah.ready").await;
+    let audit =
+        "SELECT string_agg(ids[1] || ' ' || array_to_string(changes, ', '), '; ' ORDER BY time) FROM howdah.audit
+        WHERE method = 'howdah.set_key_limits'";
+    let changes = one::<String>(&client, audit).await;
+    assert_eq!(changes, "it's x max_running: unset -> 2; it's x max_running: 2 -> unset");
+    for (arguments, message) in [
+        ("'t', ''", "limit_key is empty; name a limit key"),
+        ("'t', NULL, 1", "limit_key is empty; name a limit key"),
+        ("'t', E'a\\n', 1", "limit_key "),
+        ("'t', 'x', -1", "max_running is -1; at most 1000000 is allowed, and 0 for no limit"),
+        ("'a b', 'x', 1", "task_type is "),
+    ] {
+        refused_by_name(&client, &format!("SELECT howdah.set_key_limits({arguments})"), message).await;
+    }
+}

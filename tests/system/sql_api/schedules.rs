@@ -228,8 +228,12 @@ async fn a_role_keeps_only_schedules_of_types_that_it_is_granted() {
     admin.query("SELECT howdah.create_roles()", &[]).await.unwrap();
     let shop = login(&database, "shop", "howdah_producer").await;
     let worker = login(&database, "work", "howdah_worker").await;
-    let calls =
-        ["schedule('s', 'shop.a', every => '1 h')", "unschedule('s')", "set_limits('shop.a', max_running => 1)"];
+    let calls = [
+        "schedule('s', 'shop.a', every => '1 h')",
+        "unschedule('s')",
+        "set_limits('shop.a', max_running => 1)",
+        "set_key_limits('shop.a', 'k', 1)",
+    ];
     for call in calls {
         let sql = format!("SELECT howdah.{call}");
         assert_eq!(refused(&worker, &sql).await.0, SqlState::INSUFFICIENT_PRIVILEGE, "{call}");
@@ -251,6 +255,7 @@ async fn a_role_keeps_only_schedules_of_types_that_it_is_granted() {
         ("schedule('s', 'mail.x', every => '1 h')", "enqueue:mail.x"),
         ("schedule('s', 'shop.a', every => '1 h', fallback => 'mail.x')", "enqueue:mail.x"),
         ("set_limits('mail.x', max_running => 1)", "operate:mail.x"),
+        ("set_key_limits('mail.x', 'k', 1)", "operate:mail.x"),
     ] {
         let (code, message) = refused(&shop, &format!("SELECT howdah.{call}")).await;
         assert_eq!(code, SqlState::INSUFFICIENT_PRIVILEGE, "{call}: {message}");

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use howdah_proto::v1::{
     CancelJobsRequest, ClusterSettings, GetJobRequest, Job, JobFilter, JobState, PauseLimitKeyRequest, RerunJob,
-    RerunJobsRequest, ResumeLimitKeyRequest, RetryJobsRequest, TaskTypeSettings, UpdateSettingsRequest,
-    UpdateTaskTypeRequest, WaitJobsRequest,
+    RerunJobsRequest, ResumeLimitKeyRequest, RetryJobsRequest, TaskTypeSettings, UpdateLimitKeyRequest,
+    UpdateSettingsRequest, UpdateTaskTypeRequest, WaitJobsRequest,
 };
 use prost_types::FieldMask;
 use tonic::Status;
@@ -89,6 +89,13 @@ impl Service {
         let (task_type, limit_key) = (task_type.into(), limit_key.into());
         let request = PauseLimitKeyRequest { task_type, limit_key, duration: None };
         soon("an answer", self.task_types().pause_limit_key(request)).await.expect("pause");
+    }
+
+    /// Sets the own limit of a limit key; 0 removes it.
+    pub async fn limit_key(&self, task_type: &str, limit_key: &str, max_running: u32) {
+        let (task_type, limit_key) = (task_type.into(), limit_key.into());
+        let request = UpdateLimitKeyRequest { task_type, limit_key, max_running };
+        soon("an answer", self.task_types().update_limit_key(request)).await.expect("a limit");
     }
 
     pub async fn resume_key(&self, task_type: &str, limit_key: &str) {

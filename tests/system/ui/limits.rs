@@ -19,7 +19,10 @@ async fn types_with_limits_and_their_waiting_limit_keys_are_listed() {
     until_shown(&browser, "/ui/limits", "/ui/limits?type=t").await;
     let shown = browser.get("/ui/limits").await;
     shown.has(&["1,000 running, 1 running per key, 5 starts per second per key"]).has_no(&["free"]);
-    browser.get("/ui/limits?type=t").await.has(&["No limit key of this type has waiting jobs or is paused"]);
+    browser
+        .get("/ui/limits?type=t")
+        .await
+        .has(&["No limit key of this type has waiting jobs, is paused or has its own limit"]);
     broker.enqueue_all((0..3).map(|_| new_job("t", "").limit_key("ann <1>"))).await;
     // Wait until a broker has checked the limit and made a waiting job of the limit key ready.
     until_shown(
@@ -29,6 +32,8 @@ async fn types_with_limits_and_their_waiting_limit_keys_are_listed() {
     )
     .await;
     browser.get("/ui/limits?type=t").await.has(&["ann &#60;1&#62;", "Pause…"]).has_no(&["ann <1>"]);
+    broker.limit_key("t", "ann <1>", 2_000).await;
+    browser.get("/ui/limits?type=t").await.has(&["data-name=\"Own limit\" class=\"n\">2,000</td>"]);
     assert_eq!(browser.get("/ui/limits?type=a%20b").await.status, 400);
     assert_eq!(browser.get("/ui/limits?type=t&page=x").await.status, 400);
 }

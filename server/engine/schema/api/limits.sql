@@ -67,3 +67,32 @@ BEGIN
     PERFORM howdah.notify('s');
     RETURN true;
 END $$;
+
+-- Changes limits of one limit key of a task type, and creates the type if it is new. max_running: instead of key_max_running of
+-- the type. An omitted limit stays; 0 removes it. Returns false if nothing differs.
+CREATE OR REPLACE FUNCTION howdah.set_key_limits(task_type text, limit_key text, max_running integer DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t howdah.task_type;
+    named text;
+    most integer;
+    before jsonb;
+BEGIN
+    PERFORM howdah.check_grant('operate', task_type), howdah.limit_of('max_running', max_running, 1000000);
+    IF coalesce(limit_key, '') = '' THEN
+        PERFORM howdah.refuse('limit_key', 'is empty; name a limit key');
+    END IF;
+    t := howdah.type_of_name(task_type, 'task_type');
+    -- Changes of settings follow one another.
+    SELECT s.key_bytes INTO STRICT most FROM howdah.settings s FOR NO KEY UPDATE;
+    limit_key := howdah.text_of('limit_key', limit_key, most);
+    named := t.name || ' ' || limit_key;
+    before := howdah.audited_settings('limit_key', named);
+    IF max_running IS NULL OR NOT howdah.replace_key_limit(t.id, limit_key, nullif(max_running, 0)) THEN
+        RETURN false;
+    END IF;
+    PERFORM howdah.record_by_name('howdah.set_key_limits', ARRAY[t.name], ARRAY[limit_key],
+                                  howdah.changed_settings(before, howdah.audited_settings('limit_key', named)));
+    PERFORM howdah.notify('s');
+    RETURN true;
+END $$;

@@ -39,7 +39,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM (
             SELECT f.role, o.id, '' AS column_name, 'EXECUTE' AS privilege
             FROM (VALUES
-                ('howdah_producer'::name, '{enqueue,enqueue_plain,enqueue_fair,enqueue_any,enqueue_many,enqueue_batch,cancel,retry_now,end_lease,reprioritize,on_change,enqueue_change,enqueue_changed,schedule,schedule_any,unschedule,set_limits}'::name[]),
+                ('howdah_producer'::name, '{enqueue,enqueue_plain,enqueue_fair,enqueue_any,enqueue_many,enqueue_batch,cancel,retry_now,end_lease,reprioritize,on_change,enqueue_change,enqueue_changed,schedule,schedule_any,unschedule,set_limits,set_key_limits}'::name[]),
                 ('howdah_worker', '{complete,fail,snooze,extend}'),
                 ('howdah_reader', '{payload_of,payload_size,error_group,failure_group,original_type,coordination_of,limits_of,step_of,store_of,store_number,ids_of_a_store}')
             ) f(role, functions)

@@ -13,8 +13,8 @@ CREATE OR REPLACE FUNCTION howdah.record_change(method text, of_type integer, jo
     SELECT howdah.record_by_name(method, ARRAY(SELECT t.name FROM howdah.task_type t WHERE t.id = of_type), ARRAY[job_id::text])
 $$;
 
--- Returns the settings of the cluster, of a task type or of a schedule, for a comparison before and after a change. Columns that
--- brokers change are left out.
+-- Returns the settings of the cluster, of a task type, of a limit key (named: the type, a space and the key) or of a schedule, for
+-- a comparison before and after a change. Columns that brokers change are left out.
 CREATE OR REPLACE FUNCTION howdah.audited_settings(kind text, named text) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT CASE kind
         WHEN 'cluster' THEN (
@@ -23,6 +23,10 @@ CREATE OR REPLACE FUNCTION howdah.audited_settings(kind text, named text) RETURN
             SELECT to_jsonb(t) - '{id, name, created, step_changed, unused_since}'::text[]
                    || jsonb_build_object('fallback', (SELECT f.name FROM howdah.task_type f WHERE f.id = t.fallback))
             FROM howdah.task_type t WHERE t.name = named)
+        WHEN 'limit_key' THEN (
+            SELECT jsonb_build_object('max_running', g.max_running)
+            FROM howdah.task_type t JOIN howdah.limit_state g ON g.type_id = t.id
+            WHERE t.name = split_part(named, ' ', 1) AND g.limit_key = substr(named, strpos(named, ' ') + 1))
         WHEN 'schedule' THEN (
             SELECT jsonb_build_object('task_type', s.task_type, 'period_ms', s.period_ms, 'cron', s.cron, 'time_zone', s.time_zone,
                        'drift', s.drift, 'overlap', s.overlap, 'missed', s.missed, 'missed_limit', s.missed_limit,

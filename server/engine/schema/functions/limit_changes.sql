@@ -48,7 +48,7 @@ BEGIN
         PERFORM FROM howdah.limit_state g WHERE g.type_id = c.type_id AND g.limit_key = k FOR UPDATE;
         moved := 0;
         half_moved := c.moving IS NOT NULL;
-        IF half_moved OR howdah.exceeds_limits(t, k) THEN
+        IF half_moved OR howdah.exceeds_limits(howdah.limits_of_key(c.type_id, k), k) THEN
             moved := howdah.move_to_waiting(c.type_id, k, at_most);
             c.moving := CASE WHEN moved = at_most THEN k END;
         END IF;
@@ -165,6 +165,21 @@ BEGIN
     END IF;
     PERFORM howdah.begin_limit_change(of_type);
     RETURN true;
+END $$;
+
+-- Sets how many jobs of a limit key may run at once; null: key_max_running of the type. Returns false if nothing differs. The
+-- check of the key (howdah.admit) applies a lower limit to jobs that are ready.
+CREATE OR REPLACE FUNCTION howdah.replace_key_limit(of_type integer, of_key text, most integer) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF most IS NULL THEN
+        UPDATE howdah.limit_state g SET check_at = now(), max_running = NULL
+        WHERE g.type_id = of_type AND g.limit_key = of_key AND g.max_running IS NOT NULL;
+    ELSE
+        INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, max_running) VALUES (of_type, of_key, now(), most)
+        ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET check_at = now(), max_running = excluded.max_running
+        WHERE g.max_running IS DISTINCT FROM excluded.max_running;
+    END IF;
+    RETURN FOUND;
 END $$;
 
 -- Pauses a limit key until a time ('infinity': until it is resumed), or with null resumes it.

@@ -8,7 +8,19 @@ RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
                    AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
-        OR EXISTS (SELECT FROM howdah.limit_state g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
+        OR EXISTS (SELECT FROM howdah.limit_state g WHERE g.type_id = $1 AND g.limit_key = $2
+                   AND (g.paused_until > now() OR g.max_running IS NOT NULL));
+END $$;
+
+-- Returns the settings of a type as they apply to one of its limit keys: the own limit of the key replaces key_max_running.
+CREATE OR REPLACE FUNCTION howdah.limits_of_key(of_type integer, of_key text) RETURNS howdah.task_type LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    t howdah.task_type;
+    own integer := (SELECT g.max_running FROM howdah.limit_state g WHERE g.type_id = of_type AND g.limit_key = of_key);
+BEGIN
+    SELECT * INTO t FROM howdah.task_type o WHERE o.id = of_type;
+    t.key_max_running := coalesce(own, t.key_max_running);
+    RETURN t;
 END $$;
 
 -- Returns the seconds since a stored time, for token buckets; never negative. With a negative number, after the clock went back
@@ -17,8 +29,8 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.elapsed_s(since timestamptz) RETURNS double precision LANGUAGE sql STABLE
     RETURN greatest(extract(epoch FROM now() - since)::double precision, 0);
 
--- Returns the number of ready jobs of a limit key. Counts to one more than the largest limit of the type, since a higher number
--- makes no difference.
+-- Returns the number of ready jobs of a limit key. t: limits_of_key. Counts to one more than the largest limit, since a higher
+-- number makes no difference.
 CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT count(*) FROM (
         SELECT FROM howdah.ready r
@@ -96,7 +108,7 @@ BEGIN
     held AS MATERIALIZED (
         SELECT k.type_id, k.limit_key
         FROM (SELECT DISTINCT o.type_id, o.limit_key FROM of_keys o) k
-        JOIN howdah.task_type t ON t.id = k.type_id
+        CROSS JOIN LATERAL howdah.limits_of_key(k.type_id, k.limit_key) t
         WHERE t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL OR howdah.exceeds_limits(t, k.limit_key)
            OR EXISTS (SELECT FROM howdah.limit_state g
                       WHERE g.type_id = k.type_id AND g.limit_key = k.limit_key AND g.paused_until > now() OFFSET 0)
@@ -121,7 +133,8 @@ END $$;
 -- row of limit_state is locked, so that two brokers do not grant the same slot. A transaction that ends or adds a job sets
 -- check_at in this row as its last step, so the key is checked again after the change. at_most limits the keys of one call. A
 -- rate is a token bucket. A ready job holds a token, so that at most a burst of jobs can start at once when workers connect. A
--- key whose ready jobs are being moved to waiting (limit_changes.sql) grants nothing.
+-- key whose ready jobs are being moved to waiting (limit_changes.sql) grants nothing. If more jobs are ready than the limit of
+-- the key allows, they wait again.
 CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     g howdah.limit_state;
@@ -129,6 +142,7 @@ DECLARE
     ready_jobs bigint;
     other_jobs bigint;
     last_lease timestamptz;
+    moved bigint;
     free bigint;
     next_check timestamptz;
     jobs bigint;
@@ -139,9 +153,16 @@ BEGIN
     FOR g IN
         SELECT * FROM howdah.limit_state WHERE check_at <= now() ORDER BY check_at LIMIT at_most FOR UPDATE SKIP LOCKED
     LOOP
-        SELECT * INTO t FROM howdah.task_type WHERE id = g.type_id;
+        t := howdah.limits_of_key(g.type_id, g.limit_key);
         ready_jobs := howdah.ready_of_key(t, g.limit_key);
         other_jobs := howdah.started_of_key(t, g.limit_key);
+        moved := 0;
+        IF ready_jobs > 0 AND ready_jobs + other_jobs > t.key_max_running THEN
+            -- The limit was lowered. All ready jobs of the key move to waiting, and the first ones become ready again below.
+            moved := howdah.move_to_waiting(g.type_id, g.limit_key, 500);
+            ready_jobs := howdah.ready_of_key(t, g.limit_key);
+            other_jobs := howdah.started_of_key(t, g.limit_key);
+        END IF;
         -- One check grants at most 1,000 slots; the next check grants the rest.
         free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
         next_check := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
@@ -170,8 +191,8 @@ BEGIN
             END IF;
         END IF;
         IF t.key_max_running <= ready_jobs + other_jobs THEN
-            -- The end of one of the jobs triggers the next check.
-            next_check := NULL;
+            -- The end of one of the jobs triggers the next check, unless more ready jobs are to be moved.
+            next_check := CASE WHEN moved = 500 THEN now() END;
         END IF;
         IF g.paused_until > now() THEN
             free := 0;

@@ -85,6 +85,7 @@ BEGIN
             OR EXISTS (SELECT FROM howdah.waiting j WHERE j.type_id = k.id)
             OR EXISTS (SELECT FROM howdah.dead j WHERE j.type_id = k.id)
             OR EXISTS (SELECT FROM howdah.job_key j WHERE j.type_id = k.id)
+            OR EXISTS (SELECT FROM howdah.limit_state j WHERE j.type_id = k.id AND j.max_running IS NOT NULL)
             OR k.id IN (SELECT j.type_id FROM howdah.leased j)
             OR k.id IN (SELECT j.type_id FROM howdah.scheduled j)
             OR k.id IN (SELECT f.fallback FROM howdah.task_type f WHERE f.fallback IS NOT NULL)

@@ -43,7 +43,7 @@ CREATE TABLE howdah.expiry (
     PRIMARY KEY (expire_at, id)
 );
 
--- The state of a limit key for which jobs wait, or (with an empty limit_key) of a type with limits. A transaction locks the row
+-- The state of a limit key for which jobs wait or that has its own limit, or (with an empty limit_key) of a type with limits. A transaction locks the row
 -- before it grants a slot, so that no slot is granted twice.
 CREATE TABLE howdah.limit_state (
     type_id       integer NOT NULL,
@@ -54,6 +54,7 @@ CREATE TABLE howdah.limit_state (
     last_start    timestamptz,
     tokens        double precision,     -- remaining tokens of the rate limit; null: all
     refilled      timestamptz,
+    max_running   integer CHECK (max_running > 0),  -- own limit of the key; null: key_max_running of the type
     PRIMARY KEY (type_id, limit_key)
 );
 CREATE INDEX limit_state_due ON howdah.limit_state (check_at) WHERE check_at IS NOT NULL;

@@ -1,8 +1,8 @@
 -- Deletes states of limit keys, keys whose hold is over, and ranks of fair keys, if no job needs them. Also deletes expired
--- revocations of JSON Web Tokens. The state of a limit key is kept while jobs wait for the key.
+-- revocations of JSON Web Tokens. The state of a limit key is kept while jobs wait for the key, or the key has its own limit.
 WITH states AS (
     DELETE FROM howdah.limit_state g
-    WHERE g.check_at IS NULL AND g.limit_key <> '' AND (g.paused_until IS NULL OR g.paused_until < now())
+    WHERE g.check_at IS NULL AND g.limit_key <> '' AND g.max_running IS NULL AND (g.paused_until IS NULL OR g.paused_until < now())
       AND coalesce(greatest(g.refilled, g.last_start), '-infinity') < now() - interval '30 days'
       AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key)
 ),

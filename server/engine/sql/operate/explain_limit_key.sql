@@ -1,7 +1,7 @@
 -- Returns why a job waits for its limit key: the state of the key, the jobs that hold slots, and how many waiting jobs go
 -- first. All counts are bounded. In strict order, jobs that have started before go first. $1 type $2 key $3 rank $4 id $5 true:
 -- the job has started before $6 at most
-SELECT coalesce(g.paused_until > now(), false) AS paused,
+SELECT coalesce(g.paused_until > now(), false) AS paused, t.key_max_running AS max_running,
        CASE WHEN isfinite(g.paused_until) THEN g.paused_until END AS paused_until,
        CASE WHEN t.key_min_gap_ms IS NOT NULL THEN least(g.last_start, now() + interval '1 second') + t.key_min_gap_ms * interval '1 millisecond' END AS gap_over,
        CASE WHEN t.key_rate_per_s IS NOT NULL THEN
@@ -26,5 +26,4 @@ SELECT coalesce(g.paused_until > now(), false) AS paused,
             WHERE t.key_strict AND w.type_id = t.id AND w.limit_key = $2 AND w.limit_key IS NOT NULL AND w.attempt > 0
                   AND CASE WHEN $5 THEN (w.rank, w.id) < ($3, $4) ELSE (w.rank, w.id) > ($3, $4) END
             LIMIT $6) n) AS before
-FROM howdah.task_type t LEFT JOIN howdah.limit_state g ON g.type_id = t.id AND g.limit_key = $2::text
-WHERE t.id = $1::integer
+FROM howdah.limits_of_key($1::integer, $2::text) t LEFT JOIN howdah.limit_state g ON g.type_id = t.id AND g.limit_key = $2::text

@@ -124,8 +124,24 @@ impl Operator {
         Ok(())
     }
 
-    /// Returns a page of the limit keys of a task type that have waiting jobs or are paused. The page starts after the key
-    /// `after`.
+    /// Sets the own limit of a limit key of a type, and creates the key if it is new. `None` removes the limit.
+    pub async fn limit_key(
+        &self,
+        name: TaskTypeName,
+        key: &str,
+        max_running: Option<i32>,
+        by: &Actor,
+    ) -> Result<(), Error> {
+        let ids = self.context.registry.resolve(std::slice::from_ref(&name), by.name()).await?;
+        for id in ids {
+            self.context.store.limit_key(id, name.as_str(), key, max_running, by).await?;
+        }
+        self.context.wake.limit_in(Duration::ZERO);
+        Ok(())
+    }
+
+    /// Returns a page of the limit keys of a task type that have waiting jobs, are paused, or have their own limit. The page
+    /// starts after the key `after`.
     pub async fn list_limit_keys(
         &self,
         name: &TaskTypeName,

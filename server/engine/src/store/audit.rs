@@ -52,7 +52,7 @@ pub(super) struct Change<'a> {
     pub(super) before: Option<SettingsBefore>,
 }
 
-/// Settings of the cluster, of a task type or of a schedule before a change.
+/// Settings of the cluster, of a task type, of a limit key or of a schedule before a change.
 #[derive(Clone, Debug)]
 pub(super) struct SettingsBefore {
     kind: &'static str,
@@ -65,6 +65,8 @@ impl SettingsBefore {
     pub(super) const CLUSTER: &'static str = "cluster";
     pub(super) const TASK_TYPE: &'static str = "task_type";
     pub(super) const SCHEDULE: &'static str = "schedule";
+    /// The name is the task type, a space and the limit key.
+    pub(super) const LIMIT_KEY: &'static str = "limit_key";
 
     /// Reads the settings in the transaction that will change them.
     pub(super) async fn read(connection: &mut Connection, kind: &'static str, name: &str) -> Result<Self, StoreError> {

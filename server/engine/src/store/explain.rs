@@ -55,8 +55,6 @@ pub struct JobFacts {
     pub max_running: Option<i32>,
     /// Rate limit of the task type, in starts per second.
     pub rate_per_s: Option<f64>,
-    /// Maximum number of running jobs per limit key.
-    pub key_max_running: Option<i32>,
     /// Rate limit per limit key, in starts per second.
     pub key_rate_per_s: Option<f64>,
     /// Burst of the rate limit per limit key, in starts.
@@ -117,6 +115,8 @@ pub struct LimitKeyFacts {
     pub paused: bool,
     /// End of the pause. `None` if an operator must resume the limit key.
     pub paused_until: Option<SystemTime>,
+    /// Maximum number of running jobs of the limit key.
+    pub max_running: Option<i32>,
     /// Time at which the minimum gap after the last start of a job with this limit key is over.
     pub gap_over: Option<SystemTime>,
     /// Time at which the rate limit of the limit key allows the next start.
@@ -159,7 +159,6 @@ impl Store {
             moves: row.get("moves"),
             max_running: row.get("max_running"),
             rate_per_s: row.get("rate_per_s"),
-            key_max_running: row.get("key_max_running"),
             key_rate_per_s: row.get("key_rate_per_s"),
             key_rate_burst: row.get("key_rate_burst"),
             key_min_gap_ms: row.get("key_min_gap_ms"),
@@ -212,6 +211,7 @@ impl Store {
         Ok(LimitKeyFacts {
             paused: row.get("paused"),
             paused_until: row.get("paused_until"),
+            max_running: row.get("max_running"),
             gap_over: row.get("gap_over"),
             next_token: row.get("next_token"),
             slots,

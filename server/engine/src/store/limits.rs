@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::{
     Actor, Statement, Store, StoreError,
-    audit::Change,
+    audit::{Change, SettingsBefore},
     transaction::{Transaction, retry_while_locked_in_side_lane},
 };
 
@@ -37,6 +37,8 @@ pub struct LimitKeyView {
     pub paused_until: Option<SystemTime>,
     /// Whether the limit key is paused.
     pub paused: bool,
+    /// Own limit on the running jobs of the limit key. `None`: the limit of the task type applies.
+    pub max_running: Option<i32>,
 }
 
 /// A brake that has started or ended.
@@ -164,7 +166,30 @@ impl Store {
         retry_while_locked_in_side_lane(self, pause).await
     }
 
-    /// Returns the limit keys of a task type that have waiting jobs or are paused, from after the given key on.
+    /// Sets the own limit of a limit key of the task type `name`. `None` removes it.
+    pub async fn limit_key(
+        &self,
+        type_id: TypeId,
+        name: &str,
+        key: &str,
+        max_running: Option<i32>,
+        by: &Actor,
+    ) -> Result<(), StoreError> {
+        let set = |store: Store| async move {
+            let mut transaction = store.begin().await?;
+            transaction.query(Statement::LockSettings, &[]).await?;
+            let of = format!("{name} {key}");
+            let before = SettingsBefore::read(transaction.connection(), SettingsBefore::LIMIT_KEY, &of).await?;
+            transaction.query(Statement::ReplaceKeyLimit, &[&type_id, &key, &max_running]).await?;
+            let change = Change { before: Some(before), ..Change::of_name(key, name) };
+            transaction.record(by, &change).await?;
+            transaction.commit().await
+        };
+        retry_while_locked_in_side_lane(self, set).await
+    }
+
+    /// Returns the limit keys of a task type that have waiting jobs, are paused, or have their own limit, from after the
+    /// given key on.
     pub async fn list_limit_keys(
         &self,
         type_id: TypeId,
@@ -180,6 +205,7 @@ impl Store {
                 running: row.get("running"),
                 paused_until: row.get("paused_until"),
                 paused: row.get("paused"),
+                max_running: row.get("max_running"),
             })
             .collect())
     }

@@ -241,6 +241,7 @@ statements! {
         AllBrokersUseVersion = "all_brokers_use_version",
         UpdateClusterSettings = "update_cluster_settings",
         ReplaceLimits = "replace_limits": "SELECT howdah.replace_limits($1, $2)",
+        ReplaceKeyLimit = "replace_key_limit": "SELECT howdah.replace_key_limit($1, $2, $3)",
         ListTaskTypes = "list_task_types",
         PauseLimitKey = "pause_limit_key",
         ListLimitKeys = "list_limit_keys",

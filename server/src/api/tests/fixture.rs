@@ -135,6 +135,13 @@ impl TaskTypeService for Stub {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn update_limit_key(
+        &self,
+        _: Request<v1::UpdateLimitKeyRequest>,
+    ) -> Result<Response<v1::UpdateLimitKeyResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn resume_limit_key(
         &self,
         _: Request<v1::ResumeLimitKeyRequest>,

@@ -155,7 +155,8 @@ rpcs! {
         jobs: CancelJobs, DiscardJobs, EndLeases, EnqueueJobs, ExplainJob, GetJob, ListErrorGroups, ListJobs,
             ReprioritizeJobs, RerunJobs, RetryJobs, SearchJobs;
         workers: ExtendJobs, GetResults, ListWorkers, PullJobs, ReportProgress, SettleJobs;
-        types: GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey, UpdateTaskType;
+        types: GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey, UpdateLimitKey,
+            UpdateTaskType;
         schedules: CreateSchedule, DeleteSchedule, GetSchedule, ListSchedules, PauseSchedule, ResumeSchedule,
             RunSchedule, UpdateSchedule;
         bulks: CancelBulk, GetBulk, ListBulks, PauseBulk, PreviewBulk, ResumeBulk, StartBulk;

@@ -1,4 +1,4 @@
-//! Lists task types with limits, and the waiting or paused limit keys of one task type.
+//! Lists task types with limits, and the limit keys of one task type that have waiting jobs, are paused or have their own limit.
 
 use askama::Template;
 use axum::response::Response;
@@ -36,6 +36,8 @@ struct Row {
     key: String,
     waiting: String,
     running: String,
+    /// Own limit of the key; empty if it has none.
+    most: String,
     paused: bool,
     until: Option<When>,
 }
@@ -71,6 +73,7 @@ fn row(key: v1::LimitKey) -> Row {
     Row {
         waiting: if key.waiting_count >= 1_000 { "1,000 or more".into() } else { number(key.waiting_count) },
         running: number(key.running_count),
+        most: if key.max_running == 0 { String::new() } else { number(key.max_running.into()) },
         paused: key.paused,
         until: When::new(key.paused_until),
         key: key.limit_key,

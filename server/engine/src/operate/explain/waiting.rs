@@ -92,7 +92,7 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
         });
     }
     let used = limit.slots.len() as i64;
-    if let Some(most) = job.key_max_running.filter(|&most| used >= i64::from(most)) {
+    if let Some(most) = limit.max_running.filter(|&most| used >= i64::from(most)) {
         let slots = limit.slots.iter().take(MOST_RELATED);
         let jobs: Vec<RelatedJob> =
             slots.map(|&(id, state)| RelatedJob { id, known: Some((job.task_type.clone(), state)) }).collect();

@@ -79,6 +79,7 @@ fn limit_key(view: LimitKeyView) -> v1::LimitKey {
         running_count: view.running,
         paused_until: view.paused_until.map(time),
         paused: view.paused,
+        max_running: view.max_running.map_or(0, |most| u32::try_from(most).unwrap_or_default()),
         store: String::new(),
     }
 }

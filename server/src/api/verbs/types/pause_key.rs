@@ -99,7 +99,8 @@ impl Merge for ResumeLimitKey {
     fn merge(_: &mut v1::ResumeLimitKeyResponse, _: v1::ResumeLimitKeyResponse, _: &str) {}
 }
 
-fn key(key: String, limits: &ClusterSettings) -> Result<String, Error> {
+/// Checks a limit key, which must not be empty.
+pub(super) fn key(key: String, limits: &ClusterSettings) -> Result<String, Error> {
     text::optional("limit_key", key, limits.key_bytes)?
         .ok_or_else(|| Error::invalid("limit_key", format!("is empty; 1 to {} bytes are allowed", limits.key_bytes)))
 }

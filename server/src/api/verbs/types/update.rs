@@ -146,7 +146,8 @@ fn brake(brake: &v1::Brake) -> Result<(i32, Duration, Duration), Error> {
     Ok((failures, initial, max.unwrap_or(BRAKE_MAX.max(initial))))
 }
 
-fn most(field: &str, value: u32) -> Result<Option<i32>, Error> {
+/// Checks a limit. Returns `None` if it is 0.
+pub(super) fn most(field: &str, value: u32) -> Result<Option<i32>, Error> {
     match value {
         0 => Ok(None),
         1..=MOST => Ok(Some(value as i32)),
