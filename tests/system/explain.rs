@@ -174,7 +174,7 @@ async fn when_the_time_of_a_gap_or_a_rate_has_come_the_jobs_that_are_ready_must_
         let jobs = [new_job(task_type, "").limit_key("k"), new_job(task_type, "").limit_key("k")];
         let [first, second] = broker.enqueue_all(jobs).await[..] else { panic!("two") };
         broker.until_state(first, JobState::Ready).await;
-        broker.sql("UPDATE howdah.limit_state SET last_start = now() - interval '1 day', tokens = 1").await;
+        broker.sql("UPDATE howdah.limit_state SET gap_from = now() - interval '1 day', tokens = 1").await;
         let behind = reason(&broker, second, kind).await;
         assert_eq!((behind.jobs[0].id, behind.jobs.len(), behind.until), (first, 1, None), "{behind:?}");
     }

@@ -24,9 +24,12 @@ pub(super) struct LimitArgs {
     /// true: a job that waits for its next attempt keeps its slot, so that no later job overtakes it
     #[arg(long, value_name = "true|false")]
     key_strict_order: Option<bool>,
-    /// Leave at least this time between the starts of two jobs of one limit key, such as 2s; 1ms to 30 days
+    /// Leave at least this time from the start of a job of a limit key to the start of the next, such as 2s; 1ms to 30 days
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     key_min_gap: Option<Duration>,
+    /// true: --key-min-gap counts from the end of a job, and jobs of a limit key run one at a time
+    #[arg(long, value_name = "true|false")]
+    key_gap_from_end: Option<bool>,
     /// Start at most this many jobs of one limit key per second, more than 0, at most 1000000
     #[arg(long, value_name = "NUMBER")]
     key_rate: Option<f64>,
@@ -56,6 +59,7 @@ impl LimitArgs {
         settings.key_max_running = self.key_max_running.unwrap_or(settings.key_max_running);
         settings.key_strict_order = self.key_strict_order.unwrap_or(settings.key_strict_order);
         settings.key_min_gap = self.key_min_gap.and_then(|gap| gap.try_into().ok()).or(settings.key_min_gap);
+        settings.key_gap_from_end = self.key_gap_from_end.unwrap_or(settings.key_gap_from_end);
         settings.key_rate = rate(self.key_rate, self.key_rate_burst).or(settings.key_rate);
         let brake = Brake {
             failures: self.brake_failures.unwrap_or_default(),
@@ -74,7 +78,7 @@ impl LimitArgs {
 }
 
 /// Limits that `--unset` can reset.
-pub(super) const UNSET: [super::type_set::Unset; 7] = [
+pub(super) const UNSET: [super::type_set::Unset; 8] = [
     ("max-running", |s| s.max_running = 0),
     ("rate", |s| s.rate = None),
     ("key-max-running", |s| {
@@ -82,7 +86,11 @@ pub(super) const UNSET: [super::type_set::Unset; 7] = [
         s.key_strict_order = false;
     }),
     ("key-strict-order", |s| s.key_strict_order = false),
-    ("key-min-gap", |s| s.key_min_gap = None),
+    ("key-min-gap", |s| {
+        s.key_min_gap = None;
+        s.key_gap_from_end = false;
+    }),
+    ("key-gap-from-end", |s| s.key_gap_from_end = false),
     ("key-rate", |s| s.key_rate = None),
     ("brake", |s| s.brake = None),
 ];
@@ -101,6 +109,7 @@ pub(super) fn limits_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Opt
         ("key-max-running", count(settings.key_max_running)),
         ("key-strict-order", settings.key_strict_order.then(|| "true".to_owned())),
         ("key-min-gap", time(settings.key_min_gap.as_ref())),
+        ("key-gap-from-end", settings.key_gap_from_end.then(|| "true".to_owned())),
         ("key-rate", rate(settings.key_rate)),
         ("key-rate-burst", burst(settings.key_rate)),
         ("brake-failures", count(brake.failures)),

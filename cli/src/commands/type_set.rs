@@ -273,6 +273,7 @@ mod tests {
             key_max_running: 1,
             key_strict_order: true,
             key_min_gap: second,
+            key_gap_from_end: true,
             key_rate: Some(Rate { per_second: 0.5, burst: 1 }),
             brake: Some(Brake { failures: 1, initial_delay: second, max_delay: second }),
         };
@@ -280,7 +281,7 @@ mod tests {
             changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set.clone())
                 .matches(',')
                 .count(),
-            19
+            20
         );
         let all: Vec<&str> = unset_words().into_iter().flat_map(|word| ["--unset", word]).collect();
         assert_eq!(changed(&all, set), "");

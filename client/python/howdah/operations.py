@@ -99,6 +99,7 @@ class TaskTypeOptions(TypedDict, total=False):
     key_strict_order: bool
     key_min_gap: Seconds
     key_rate: Rate
+    key_gap_from_end: bool
 
 
 class Retried(NamedTuple):

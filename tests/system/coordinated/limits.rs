@@ -137,7 +137,7 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
     assert_eq!(broker.count("SELECT count(*) FROM howdah.waiting WHERE limit_key = 'z'").await, 1);
     // Moves the start of the first job with limit key z back by an hour, so that the minimum gap has passed.
     let hour = "WITH a AS (UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour' WHERE options ->> 'limit_key' = 'z'),
-        b AS (UPDATE howdah.limit_state SET check_at = now(), last_start = last_start - interval '1 hour' WHERE limit_key = 'z')
+        b AS (UPDATE howdah.limit_state SET check_at = now(), gap_from = gap_from - interval '1 hour' WHERE limit_key = 'z')
         SELECT true";
     broker.until("the changed start of z", hour).await;
     assert_eq!(worker.next().await.payload, "z");
@@ -158,7 +158,8 @@ async fn a_database_clock_that_goes_back_stops_neither_a_rate_nor_a_gap() {
         let job = worker.next().await;
         worker.ack(&job).await;
         // Moves the stored times ahead by an hour, as if the database's clock had gone back by an hour.
-        let ahead = "UPDATE howdah.limit_state SET refilled = refilled + interval '1 h', last_start = last_start + interval '1 h'";
+        let ahead =
+            "UPDATE howdah.limit_state SET refilled = refilled + interval '1 h', gap_from = gap_from + interval '1 h'";
         broker.sql(ahead).await;
         for _ in 0..3 {
             broker.enqueue(keyed("x")).await;
@@ -240,6 +241,7 @@ async fn limits_out_of_bounds_are_refused_by_their_field() {
         ),
         ("settings.key_strict_order", TaskTypeSettings { key_strict_order: true, ..Default::default() }),
         ("settings.key_min_gap", TaskTypeSettings { key_min_gap: Some(wire(secs(0))), ..Default::default() }),
+        ("settings.key_gap_from_end", TaskTypeSettings { key_gap_from_end: true, ..Default::default() }),
     ];
     for (field, settings) in cases {
         broker.set("work", settings).refused().await.names(field);

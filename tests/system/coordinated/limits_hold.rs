@@ -23,7 +23,7 @@ async fn an_hour_passes(database: &TestDatabase) {
     database
         .sql(
             "UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour';
-         UPDATE howdah.limit_state SET check_at = now(), last_start = last_start - interval '1 hour',
+         UPDATE howdah.limit_state SET check_at = now(), gap_from = gap_from - interval '1 hour',
              refilled = refilled - interval '1 hour' WHERE limit_key <> ''",
         )
         .await;
@@ -60,7 +60,7 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
         let job = worker.next().await;
         // Moves the recorded start of the last job back, so that only the start of this attempt counts for the minimum
         // gap.
-        database.sql("UPDATE howdah.limit_state SET last_start = last_start - interval '2 hours'").await;
+        database.sql("UPDATE howdah.limit_state SET gap_from = gap_from - interval '2 hours'").await;
         match key {
             "nacked" => worker.nack(&job, "no").at_once().await,
             "released" => worker.release(&job).await,
@@ -94,6 +94,13 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
 async fn a_job_whose_attempt_ended_without_a_delay_waits_for_the_gap_of_its_limit_key() {
     let database = database().await;
     come_back_at_once(&database, TaskTypeSettings { key_min_gap: Some(wire(HOUR)), ..Default::default() }).await;
+}
+
+#[tokio::test]
+async fn a_job_whose_attempt_ended_without_a_delay_waits_for_the_gap_from_that_end() {
+    let database = database().await;
+    let settings = TaskTypeSettings { key_min_gap: Some(wire(HOUR)), key_gap_from_end: true, ..Default::default() };
+    come_back_at_once(&database, settings).await;
 }
 
 #[tokio::test]
@@ -188,7 +195,7 @@ async fn a_new_limit_touches_only_keys_at_which_jobs_wait() {
     a.pause_key("work", "x").await;
     let waits = a.enqueue(keyed("x")).await;
     a.sql(
-        "INSERT INTO howdah.limit_state (type_id, limit_key, last_start)
+        "INSERT INTO howdah.limit_state (type_id, limit_key, gap_from)
          SELECT t.id, 'idle ' || n, now() FROM howdah.task_type t, generate_series(1, 20000) n",
     )
     .await;

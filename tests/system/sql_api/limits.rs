@@ -37,11 +37,16 @@ async fn an_omitted_limit_stays_and_0_removes_it() {
             r#"{"key_strict": true, "rate_burst": 5, "rate_per_s": 3, "key_min_gap_ms": 1500, "key_max_running": 1}"#,
         ),
         (
+            "key_gap_from_end => true, key_strict_order => false",
+            true,
+            r#"{"rate_burst": 5, "rate_per_s": 3, "key_min_gap_ms": 1500, "key_max_running": 1, "key_gap_from_end": true}"#,
+        ),
+        (
             "rate => 3",
             false,
-            r#"{"key_strict": true, "rate_burst": 5, "rate_per_s": 3, "key_min_gap_ms": 1500, "key_max_running": 1}"#,
+            r#"{"rate_burst": 5, "rate_per_s": 3, "key_min_gap_ms": 1500, "key_max_running": 1, "key_gap_from_end": true}"#,
         ),
-        ("rate => 0, key_strict_order => false, key_min_gap => '0'", true, r#"{"key_max_running": 1}"#),
+        ("rate => 0, key_min_gap => '0'", true, r#"{"key_max_running": 1}"#),
         (
             "key_rate => 1, key_rate_burst => 2, key_max_running => 0",
             true,
@@ -70,6 +75,7 @@ async fn invalid_limits_are_refused_by_name_and_change_nothing() {
         ("'t', rate_burst => 5", "rate is not set; set it, or leave rate_burst out"),
         ("'t', key_rate => 1000001, key_rate_burst => 1", "key_rate is 1000001; at most 1000000"),
         ("'t', key_strict_order => true", "key_strict_order is set without key_max_running; set that too"),
+        ("'t', key_gap_from_end => true", "key_gap_from_end is set without key_min_gap; set that too"),
         ("'t', key_min_gap => '31 days'", "key_min_gap is 31 days; 00:00:00 to 30 days is allowed"),
     ] {
         refused_by_name(&client, &format!("SELECT howdah.set_limits({arguments})"), message).await;

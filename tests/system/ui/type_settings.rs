@@ -34,7 +34,7 @@ async fn a_type_is_shown_with_the_values_in_effect_of_all_settings_and_their_sou
     assert_row(&page, "Largest payload, in bytes", "1.0 MiB", "cluster setting");
     assert_row(&page, "Timeout of an attempt", "none", "built in");
     assert_row(&page, "History keeps", "all jobs", "built in");
-    assert_eq!(page.body.matches("<tr").count(), 1 + 26, "a heading, and all settings");
+    assert_eq!(page.body.matches("<tr").count(), 1 + 27, "a heading, and all settings");
 }
 
 #[tokio::test]

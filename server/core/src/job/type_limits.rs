@@ -24,9 +24,12 @@ pub struct TypeLimits {
     /// Whether a job with a limit key counts as running while it waits for its next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_strict: Option<bool>,
-    /// Minimum time in ms between the starts of two jobs with the same limit key.
+    /// Minimum time in ms from the start of a job to the start of the next job with the same limit key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_min_gap_ms: Option<i64>,
+    /// Whether the gap counts from the end of a job, so that jobs with the same limit key run one at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_gap_from_end: Option<bool>,
     /// Maximum start rate per limit key, in jobs per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_rate_per_s: Option<f64>,
@@ -52,7 +55,7 @@ impl TypeLimits {
 
     /// Whether the end of a job may permit the start of another one.
     pub fn bind_ends(&self) -> bool {
-        self.max_running.is_some() || self.key_max_running.is_some()
+        self.max_running.is_some() || self.key_max_running.is_some() || self.key_gap_from_end.is_some()
     }
 }
 

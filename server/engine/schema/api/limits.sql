@@ -19,12 +19,13 @@ BEGIN
     END IF;
 END $$;
 
--- Changes limits of a task type, and creates the type if it is new. An omitted limit stays; 0 removes it (false: key_strict_order).
+-- Changes limits of a task type, and creates the type if it is new. An omitted limit stays; 0 removes it (false: key_strict_order,
+-- key_gap_from_end).
 -- Returns false if nothing differs.
 CREATE OR REPLACE FUNCTION howdah.set_limits(
     task_type text, max_running integer DEFAULT NULL, rate double precision DEFAULT NULL, rate_burst integer DEFAULT NULL,
     key_max_running integer DEFAULT NULL, key_strict_order boolean DEFAULT NULL, key_min_gap interval DEFAULT NULL,
-    key_rate double precision DEFAULT NULL, key_rate_burst integer DEFAULT NULL)
+    key_rate double precision DEFAULT NULL, key_rate_burst integer DEFAULT NULL, key_gap_from_end boolean DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET intervalstyle = 'postgres' AS $$
 DECLARE
     t howdah.task_type;
@@ -40,6 +41,7 @@ BEGIN
         'key_max_running', howdah.limit_of('key_max_running', key_max_running, 1000000),
         'key_strict', key_strict_order,
         'key_min_gap_ms', howdah.ms_of('key_min_gap', key_min_gap::text, '0 s', '30 days'),
+        'key_gap_from_end', key_gap_from_end,
         'key_rate_per_s', howdah.limit_of('key_rate', key_rate::numeric, 1000000),
         'key_rate_burst', howdah.limit_of('key_rate_burst', key_rate_burst, 1000000)));
     t := howdah.type_of_name(task_type, 'task_type');
@@ -47,15 +49,18 @@ BEGIN
     PERFORM FROM howdah.settings FOR NO KEY UPDATE;
     SELECT * INTO t FROM howdah.task_type o WHERE o.id = t.id;
     limits := howdah.limits_of(t) || given;
-    -- Without a rate, there is no burst.
+    -- Without a rate there is no burst, and without a gap nothing counts from an end.
     SELECT coalesce(jsonb_object_agg(l.key, l.value), '{}') INTO limits FROM jsonb_each(limits) l
     WHERE l.value NOT IN ('0', 'false')
+      AND (l.key <> 'key_gap_from_end' OR given -> 'key_min_gap_ms' IS DISTINCT FROM '0')
       AND (l.key <> 'rate_burst' OR given -> 'rate_per_s' IS DISTINCT FROM '0')
       AND (l.key <> 'key_rate_burst' OR given -> 'key_rate_per_s' IS DISTINCT FROM '0');
     PERFORM howdah.check_rate('rate', limits, 'rate_per_s', 'rate_burst');
     PERFORM howdah.check_rate('key_rate', limits, 'key_rate_per_s', 'key_rate_burst');
     IF limits ? 'key_strict' AND NOT limits ? 'key_max_running' THEN
         PERFORM howdah.refuse('key_strict_order', 'is set without key_max_running; set that too');
+    ELSIF limits ? 'key_gap_from_end' AND NOT limits ? 'key_min_gap_ms' THEN
+        PERFORM howdah.refuse('key_gap_from_end', 'is set without key_min_gap; set that too');
     END IF;
     before := howdah.audited_settings('task_type', t.name);
     IF NOT howdah.replace_limits(t.name, limits) THEN

@@ -47,7 +47,8 @@ BEGIN
             j.headers, j.options, j.failures, j.payload);
     PERFORM howdah.count_ended(ARRAY[j.type_id], 'cancelled');
     FOR w IN SELECT * FROM howdah.after_end(ARRAY[j.id], ARRAY[j.type_id], ARRAY[j.key], ARRAY[coalesce(j.options, '{}')],
-                                            ARRAY['cancelled']::howdah.ending[]) LOOP
+                                            ARRAY['cancelled']::howdah.ending[],
+                                            ARRAY[CASE WHEN t.state = 'leased' THEN t.leased_at END]) LOOP
         PERFORM howdah.send_wakeup(w);
     END LOOP;
     IF t.broker_id IS NOT NULL THEN

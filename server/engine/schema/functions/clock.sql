@@ -51,10 +51,10 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.correct_limit_times(soon timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE howdah.limit_state SET check_at = howdah.not_after(check_at, now()), refilled = howdah.not_after(refilled, now()),
-        last_start = howdah.not_after(last_start, now()), paused_at = howdah.not_after(paused_at, now()),
+        gap_from = howdah.not_after(gap_from, now()), paused_at = howdah.not_after(paused_at, now()),
         paused_until = CASE WHEN paused_at > soon THEN paused_until - (paused_at - now()) ELSE paused_until END
     WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM howdah.limit_state l
-        WHERE greatest(l.check_at, l.refilled, l.last_start, l.paused_at) > soon FOR UPDATE SKIP LOCKED));
+        WHERE greatest(l.check_at, l.refilled, l.gap_from, l.paused_at) > soon FOR UPDATE SKIP LOCKED));
     UPDATE howdah.brake SET since = howdah.not_after(since, now()), tried = NULL, next_at = now()
     WHERE ctid = ANY (ARRAY(
         SELECT b.ctid FROM howdah.brake b JOIN howdah.task_type t ON t.id = b.type_id

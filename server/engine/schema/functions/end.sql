@@ -5,7 +5,9 @@
 -- cancelled dependents; one statement finds a whole chain of them. To avoid deadlocks, successors and dependents are locked
 -- before keys, and limit states last, all at once and in the order of their keys. Dependents that are cancelled because a job
 -- died keep their dependencies, so that they can be restored when that job is retried (revive_dependents).
-CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
+-- attempt_starts: for each job whose attempt has ended, the start of the attempt.
+CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[],
+                                            attempt_starts timestamptz[] DEFAULT NULL)
 RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     released bigint[];
@@ -14,14 +16,16 @@ DECLARE
     ended_ids text;
     limit_types integer[] := '{}';
     limit_keys text[] := '{}';
+    limit_starts timestamptz[] := '{}';
     -- For each ended job: true if the dependents that its end cancels may be restored, because the job is dead and may be
     -- retried.
     revivable boolean[] := ARRAY(SELECT e = 'dead' FROM unnest(endings) WITH ORDINALITY AS u(e, n) ORDER BY n);
 BEGIN
     LOOP
-        SELECT limit_types || coalesce(array_agg(e.type_id), '{}'), limit_keys || coalesce(array_agg(e.options ->> 'limit_key'), '{}')
-        INTO limit_types, limit_keys
-        FROM unnest(type_ids, options) AS e(type_id, options) WHERE e.options ->> 'limit_key' IS NOT NULL;
+        SELECT limit_types || coalesce(array_agg(e.type_id), '{}'), limit_keys || coalesce(array_agg(e.options ->> 'limit_key'), '{}'),
+               limit_starts || coalesce(array_agg(e.attempt_start), '{}')
+        INTO limit_types, limit_keys, limit_starts
+        FROM unnest(type_ids, options, attempt_starts) AS e(type_id, options, attempt_start) WHERE e.options ->> 'limit_key' IS NOT NULL;
 
         PERFORM FROM howdah.waiting w WHERE w.id = ANY (ARRAY(
             SELECT k.next_id FROM unnest(ids, type_ids, keys, after_end.options) AS e(id, type_id, key, options)
@@ -106,8 +110,9 @@ BEGIN
         SELECT array_agg(j.id), array_agg(j.type_id), array_agg(j.key), array_agg(j.options), array_agg('cancelled'::howdah.ending)
         INTO ids, type_ids, keys, options, endings
         FROM unnest(cancelled_dependents) j;
+        attempt_starts := NULL;
     END LOOP;
-    IF howdah.recheck_limits(limit_types, limit_keys) THEN
+    IF howdah.recheck_limits(limit_types, limit_keys, limit_starts) THEN
         RETURN NEXT ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup;
     END IF;
 END $$;

@@ -152,6 +152,7 @@ BEGIN
         max_running = (limits ->> 'max_running')::integer, rate_per_s = (limits ->> 'rate_per_s')::double precision,
         rate_burst = (limits ->> 'rate_burst')::integer, key_max_running = (limits ->> 'key_max_running')::integer,
         key_strict = (limits ->> 'key_strict')::boolean, key_min_gap_ms = (limits ->> 'key_min_gap_ms')::bigint,
+        key_gap_from_end = (limits ->> 'key_gap_from_end')::boolean,
         key_rate_per_s = (limits ->> 'key_rate_per_s')::double precision, key_rate_burst = (limits ->> 'key_rate_burst')::integer,
         brake_failures = (limits ->> 'brake_failures')::integer, brake_initial_ms = (limits ->> 'brake_initial_ms')::bigint,
         brake_max_ms = (limits ->> 'brake_max_ms')::bigint

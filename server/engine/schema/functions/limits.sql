@@ -12,14 +12,15 @@ BEGIN
                    AND (g.paused_until > now() OR g.max_running IS NOT NULL));
 END $$;
 
--- Returns the settings of a type as they apply to one of its limit keys: the own limit of the key replaces key_max_running.
+-- Returns the settings of a type as they apply to one of its limit keys: the own limit of the key replaces key_max_running, and a
+-- gap from the end of a job means that one job runs at a time.
 CREATE OR REPLACE FUNCTION howdah.limits_of_key(of_type integer, of_key text) RETURNS howdah.task_type LANGUAGE plpgsql STABLE AS $$
 DECLARE
     t howdah.task_type;
     own integer := (SELECT g.max_running FROM howdah.limit_state g WHERE g.type_id = of_type AND g.limit_key = of_key);
 BEGIN
     SELECT * INTO t FROM howdah.task_type o WHERE o.id = of_type;
-    t.key_max_running := coalesce(own, t.key_max_running);
+    t.key_max_running := CASE WHEN t.key_gap_from_end THEN 1 ELSE coalesce(own, t.key_max_running) END;
     RETURN t;
 END $$;
 
@@ -57,23 +58,40 @@ CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text
     FROM (SELECT howdah.ready_of_key(t, of_key) AS jobs) r
 $$;
 
--- Schedules a check of limit keys whose slots jobs have given up. Returns false if no job waits for any of these keys.
-CREATE OR REPLACE FUNCTION howdah.recheck_limits(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Returns the time from which the minimum gap of a limit key counts after an attempt that ends now.
+CREATE OR REPLACE FUNCTION howdah.gap_start(t howdah.task_type, attempt_start timestamptz) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN t.key_gap_from_end THEN now() ELSE attempt_start END
+$$;
+
+-- Schedules a check of limit keys whose slots jobs have given up. attempt_starts: for each job, the start of the attempt that has
+-- ended, null if none has. The minimum gap counts from it, even if the job ended before its key was checked. Returns false if no
+-- job waits for any of these keys.
+CREATE OR REPLACE FUNCTION howdah.recheck_limits(type_ids integer[], limit_keys text[], attempt_starts timestamptz[] DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    have_states boolean;
 BEGIN
     PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key COLLATE "C" AS limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key)
                   ORDER BY 1, 2) u
     CROSS JOIN LATERAL (SELECT FROM howdah.limit_state g WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key FOR UPDATE) g;
-    IF FOUND THEN
+    have_states := FOUND;
+    IF have_states THEN
         UPDATE howdah.limit_state SET check_at = now() WHERE ctid = ANY (ARRAY(
             SELECT g.ctid FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key)
             CROSS JOIN LATERAL (SELECT g.ctid FROM howdah.limit_state g
                                 WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key OFFSET 0) g));
     END IF;
-    RETURN FOUND;
+    INSERT INTO howdah.limit_state AS g (type_id, limit_key, gap_from)
+    SELECT u.type_id, u.limit_key COLLATE "C", max(howdah.gap_start(t, u.attempt_start))
+    FROM unnest(type_ids, limit_keys, attempt_starts) AS u(type_id, limit_key, attempt_start)
+    JOIN howdah.task_type t ON t.id = u.type_id AND t.key_min_gap_ms IS NOT NULL
+    WHERE u.attempt_start IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET gap_from = greatest(g.gap_from, excluded.gap_from);
+    RETURN have_states;
 END $$;
 
--- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. Stores the start
--- of the ended attempts, so that the minimum gap counts from it. It is called in the transaction that ended the leases, after
+-- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. Stores the time from
+-- which the minimum gap counts after the ended attempts. It is called in the transaction that ended the leases, after
 -- after_end, which gets options without limit keys, because limit states are locked last and all at once. Returns a null row if
 -- limit keys must be checked, and the id of each job that waits now.
 CREATE OR REPLACE FUNCTION howdah.requeue_for_limit(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
@@ -81,17 +99,17 @@ RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
     -- Lock all limit states in the order of their keys, and create missing ones. So a concurrent pause of a key either waits
     -- for this transaction or is visible here.
-    INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, last_start)
-    SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
+    INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, gap_from)
+    SELECT e.type_id, e.limit_key, now(), max(CASE WHEN t.key_min_gap_ms IS NOT NULL THEN howdah.gap_start(t, e.leased_at) END)
     FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
                 leased_at) AS e(type_id, limit_key, leased_at)
     JOIN howdah.task_type t ON t.id = e.type_id
     WHERE e.limit_key IS NOT NULL AND (
         t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL
         OR EXISTS (SELECT FROM howdah.limit_state o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key OFFSET 0))
-    GROUP BY e.type_id, e.limit_key, t.key_min_gap_ms ORDER BY e.type_id, e.limit_key COLLATE "C"
+    GROUP BY e.type_id, e.limit_key ORDER BY e.type_id, e.limit_key COLLATE "C"
     ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE
-    SET check_at = now(), last_start = greatest(g.last_start, excluded.last_start);
+    SET check_at = now(), gap_from = greatest(g.gap_from, excluded.gap_from);
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -167,16 +185,18 @@ BEGIN
         free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
         next_check := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
         IF t.key_min_gap_ms IS NOT NULL THEN
-            SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
-            WHERE l.type_id = g.type_id AND l.options ->> 'limit_key' = g.limit_key AND l.options -> 'limit_key' IS NOT NULL;
-            g.last_start := greatest(g.last_start, last_lease);
-            -- A start in the future means that the clock went back. Up to a second is normal, because a lease may be younger
-            -- than this transaction.
-            IF g.last_start > now() + interval '1 second' THEN
-                g.last_start := now();
+            IF t.key_gap_from_end IS NOT TRUE THEN
+                SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
+                WHERE l.type_id = g.type_id AND l.options ->> 'limit_key' = g.limit_key AND l.options -> 'limit_key' IS NOT NULL;
+                g.gap_from := greatest(g.gap_from, last_lease);
             END IF;
-            -- With a minimum gap, only one job is ready at a time, because the gap counts from the start of its attempt.
-            next_check := greatest(g.last_start, CASE WHEN ready_jobs > 0 THEN now() END)
+            -- A time in the future means that the clock went back. Up to a second is normal, because a lease may be younger
+            -- than this transaction.
+            IF g.gap_from > now() + interval '1 second' THEN
+                g.gap_from := now();
+            END IF;
+            -- With a minimum gap, only one job is ready at a time, because the gap counts from the start or the end of its attempt.
+            next_check := greatest(g.gap_from, CASE WHEN ready_jobs > 0 THEN now() END)
                     + t.key_min_gap_ms * interval '1 millisecond';
             free := least(free, CASE WHEN ready_jobs > 0 OR next_check > now() THEN 0 ELSE 1 END);
             next_check := coalesce(CASE WHEN next_check > now() THEN next_check END, now() + t.key_min_gap_ms * interval '1 millisecond');
@@ -235,8 +255,8 @@ BEGIN
         UPDATE howdah.limit_state SET
             check_at = CASE WHEN is_last THEN NULL ELSE next_check END,
             -- An admitted job starts now at the earliest. Later checks correct this by the lease and by the end of the attempt.
-            last_start = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL THEN greatest(g.last_start, now())
-                              ELSE g.last_start END,
+            gap_from = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL AND t.key_gap_from_end IS NOT TRUE
+                            THEN greatest(g.gap_from, now()) ELSE g.gap_from END,
             tokens = CASE WHEN t.key_rate_per_s IS NOT NULL THEN filled - jobs END,
             refilled = now()
         WHERE type_id = g.type_id AND limit_key = g.limit_key;

@@ -41,6 +41,7 @@ CREATE OR REPLACE FUNCTION howdah.limits_of(t howdah.task_type) RETURNS jsonb LA
     SELECT jsonb_strip_nulls(jsonb_build_object(
         'max_running', t.max_running, 'rate_per_s', t.rate_per_s, 'rate_burst', t.rate_burst,
         'key_max_running', t.key_max_running, 'key_strict', t.key_strict, 'key_min_gap_ms', t.key_min_gap_ms,
+        'key_gap_from_end', t.key_gap_from_end,
         'key_rate_per_s', t.key_rate_per_s, 'key_rate_burst', t.key_rate_burst,
         'brake_failures', t.brake_failures, 'brake_initial_ms', t.brake_initial_ms, 'brake_max_ms', t.brake_max_ms))
 $$;

@@ -128,16 +128,10 @@ BEGIN
     FROM (
         SELECT array_agg(g.id) AS ids, array_agg(g.type_id) AS type_ids, array_agg(g.key) AS keys,
                array_agg(coalesce(g.options, '{}')) AS options,
-               array_agg(CASE WHEN g.id = ANY (ended) THEN 'succeeded' ELSE 'moved' END::howdah.ending) AS endings
+               array_agg(CASE WHEN g.id = ANY (ended) THEN 'succeeded' ELSE 'moved' END::howdah.ending) AS endings,
+               array_agg(g.leased_at) AS starts
         FROM unnest(deleted) g
-    ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.endings) x;
-    -- Store the start of the attempts, from which the minimum gap counts, even if a job ended before its key was checked. Limit
-    -- states are locked after all other rows.
-    INSERT INTO howdah.limit_state AS l (type_id, limit_key, last_start)
-    SELECT g.type_id, (g.options ->> 'limit_key') COLLATE "C", max(g.leased_at)
-    FROM unnest(deleted) g JOIN howdah.task_type t ON t.id = g.type_id AND t.key_min_gap_ms IS NOT NULL
-    WHERE g.options ->> 'limit_key' IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2
-    ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET last_start = greatest(l.last_start, excluded.last_start);
+    ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.endings, e.starts) x;
     RETURN QUERY SELECT NULL::howdah.wakeup_kind, g.id, CASE WHEN g.limited THEN g.type_id END, NULL::bigint, NULL::bigint, NULL::bigint
                  FROM unnest(deleted) g;
 END $$;

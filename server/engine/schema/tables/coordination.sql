@@ -51,7 +51,7 @@ CREATE TABLE howdah.limit_state (
     check_at      timestamptz,          -- null: nothing to grant until a job ends or arrives
     paused_until  timestamptz,
     paused_at     timestamptz,          -- when paused_until was set
-    last_start    timestamptz,
+    gap_from      timestamptz,          -- when the gap of the key began: start of the last attempt; with key_gap_from_end its end
     tokens        double precision,     -- remaining tokens of the rate limit; null: all
     refilled      timestamptz,
     max_running   integer CHECK (max_running > 0),  -- own limit of the key; null: key_max_running of the type

@@ -16,6 +16,7 @@ CREATE TABLE howdah.task_type (
     key_max_running   integer CHECK (key_max_running > 0),
     key_strict        boolean,            -- true: a job that waits for its next attempt keeps its slot
     key_min_gap_ms    bigint CHECK (key_min_gap_ms > 0),
+    key_gap_from_end  boolean,            -- true: key_min_gap_ms counts from the end of an attempt, and one job runs at a time
     key_rate_per_s    double precision CHECK (key_rate_per_s > 0),
     key_rate_burst    integer CHECK (key_rate_burst > 0),
     -- The brake (table brake): the failed attempts in a row that start it, its first and its longest pause.

@@ -3,7 +3,7 @@
 WITH states AS (
     DELETE FROM howdah.limit_state g
     WHERE g.check_at IS NULL AND g.limit_key <> '' AND g.max_running IS NULL AND (g.paused_until IS NULL OR g.paused_until < now())
-      AND coalesce(greatest(g.refilled, g.last_start), '-infinity') < now() - interval '30 days'
+      AND coalesce(greatest(g.refilled, g.gap_from), '-infinity') < now() - interval '30 days'
       AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key)
 ),
 revocations AS (

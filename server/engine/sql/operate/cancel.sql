@@ -47,5 +47,6 @@ kept AS (
 counted AS (
     INSERT INTO howdah.statistics_change (type_id, cancelled) SELECT type_id, count(*) FROM deleted GROUP BY type_id
 )
-SELECT id, token, broker_id, type_id, key, CASE WHEN options -> 'coordinated' IS NOT NULL THEN options END AS coordinated_options
+SELECT id, token, broker_id, type_id, key, CASE WHEN token IS NOT NULL THEN leased_at END AS attempt_start,
+       CASE WHEN options -> 'coordinated' IS NOT NULL THEN options END AS coordinated_options
 FROM deleted

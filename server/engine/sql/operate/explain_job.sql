@@ -41,7 +41,7 @@ SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempt
        EXISTS (SELECT FROM howdah.type_move m WHERE m.type_id = t.id)
            OR EXISTS (SELECT FROM howdah.type_arrival a WHERE a.type_id = t.id AND a.claims_held) AS moves,
        t.max_running, t.rate_per_s, t.key_min_gap_ms, t.key_rate_per_s, t.key_rate_burst,
-       coalesce(t.key_strict, false) AS key_strict, o.id AS bulk_id, o.reason AS bulk_reason,
+       coalesce(t.key_strict, false) AS key_strict, coalesce(t.key_gap_from_end, false) AS key_gap_from_end, o.id AS bulk_id, o.reason AS bulk_reason,
        u.bulk_id AS undone_bulk_id, u.operation AS undone_operation, u.changed AS undone_changed, u.undone, p.id AS undo_id, p.principal AS undo_principal
 FROM job j JOIN howdah.task_type t ON t.id = j.type_id LEFT JOIN howdah.broker b ON b.id = j.broker_id
 LEFT JOIN LATERAL (

@@ -3,7 +3,7 @@
 -- the job has started before $6 at most
 SELECT coalesce(g.paused_until > now(), false) AS paused, t.key_max_running AS max_running,
        CASE WHEN isfinite(g.paused_until) THEN g.paused_until END AS paused_until,
-       CASE WHEN t.key_min_gap_ms IS NOT NULL THEN least(g.last_start, now() + interval '1 second') + t.key_min_gap_ms * interval '1 millisecond' END AS gap_over,
+       CASE WHEN t.key_min_gap_ms IS NOT NULL THEN least(g.gap_from, now() + interval '1 second') + t.key_min_gap_ms * interval '1 millisecond' END AS gap_over,
        CASE WHEN t.key_rate_per_s IS NOT NULL THEN
            -- next_token is null if the rate allows a start now.
            nullif(now() + greatest(0, 1 - (g.tokens + howdah.elapsed_s(g.refilled) * t.key_rate_per_s))

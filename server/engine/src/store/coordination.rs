@@ -1,6 +1,8 @@
 //! Statements on coordinated jobs: jobs whose end affects others, because they have a limit key, dependents, stages or
 //! waiting callers. SQL functions of the schema do the work.
 
+use std::time::SystemTime;
+
 use howdah_core::job::{Lease, TypeId};
 use postgres_types::Json;
 use serde_json::Value;
@@ -99,13 +101,16 @@ pub(crate) struct Ended {
     pub(super) key: Option<String>,
     pub(super) options: Value,
     pub(super) ending: Ending,
+    /// Start of the attempt that has ended. `None` if the job did not run, or if `requeue_for_limit` gets the start.
+    pub(super) attempt_start: Option<SystemTime>,
 }
 
 impl Ended {
     /// Converts the row of a job to an argument of `howdah.after_end`. `None` if the job is not coordinated.
-    pub(super) fn coordinated(row: &Row, ending: Ending) -> Option<Self> {
+    pub(super) fn coordinated(row: &Row, ending: Ending, attempt_start: Option<SystemTime>) -> Option<Self> {
         let Json(options) = row.get::<_, Option<Json<Value>>>("coordinated_options")?;
-        Some(Self { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, ending })
+        let (id, type_id, key) = (row.get("id"), row.get("type_id"), row.get("key"));
+        Some(Self { id, type_id, key, options, ending, attempt_start })
     }
 }
 
@@ -120,7 +125,8 @@ impl Transaction<'_> {
         let keys: Vec<Option<&str>> = ended.iter().map(|e| e.key.as_deref()).collect();
         let options: Vec<Json<&Value>> = ended.iter().map(|e| Json(&e.options)).collect();
         let endings: Vec<&str> = ended.iter().map(|e| e.ending.name()).collect();
-        let rows = self.query(Statement::AfterEnd, &[&ids, &types, &keys, &options, &endings]).await?;
+        let starts: Vec<Option<SystemTime>> = ended.iter().map(|e| e.attempt_start).collect();
+        let rows = self.query(Statement::AfterEnd, &[&ids, &types, &keys, &options, &endings, &starts]).await?;
         Ok(Wakeups::from_rows(&rows))
     }
 }
@@ -199,5 +205,6 @@ fn ended(row: &Row) -> Ended {
         key: row.get("key"),
         options: options.0,
         ending: Ending::Expired,
+        attempt_start: None,
     }
 }

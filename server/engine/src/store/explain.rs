@@ -59,8 +59,10 @@ pub struct JobFacts {
     pub key_rate_per_s: Option<f64>,
     /// Burst of the rate limit per limit key, in starts.
     pub key_rate_burst: Option<i32>,
-    /// Minimum gap between two starts per limit key, in ms.
+    /// Minimum gap per limit key before the start of a job, in ms.
     pub key_min_gap_ms: Option<i64>,
+    /// Whether the gap counts from the end of a job.
+    pub key_gap_from_end: bool,
     /// Whether jobs of one limit key start in strict order, so that a retried job blocks the jobs behind it.
     pub key_strict: bool,
     /// Id of the bulk operation that cancelled or discarded the job, and the reason given for that operation, which may
@@ -117,7 +119,7 @@ pub struct LimitKeyFacts {
     pub paused_until: Option<SystemTime>,
     /// Maximum number of running jobs of the limit key.
     pub max_running: Option<i32>,
-    /// Time at which the minimum gap after the last start of a job with this limit key is over.
+    /// Time at which the minimum gap after the last start or end of a job with this limit key is over.
     pub gap_over: Option<SystemTime>,
     /// Time at which the rate limit of the limit key allows the next start.
     pub next_token: Option<SystemTime>,
@@ -162,6 +164,7 @@ impl Store {
             key_rate_per_s: row.get("key_rate_per_s"),
             key_rate_burst: row.get("key_rate_burst"),
             key_min_gap_ms: row.get("key_min_gap_ms"),
+            key_gap_from_end: row.get("key_gap_from_end"),
             key_strict: row.get("key_strict"),
             ended_by: row.get::<_, Option<i64>>("bulk_id").map(|id| (id, row.get("bulk_reason"))),
             undone: row.get::<_, Option<i64>>("undone_bulk_id").map(|bulk| Undone {

@@ -206,7 +206,8 @@ impl Transaction<'_> {
     /// Discards the given jobs that are dead, as [`Store::discard_jobs`] does.
     pub(super) async fn discard_jobs(&mut self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
         let rows = self.query(Statement::DiscardJobs, &[&jobs.ids, &jobs.types()]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();
+        let ended = |row| Ended::coordinated(row, Ending::Discarded, None);
+        let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
         let wakeups = self.after_end(&ended).await?;
         self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
         Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))

@@ -171,7 +171,8 @@ impl Transaction<'_> {
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
         let states = only.map(|state| vec![state.name()]);
         let rows = self.query(Statement::Cancel, &[&jobs.ids, &states, &jobs.types()]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Cancelled)).collect();
+        let ended = |row| Ended::coordinated(row, Ending::Cancelled, row.get("attempt_start"));
+        let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
         let wakeups = self.after_end(&ended).await?;
         self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
         let cancelled =

@@ -170,8 +170,8 @@ fn nacked(row: &Row) -> Nacked {
     }
 }
 
-/// Returns how a nacked coordinated job ended. `None` if the job is ready again: it has not ended, and
-/// `requeue_for_limit` handles its limit key.
+/// Returns how a nacked coordinated job ended, without its limit key, which `requeue_for_limit` handles. `None` if the job
+/// is ready again: it has not ended.
 fn ended(row: &Row, superseded: &[i64]) -> Option<Ended> {
     let id: i64 = row.get("id");
     let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("coordinated_options")?;
@@ -185,7 +185,7 @@ fn ended(row: &Row, superseded: &[i64]) -> Option<Ended> {
         _ if row.get::<_, Option<i64>>("rank").is_none() => Ending::Moved,
         _ => return None,
     };
-    Some(Ended { id, type_id: row.get("left_type"), key: row.get("key"), options, ending })
+    Some(Ended { id, type_id: row.get("left_type"), key: row.get("key"), options, ending, attempt_start: None })
 }
 
 /// Task types whose history does not keep every succeeded job. Usually only few task types have this setting.

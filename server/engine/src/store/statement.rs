@@ -107,7 +107,7 @@ statements! {
         SettleNack = "settle_nack",
         AfterEnd = "after_end":
             "SELECT kind::text, type_id, rank, jobs, in_us
-             FROM howdah.after_end($1, $2, $3, $4, $5::text[]::howdah.ending[])",
+             FROM howdah.after_end($1, $2, $3, $4, $5::text[]::howdah.ending[], $6)",
         Supersede = "supersede": "SELECT howdah.supersede($1, $2, $3, $4) AS id",
         RequeueForLimit = "requeue_for_limit": "SELECT howdah.requeue_for_limit($1, $2, $3, $4) AS id",
         CountForBrakes = "count_for_brakes":

@@ -48,6 +48,7 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
         key_max_running: limit(limits.key_max_running),
         key_strict_order: limits.key_strict.unwrap_or_default(),
         key_min_gap: limits.key_min_gap_ms.map(millis),
+        key_gap_from_end: limits.key_gap_from_end.unwrap_or_default(),
         key_rate: rate(limits.key_rate_per_s, limits.key_rate_burst),
         brake: limits.brake_failures.map(|failures| v1::Brake {
             failures: limit(Some(failures)),

@@ -69,7 +69,7 @@ const fn choice(
 }
 
 /// All settings, except the pause, which has its own action.
-pub(super) const SETTINGS: [Setting; 26] = [
+pub(super) const SETTINGS: [Setting; 27] = [
     text(
         "max_attempts",
         "Attempts",
@@ -133,6 +133,13 @@ pub(super) const SETTINGS: [Setting; 26] = [
         |_| ("no".into(), BUILT_IN),
     ),
     text("key_min_gap", "Gap between jobs of a limit key", "1s", |s| Place::Span(&mut s.key_min_gap), NONE),
+    choice(
+        "key_gap_from_end",
+        "Gap counts from the end of a job",
+        YES,
+        |s| Place::Flag(&mut s.key_gap_from_end),
+        |_| ("no".into(), BUILT_IN),
+    ),
     text(
         "key_rate",
         "Rate of a limit key: starts per second",

@@ -77,6 +77,28 @@ fn ready_first(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reaso
     })
 }
 
+/// Returns a reason if other jobs hold all slots of the limit key.
+fn full(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Option<Reason> {
+    let used = limit.slots.len() as i64;
+    let most = limit.max_running.filter(|&most| used >= i64::from(most))?;
+    let slots = limit.slots.iter().take(MOST_RELATED);
+    let jobs: Vec<RelatedJob> =
+        slots.map(|&(id, state)| RelatedJob { id, known: Some((job.task_type.clone(), state)) }).collect();
+    let (has, slots) = if used == 1 { ("has", "the slot") } else { ("have", "the slots") };
+    let named = text::jobs(&jobs);
+    let (kind, text, remedy) = if job.key_gap_from_end {
+        let text = format!("The limit key {key:?} of the job has a gap after each end, and {named} must end first.");
+        (ReasonKind::LimitKeyGap, text, "Wait until the gap after that end is over.".to_owned())
+    } else {
+        let strict = if job.key_strict { ", in strict order" } else { "" };
+        let text =
+            format!("Of the limit key {key:?} of the job, {most} may run at once{strict}: {named} {has} {slots}.");
+        (ReasonKind::LimitKeyFull, text, format!("{} must end, or the limit must be raised.", one_of(used)))
+    };
+    let key = key.to_owned();
+    Some(Reason { kind, text, remedy, limit: f64::from(most), used, jobs, key, ..Reason::default() })
+}
+
 /// Returns the reasons why a job waits for its limit key: a limit is reached, or the key is paused.
 pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec<Reason> {
     let base = || Reason { key: key.to_owned(), ..Reason::default() };
@@ -91,31 +113,12 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
             ..base()
         });
     }
-    let used = limit.slots.len() as i64;
-    if let Some(most) = limit.max_running.filter(|&most| used >= i64::from(most)) {
-        let slots = limit.slots.iter().take(MOST_RELATED);
-        let jobs: Vec<RelatedJob> =
-            slots.map(|&(id, state)| RelatedJob { id, known: Some((job.task_type.clone(), state)) }).collect();
-        let (has, strict) =
-            (if used == 1 { "has" } else { "have" }, if job.key_strict { ", in strict order" } else { "" });
-        reasons.push(Reason {
-            kind: ReasonKind::LimitKeyFull,
-            text: format!(
-                "Of the limit key {key:?} of the job, {most} may run at once{strict}: {} {has} {}.",
-                text::jobs(&jobs),
-                if used == 1 { "the slot" } else { "the slots" }
-            ),
-            remedy: format!("{} must end, or the limit must be raised.", one_of(used)),
-            limit: f64::from(most),
-            used,
-            jobs,
-            ..base()
-        });
-    }
+    reasons.extend(full(job, key, limit));
+    let after = if job.key_gap_from_end { "end" } else { "start" };
     reasons.extend(limit.gap_over.filter(|&over| over > job.now).map(|over| Reason {
         kind: ReasonKind::LimitKeyGap,
         text: format!(
-            "The gap after the last start of the limit key {key:?} lasts until {}.",
+            "The gap after the last {after} of the limit key {key:?} lasts until {}.",
             text::until(over, job.now)
         ),
         remedy: "Wait until then.".into(),

@@ -120,6 +120,9 @@ pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits,
     }
     let brake = settings.brake.as_ref().map(brake).transpose().map_err(|error| error.within("brake"))?;
     let gap = time::optional("key_min_gap", settings.key_min_gap, &(time::MILLISECOND..=time::MONTH))?;
+    if settings.key_gap_from_end && gap.is_none() {
+        return Err(Error::invalid("key_gap_from_end", "is set without key_min_gap; set that too"));
+    }
     Ok(TypeLimits {
         max_running: most("max_running", settings.max_running)?,
         rate_per_s,
@@ -127,6 +130,7 @@ pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits,
         key_max_running,
         key_strict: settings.key_strict_order.then_some(true),
         key_min_gap_ms: gap.map(|gap| gap.as_millis() as i64),
+        key_gap_from_end: settings.key_gap_from_end.then_some(true),
         key_rate_per_s,
         key_rate_burst,
         brake_failures: brake.map(|(failures, ..)| failures),
