@@ -177,8 +177,8 @@ fn limits(args: &Args, groups: &Groups) -> Option<String> {
     let (least, most) = (groups.max.first()?, groups.max.last()?);
     let mut hint = match *least {
         pause if pause < 0 => format!(
-            "to pause between tasks of a group, as pg_task did: howdah type set {task_type} --key-max-running 1 \
-             --key-min-gap {}ms",
+            "to pause between tasks of a group, as pg_task did: howdah type set {task_type} --key-min-gap {}ms \
+             --key-gap-from-end true",
             pause.unsigned_abs()
         ),
         max => format!(
