@@ -12,6 +12,7 @@ mod fairness; // round-robin between tenants
 mod limits; // concurrency and rate limits
 mod limits_hold; // limits through all transitions
 mod key_limits; // limits of single limit keys
+mod limit_max; // limits that jobs set
 mod gap_from_end; // gaps that count from the end of a job
 mod waiting; // request and reply over a queue
 mod together; // combined options

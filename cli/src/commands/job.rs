@@ -100,6 +100,9 @@ fn describe_coordination(job: &Job, now: Timestamp) -> Vec<String> {
             lines.push(field(name, escaped(key)));
         }
     }
+    if job.limit_max > 0 {
+        lines.push(field("limit max", job.limit_max));
+    }
     if let Some(mode) = history_word(job.history()) {
         lines.push(field("history", mode));
     }

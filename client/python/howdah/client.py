@@ -76,6 +76,7 @@ class JobOptions(TypedDict, total=False):
     expire_at: datetime
     expire_after: Seconds
     limit_key: str  #: the key to which the task type's limits per key apply
+    limit_max: int  #: how many jobs of the limit key may run at once when this job starts
     fair_key: str  #: the jobs of a task type are served round-robin between fair keys
     next_stages: Sequence[str]
     stage_payload: str  #: ``result`` or ``unchanged``

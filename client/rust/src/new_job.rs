@@ -87,6 +87,10 @@ impl NewJob {
         /// Sets the limit key, to which the task type's limits per key apply. At most 200 bytes.
         limit_key(key: impl Into<String>) => 0.limit_key = key.into();
 
+        /// Starts the job only while fewer than this many jobs with its limit key run, 1 to 1,000,000. Of the waiting jobs,
+        /// those with a larger number start first.
+        limit_max(jobs: u32) => 0.limit_max = jobs;
+
         /// Sets the fair key: the jobs of a task type are served round-robin between fair keys. At most 200 bytes.
         fair_key(key: impl Into<String>) => 0.fair_key = key.into();
 

@@ -31,6 +31,7 @@ type Plain =
   | "traceparent"
   | "tracestate"
   | "limitKey"
+  | "limitMax"
   | "fairKey"
   | "nextStages"
   | "localName"

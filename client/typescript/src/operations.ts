@@ -100,7 +100,7 @@ export interface ScheduleOptions {
 type PlainSetting = "maxAttempts" | "paused" | "historyDays" | "deadDays" | "fallback" | "maxRunning" | "keyMaxRunning";
 
 /** Settings of a task type. The options of a job override them. */
-export interface TaskTypeOptions extends Partial<Pick<pb.TaskTypeSettings, PlainSetting | "keyStrictOrder">> {
+export interface TaskTypeOptions extends Partial<Pick<pb.TaskTypeSettings, PlainSetting | "keyStrictOrder" | "keyGapFromEnd">> {
   retryPolicy?: RetryPolicyOptions;
   /** Succeeded jobs to keep. Default: `full`. */
   history?: Name<typeof pb.HistoryMode>;

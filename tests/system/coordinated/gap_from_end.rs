@@ -20,7 +20,7 @@ async fn broker() -> TestBroker {
     broker
 }
 
-/// Takes the next job without a stream, so that nobody must be told when SQL ends its lease.
+/// Takes the next job without a stream, so that no worker gets a message when SQL ends its lease.
 async fn start(broker: &TestBroker) -> LeasedJob {
     broker.pull("work").wait(MINUTE).lease(HOUR).await.remove(0)
 }

@@ -57,6 +57,9 @@ pub struct JobOptions {
     /// Limit key: concurrency and rate limits count the job under this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_key: Option<String>,
+    /// Number of jobs of the limit key that may run at once when this job starts; unset: the limit of the key or the task type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_max: Option<i32>,
     /// Fair key: the ready jobs of each fair key get an equal share of the workers of the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_key: Option<String>,

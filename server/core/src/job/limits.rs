@@ -55,6 +55,8 @@ impl Limits {
     pub const CHECKPOINT_BYTES: usize = 64 << 10;
     /// Largest `max_attempts`.
     pub const MAX_ATTEMPTS: u32 = 1000;
+    /// Largest `limit_max`.
+    pub const LIMIT_MAX: u32 = 1_000_000;
     /// Maximum number of tags of a job.
     pub const TAGS: usize = 16;
     /// Maximum length of a tag, in bytes.

@@ -24,6 +24,9 @@ BEGIN
         'retry_policy', nullif(howdah.retry_of(p || 'retry_policy', j -> 'retry_policy'), '{}'),
         'payload_bytes', CASE WHEN octet_length(payload) > 1024 THEN octet_length(payload) END));
     PERFORM howdah.check_start(p, o), howdah.check_key(p, o), howdah.check_sequence(p, j, t.name);
+    IF o ? 'limit_max' AND NOT o ? 'limit_key' THEN
+        PERFORM howdah.refuse(p || 'limit_max', 'is set without a limit_key; set that too');
+    END IF;
     IF o ? 'next_stages' AND NOT o ? 'stage_payload' THEN
         o := o || '{"stage_payload": "result"}';
     END IF;

@@ -38,7 +38,7 @@ BEGIN
              ORDER BY r.type_id, (r.options ->> 'limit_key') COLLATE "C" LIMIT 1),
             (SELECT w.limit_key FROM howdah.waiting w
              WHERE w.type_id = c.type_id AND w.limit_key > c.after_key AND w.limit_key IS NOT NULL
-             ORDER BY w.type_id, w.limit_key, w.rank, w.id LIMIT 1)));
+             ORDER BY w.type_id, w.limit_key LIMIT 1)));
         IF k IS NULL THEN
             c.after_key := NULL;
             EXIT;

@@ -30,13 +30,26 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.elapsed_s(since timestamptz) RETURNS double precision LANGUAGE sql STABLE
     RETURN greatest(extract(epoch FROM now() - since)::double precision, 0);
 
--- Returns the number of ready jobs of a limit key. t: limits_of_key. Counts to one more than the largest limit, since a higher
--- number makes no difference.
-CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT count(*) FROM (
-        SELECT FROM howdah.ready r
+-- Returns the option limit_max of a job; null: none. options may be malformed, because roles with SQL access may have written
+-- them.
+CREATE OR REPLACE FUNCTION howdah.limit_max_of(options jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(options -> 'limit_max') = 'number'
+                THEN least(greatest((options -> 'limit_max')::numeric, 1), 1000000)::integer END
+$$;
+
+-- Returns how many jobs of its limit key may run at once when a job starts, with this job; null: any number. t: limits_of_key.
+CREATE OR REPLACE FUNCTION howdah.limit_of_job(t howdah.task_type, options jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN t.key_gap_from_end THEN 1 ELSE coalesce(howdah.limit_max_of(options), t.key_max_running) END
+$$;
+
+-- Returns the number of ready jobs of a limit key, and the lowest of their limits (limit_of_job; null: no limit). t:
+-- limits_of_key. Counts to one more than the largest limit and than `at_least`, since a higher number makes no difference.
+CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text, at_least integer, OUT jobs bigint, OUT most integer)
+LANGUAGE sql STABLE AS $$
+    SELECT count(*), min(n.most) FROM (
+        SELECT howdah.limit_of_job(t, r.options) AS most FROM howdah.ready r
         WHERE r.type_id = t.id AND r.options ->> 'limit_key' = of_key COLLATE "C" AND r.options -> 'limit_key' IS NOT NULL
-        LIMIT greatest(t.key_max_running, t.key_rate_burst, 1) + 1) n
+        LIMIT greatest(t.key_max_running, t.key_rate_burst, at_least, 1) + 1) n
 $$;
 
 -- Returns the number of started jobs of a limit key: leased jobs, and with key_strict also jobs that are scheduled for a retry.
@@ -52,10 +65,9 @@ $$;
 -- Returns whether more jobs of a limit key are ready than the current limits allow.
 CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT r.jobs > 0 AND (
-        r.jobs > least(CASE WHEN t.key_min_gap_ms IS NOT NULL THEN 1 END, t.key_rate_burst, t.key_max_running)
-        OR CASE WHEN t.key_max_running IS NULL THEN false
-                ELSE r.jobs + howdah.started_of_key(t, of_key) > t.key_max_running END)
-    FROM (SELECT howdah.ready_of_key(t, of_key) AS jobs) r
+        r.jobs > least(CASE WHEN t.key_min_gap_ms IS NOT NULL THEN 1 END, t.key_rate_burst, r.most)
+        OR CASE WHEN r.most IS NULL THEN false ELSE r.jobs + howdah.started_of_key(t, of_key) > r.most END)
+    FROM howdah.ready_of_key(t, of_key, 1000) r
 $$;
 
 -- Returns the time from which the minimum gap of a limit key counts after an attempt that ends now.
@@ -146,9 +158,60 @@ BEGIN
     SELECT k.id FROM kept k;
 END $$;
 
--- Grants slots at each limit key that is due for a check, by moving jobs from waiting to ready in the order of their ranks.
--- With key_strict, jobs that have started before go first, because their ranks date only from when they became ready again. The
--- row of limit_state is locked, so that two brokers do not grant the same slot. A transaction that ends or adds a job sets
+-- Makes the first waiting jobs of a limit key ready, at most `free` of them. Returns their number and lowest rank. With key_strict,
+-- jobs that have started before go first. The other jobs follow in the order of their limits, the largest first, and then of
+-- their ranks. A job becomes ready only if its limit, the limits of the jobs before it and those of the ready jobs (ready_most)
+-- allow it with all jobs that hold a slot (used). So a job holds up jobs behind it until it has started. own_most: the largest
+-- limit_max of the waiting jobs. t: limits_of_key.
+CREATE OR REPLACE FUNCTION howdah.admit_jobs(t howdah.task_type, of_key text, used bigint, ready_most integer, own_most integer,
+                                             free bigint, OUT jobs bigint, OUT lowest bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    no_limit CONSTANT integer := 2147483647;
+    of_key_most integer := coalesce(t.key_max_running, no_limit);
+BEGIN
+    WITH first AS MATERIALIZED (
+        SELECT w.ctid, 0 AS most, w.rank, w.id, w.options FROM howdah.waiting w
+        WHERE t.key_strict AND w.type_id = t.id AND w.limit_key = of_key AND w.limit_key IS NOT NULL AND w.attempt > 0
+        ORDER BY w.rank, w.id LIMIT greatest(least(free, greatest(own_most, of_key_most) - used), 0) FOR UPDATE SKIP LOCKED
+    ),
+    own AS MATERIALIZED (
+        SELECT w.ctid, howdah.limit_max_of(w.options) AS most, w.rank, w.id, w.options FROM howdah.waiting w
+        WHERE w.type_id = t.id AND w.limit_key = of_key AND w.options -> 'limit_max' IS NOT NULL
+          AND (t.key_strict IS NOT TRUE OR w.attempt = 0)
+        ORDER BY w.options -> 'limit_max' DESC NULLS LAST, w.rank, w.id
+        LIMIT greatest(least(free, own_most - used), 0) FOR UPDATE SKIP LOCKED
+    ),
+    usual AS MATERIALIZED (
+        SELECT w.ctid, of_key_most AS most, w.rank, w.id, w.options FROM howdah.waiting w
+        WHERE w.type_id = t.id AND w.limit_key = of_key AND w.options -> 'limit_max' IS NULL
+          AND (t.key_strict IS NOT TRUE OR w.attempt = 0)
+        ORDER BY w.options -> 'limit_max' DESC NULLS LAST, w.rank, w.id
+        LIMIT greatest(least(free, of_key_most - used), 0) FOR UPDATE SKIP LOCKED
+    ),
+    queue AS (
+        SELECT q.ctid, row_number() OVER turn AS n, min(howdah.limit_of_job(t, q.options)) OVER turn AS most
+        FROM (SELECT true AS is_first, f.* FROM first f
+              UNION ALL SELECT false, o.* FROM own o UNION ALL SELECT false, u.* FROM usual u) q
+        WINDOW turn AS (ORDER BY q.is_first DESC, q.most DESC, q.rank, q.id ROWS UNBOUNDED PRECEDING)
+    ),
+    deleted AS (
+        DELETE FROM howdah.waiting WHERE ctid = ANY (ARRAY(
+            SELECT q.ctid FROM queue q
+            WHERE q.n <= free AND used + q.n <= coalesce(least(q.most, ready_most), no_limit)))
+        RETURNING *
+    ),
+    admitted AS (
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                                  key, headers, options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+               options, failures, payload
+        FROM deleted RETURNING rank
+    )
+    SELECT count(*), min(a.rank) INTO jobs, lowest FROM admitted a;
+END $$;
+
+-- Grants slots at each limit key that is due for a check, by moving jobs from waiting to ready (howdah.admit_jobs). The row of
+-- limit_state is locked, so that two brokers do not grant the same slot. A transaction that ends or adds a job sets
 -- check_at in this row as its last step, so the key is checked again after the change. at_most limits the keys of one call. A
 -- rate is a token bucket. A ready job holds a token, so that at most a burst of jobs can start at once when workers connect. A
 -- key whose ready jobs are being moved to waiting (limit_changes.sql) grants nothing. If more jobs are ready than the limit of
@@ -158,7 +221,9 @@ DECLARE
     g howdah.limit_state;
     t howdah.task_type;
     ready_jobs bigint;
-    other_jobs bigint;
+    ready_most integer;
+    own_most integer;
+    used bigint;
     last_lease timestamptz;
     moved bigint;
     free bigint;
@@ -172,18 +237,22 @@ BEGIN
         SELECT * FROM howdah.limit_state WHERE check_at <= now() ORDER BY check_at LIMIT at_most FOR UPDATE SKIP LOCKED
     LOOP
         t := howdah.limits_of_key(g.type_id, g.limit_key);
-        ready_jobs := howdah.ready_of_key(t, g.limit_key);
-        other_jobs := howdah.started_of_key(t, g.limit_key);
+        own_most := (
+            SELECT howdah.limit_max_of(w.options) FROM howdah.waiting w
+            WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key AND w.options -> 'limit_max' IS NOT NULL
+            ORDER BY w.options -> 'limit_max' DESC NULLS LAST, w.rank, w.id LIMIT 1);
+        SELECT r.jobs, r.most INTO ready_jobs, ready_most FROM howdah.ready_of_key(t, g.limit_key, own_most) r;
+        used := ready_jobs + howdah.started_of_key(t, g.limit_key);
         moved := 0;
-        IF ready_jobs > 0 AND ready_jobs + other_jobs > t.key_max_running THEN
+        IF ready_jobs > 0 AND used > ready_most THEN
             -- The limit was lowered. All ready jobs of the key move to waiting, and the first ones become ready again below.
             moved := howdah.move_to_waiting(g.type_id, g.limit_key, 500);
-            ready_jobs := howdah.ready_of_key(t, g.limit_key);
-            other_jobs := howdah.started_of_key(t, g.limit_key);
+            SELECT r.jobs, r.most INTO ready_jobs, ready_most FROM howdah.ready_of_key(t, g.limit_key, own_most) r;
+            used := ready_jobs + howdah.started_of_key(t, g.limit_key);
         END IF;
         -- One check grants at most 1,000 slots; the next check grants the rest.
-        free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
-        next_check := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
+        free := 1000;
+        next_check := CASE WHEN t.key_max_running IS NULL AND own_most IS NULL THEN now() END;
         IF t.key_min_gap_ms IS NOT NULL THEN
             IF t.key_gap_from_end IS NOT TRUE THEN
                 SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
@@ -210,7 +279,7 @@ BEGIN
                 next_check := greatest(next_check, now() + least((1 - (filled - floor(filled))) / t.key_rate_per_s, 86400) * interval '1 second');
             END IF;
         END IF;
-        IF t.key_max_running <= ready_jobs + other_jobs THEN
+        IF greatest(coalesce(t.key_max_running, used + 1), own_most) <= used OR t.key_gap_from_end AND used > 0 THEN
             -- The end of one of the jobs triggers the next check, unless more ready jobs are to be moved.
             next_check := CASE WHEN moved = 500 THEN now() END;
         END IF;
@@ -225,29 +294,10 @@ BEGIN
             next_check := NULL;
         END IF;
 
-        WITH first AS MATERIALIZED (
-            SELECT w.ctid FROM howdah.waiting w
-            WHERE t.key_strict AND w.type_id = g.type_id AND w.limit_key = g.limit_key AND w.limit_key IS NOT NULL
-              AND w.attempt > 0
-            ORDER BY w.rank, w.id LIMIT greatest(free, 0) FOR UPDATE SKIP LOCKED
-        ),
-        next AS MATERIALIZED (
-            SELECT w.ctid FROM howdah.waiting w
-            WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key AND (t.key_strict IS NOT TRUE OR w.attempt = 0)
-            ORDER BY w.rank, w.id LIMIT greatest(free - (SELECT count(*) FROM first), 0) FOR UPDATE SKIP LOCKED
-        ),
-        deleted AS (
-            DELETE FROM howdah.waiting
-            WHERE ctid = ANY (ARRAY(SELECT ctid FROM first UNION ALL SELECT ctid FROM next)) RETURNING *
-        ),
-        admitted AS (
-            INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
-                                      key, headers, options, failures, payload)
-            SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
-                   options, failures, payload
-            FROM deleted RETURNING rank
-        )
-        SELECT count(*), min(rank) INTO jobs, lowest FROM admitted;
+        SELECT a.jobs, a.lowest INTO jobs, lowest FROM howdah.admit_jobs(t, g.limit_key, used, ready_most, own_most, free) a;
+        IF jobs = 1000 THEN
+            next_check := now();
+        END IF;
         IF jobs > 0 THEN
             RETURN NEXT ROW('ready', g.type_id, lowest, jobs, NULL)::howdah.wakeup;
         END IF;

@@ -15,7 +15,7 @@ BEGIN
         WHEN job.options ? 'queued_behind' OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = job.id) THEN 'waiting_for_job'
         WHEN to_timestamp((job.options ->> 'start_us')::bigint / 1000000.0) > now() THEN 'scheduled'
         WHEN job.options ? 'limit_key'
-             AND howdah.is_limited(job.type_id, job.options ->> 'limit_key') THEN 'waiting_for_limit'
+             AND (job.options ? 'limit_max' OR howdah.is_limited(job.type_id, job.options ->> 'limit_key')) THEN 'waiting_for_limit'
         ELSE 'ready' END;
 END $$;
 

@@ -33,10 +33,10 @@ LANGUAGE sql IMMUTABLE AS $$
         AND coalesce(options -> 'tags' ? (conditions ->> 'tag'), conditions -> 'tag' IS NULL))
 $$;
 
--- Returns the options of a job that goes to its fallback type: without start time, expiry, limit key, fair key, stages and
--- fallback, and with the former type.
+-- Returns the options of a job that goes to its fallback type: without start time, expiry, limit key and its limit, fair key,
+-- stages and fallback, and with the former type.
 CREATE OR REPLACE FUNCTION howdah.in_fallback(options jsonb, from_type integer) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_at_us' - 'next_stages' - 'stage_payload'
+    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'limit_max' - 'fair_key' - 'start_us' - 'expire_at_us' - 'next_stages' - 'stage_payload'
         || jsonb_build_object('fallback_from', from_type)
 $$;
 

@@ -28,7 +28,7 @@ WITH job AS MATERIALIZED (
 SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempts, j.created, j.run_at, j.leased_at, j.finished,
        j.deadline, j.weight, now() AS now, b.name AS broker,
        j.broker_id IS NOT NULL AND coalesce(b.expires <= now(), true) AS broker_gone,
-       j.options ->> 'limit_key' AS limit_key, j.options ->> 'fair_key' AS fair_key,
+       j.options ->> 'limit_key' AS limit_key, howdah.limit_max_of(j.options) AS limit_max, j.options ->> 'fair_key' AS fair_key,
        left(j.failures -> -1 ->> 'error', 2000) AS error,
        -- False if the job was snoozed: then its last attempt started later than its last failed attempt.
        (j.failures -> -1 ->> 'started')::timestamptz = j.leased_at AS failed_last,

@@ -36,6 +36,8 @@ pub struct JobFacts {
     /// Whether the broker that holds the lease is lost: its own lease has expired, or its row is deleted.
     pub broker_gone: bool,
     pub limit_key: Option<String>,
+    /// Number of jobs of the limit key that may run at once when the job starts, if the job sets it.
+    pub limit_max: Option<i32>,
     pub fair_key: Option<String>,
     /// Error of the last failed attempt. `None` if no attempt has failed.
     pub error: Option<String>,
@@ -117,7 +119,7 @@ pub struct LimitKeyFacts {
     pub paused: bool,
     /// End of the pause. `None` if an operator must resume the limit key.
     pub paused_until: Option<SystemTime>,
-    /// Maximum number of running jobs of the limit key.
+    /// Maximum number of running jobs of the limit key, for this job.
     pub max_running: Option<i32>,
     /// Time at which the minimum gap after the last start or end of a job with this limit key is over.
     pub gap_over: Option<SystemTime>,
@@ -151,6 +153,7 @@ impl Store {
             broker: row.get("broker"),
             broker_gone: row.get("broker_gone"),
             limit_key: row.get("limit_key"),
+            limit_max: row.get("limit_max"),
             fair_key: row.get("fair_key"),
             error: row.get("error"),
             failed_last: row.get::<_, Option<bool>>("failed_last").unwrap_or(false),
@@ -204,7 +207,15 @@ impl Store {
     ) -> Result<LimitKeyFacts, StoreError> {
         let has_started = job.attempt > 0;
         let mut connection = self.general().await?;
-        let args = [&job.type_id as super::connection::Param<'_>, &key, &job.rank, &job.id, &has_started, &at_most];
+        let args = [
+            &job.type_id as super::connection::Param<'_>,
+            &key,
+            &job.rank,
+            &job.id,
+            &has_started,
+            &at_most,
+            &job.limit_max,
+        ];
         let row = connection.query_one(Statement::ExplainLimitKey, &args).await?;
         let of = |column, state| row.get::<_, Vec<i64>>(column).into_iter().map(move |id| (id, state));
         let slots = of("leased", JobState::Leased)

@@ -8,7 +8,8 @@ use std::{
 use howdah_core::{
     error::Error,
     job::{
-        ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName,
+        ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, Limits, StagePayload, Start,
+        TaskTypeName,
     },
 };
 use howdah_proto::v1::{self, new_job::Expiry};
@@ -40,6 +41,7 @@ pub(super) fn coordinate(
         on_holder_failure: holder_failure(job)?,
         expire_at_us,
         expire_after_ms,
+        limit_max: limit_max(job)?,
         limit_key: text::optional("limit_key", std::mem::take(&mut job.limit_key), limits.key_bytes)?,
         fair_key: text::optional("fair_key", std::mem::take(&mut job.fair_key), limits.key_bytes)?,
         stage_payload: stage_payload(job)?,
@@ -98,6 +100,15 @@ fn holder_failure(job: &v1::NewJob) -> Result<Option<HolderFailure>, Error> {
         Ok(v1::HolderFailure::Retry) => Ok(Some(HolderFailure::Retry)),
         Err(_) => Err(Error::invalid("on_holder_failure", format!("is the unknown value {}", job.on_holder_failure))),
     }
+}
+
+/// Checks how many jobs of its limit key a job allows. Returns `None` if it is 0.
+fn limit_max(job: &v1::NewJob) -> Result<Option<i32>, Error> {
+    let most = numbers::within("limit_max", job.limit_max.into(), 0..=Limits::LIMIT_MAX.into())?;
+    if most > 0 && job.limit_key.is_empty() {
+        return Err(Error::invalid("limit_max", "is set without a limit_key; set that too"));
+    }
+    Ok(Some(most as i32).filter(|most| *most > 0))
 }
 
 /// Checks the expiry of a job, which must be after its start. Returns it in µs after 1970, or in ms after the enqueue.

@@ -57,6 +57,7 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
         tags: job.tags,
         retry_policy: Some(&options.retry_policy).filter(|policy| !policy.is_empty()).map(retry_policy),
         limit_key: options.limit_key.unwrap_or_default(),
+        limit_max: options.limit_max.map_or(0, |most| u32::try_from(most).unwrap_or_default()),
         fair_key: options.fair_key.unwrap_or_default(),
         parent_id: job.id,
         history: options.history.map_or(v1::HistoryMode::Unspecified, history_mode) as i32,

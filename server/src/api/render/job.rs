@@ -91,6 +91,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         checkpoint: options.checkpoint(),
         tags: job.tags,
         limit_key: options.limit_key.unwrap_or_default(),
+        limit_max: options.limit_max.map_or(0, |most| u32::try_from(most).unwrap_or_default()),
         fair_key: options.fair_key.unwrap_or_default(),
         expire_time: options.expire_at_us.map(micros),
         parent_id: options.parent_id.unwrap_or_default(),

@@ -123,6 +123,7 @@ fn facts(job: &v1::Job) -> Vec<(&'static str, String)> {
         ("Priority", job.priority.to_string()),
         ("Key", job.key.clone()),
         ("Limit key", job.limit_key.clone()),
+        ("Limit max", if job.limit_max == 0 { String::new() } else { job.limit_max.to_string() }),
         ("Fair key", job.fair_key.clone()),
         ("History", history(job.history()).to_owned()),
         ("Enqueued as", job.original_task_type.clone()),

@@ -239,6 +239,13 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         /**
          * {@return this}
          *
+         * @param jobs how many jobs of the limit key may run at once when this job starts, 1 to 1,000,000
+         */
+        public Builder limitMax(int jobs) { return with(job.setLimitMax(jobs)); }
+
+        /**
+         * {@return this}
+         *
          * @param key fair key, at most 200 bytes. Jobs of a task type are served round-robin between fair keys
          */
         public Builder fairKey(String key) { return with(job.setFairKey(key)); }
