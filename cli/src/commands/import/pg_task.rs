@@ -171,23 +171,16 @@ impl Reporter {
     }
 }
 
-/// Suggests limits for the task type that match the groups of pg_task.
+/// Suggests a gap for the task type if tasks of pg_task have a pause, which is a negative max.
 fn limits(args: &Args, groups: &Groups) -> Option<String> {
-    let task_type = &args.task_type;
-    let (least, most) = (groups.max.first()?, groups.max.last()?);
-    let mut hint = match *least {
-        pause if pause < 0 => format!(
-            "to pause between tasks of a group, as pg_task did: howdah type set {task_type} --key-min-gap {}ms \
-             --key-gap-from-end true",
-            pause.unsigned_abs()
-        ),
-        max => format!(
-            "to run at most {0} of a group at once, as pg_task did: howdah type set {task_type} --key-max-running {0}",
-            max.saturating_add(1)
-        ),
-    };
+    let (least, most) = (groups.max.first().filter(|max| **max < 0)?, groups.max.last()?);
+    let mut hint = format!(
+        "to pause between tasks of a group, as pg_task did: howdah type set {} --key-min-gap {}ms --key-gap-from-end true",
+        args.task_type,
+        least.unsigned_abs()
+    );
     if least != most {
-        hint.push_str("; this is the strictest max of all groups: move other groups to a separate task type (--type)");
+        hint.push_str("; this is the longest pause of all groups: move other groups to a separate task type (--type)");
     }
     Some(hint)
 }

@@ -65,7 +65,7 @@ pub enum Rows {
     Deleted,
 }
 
-/// Concurrency limits of the groups in `pg_task`.
+/// Limits of the groups in `pg_task`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Values of the column `max` of the moved tasks.

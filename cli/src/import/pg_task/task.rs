@@ -9,6 +9,7 @@ use howdah_client::{
     NewJob, NewSchedule, Plan,
     proto::{Drift, OverlapPolicy},
 };
+use howdah_server::job::Limits;
 use tokio_postgres::Row;
 
 /// Row of a `pg_task` table.
@@ -124,6 +125,12 @@ impl Task {
         self.active.and_then(|active| u64::try_from(active).ok()).map(Duration::from_millis)
     }
 
+    /// Returns how many tasks of the group may run at once when this task starts; 0 without a limit. `max` of `pg_task` counts
+    /// the others, and a negative `max` is a pause.
+    fn limit_max(&self) -> u32 {
+        u32::try_from(self.max.saturating_add(1)).ok().filter(|most| *most <= Limits::LIMIT_MAX).unwrap_or_default()
+    }
+
     fn job(&self, target: &Target, table: &str) -> Result<NewJob, String> {
         let input = self.input.clone().ok_or("its input has more than 4 MiB")?;
         let mut job = NewJob::new(&target.task_type)
@@ -131,6 +138,7 @@ impl Task {
             // `pg_task` runs tasks with a larger max first, and Howdah runs jobs with a lower priority number first.
             .priority(self.max.saturating_neg().clamp(-1000, 1000) as i32)
             .limit_key(&self.group)
+            .limit_max(self.limit_max())
             // This header distinguishes equal tasks of two tables: creating the second schedule fails instead of returning the
             // first one.
             .header("pg-task-table", table)
@@ -215,7 +223,8 @@ mod tests {
         };
         let Becomes::Job(job) = task.becomes(&target(), "t") else { panic!("no job") };
         let job = job.into_proto();
-        assert_eq!((&job.payload[..], job.priority, job.limit_key.as_str()), (&b"SELECT 1"[..], -3, "group"));
+        assert_eq!((&job.payload[..], job.priority), (&b"SELECT 1"[..], -3));
+        assert_eq!((&*job.limit_key, job.limit_max), ("group", 4));
         assert_eq!(job.start, Some(Start::RunAt(prost_types::Timestamp { seconds: 1, nanos: 0 })));
         assert_eq!(job.expiry, Some(Expiry::ExpireAt(prost_types::Timestamp { seconds: 61, nanos: 0 })));
         assert_eq!(job.timeout, Some(prost_types::Duration { seconds: 5, nanos: 0 }));

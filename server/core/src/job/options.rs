@@ -289,8 +289,8 @@ pub const OPTIONS: &[JobOption] = {
             Integer(1, Limits::LIMIT_MAX as i64),
             "Start only while fewer than this many jobs with the limit key run",
         )
-        .or("the limit key's, else the type's `key_max_running`")
-        .notes("needs `limit_key`; 0 stands for the default; [A limit of one job](../concepts/limits.md#a-limit-of-one-job)"),
+        .or("the key's limit, else the type's")
+        .notes("needs `limit_key`; [A limit of one job](../concepts/limits.md#a-limit-of-one-job)"),
         option(Order, "fair_key", ShortText, "Set the fair key; ready jobs are started evenly between keys")
             .notes("within a priority; [Fair keys](../concepts/ordering.md#fair-keys)"),
         option(Sequence, "next_stages", TaskTypes(100), "Run the next stage as this task type after an ack")
