@@ -75,6 +75,8 @@ def _sizes(job: v1.NewJob) -> Iterator[Problem]:
         yield "priority", f"is {job.priority}; -1000 to 1000 is allowed"
     if job.max_attempts > 1000:
         yield "max_attempts", f"is {job.max_attempts}; 0 to 1000 is allowed"
+    if job.limit_max > 1_000_000:
+        yield "limit_max", f"is {job.limit_max}; 0 to 1000000 is allowed"
 
 
 def _text(field: str, text: str, most: int) -> Iterator[Problem]:
@@ -109,6 +111,8 @@ def _contradictions(job: v1.NewJob) -> Iterator[Problem]:
         yield "key_policy", "is KEY_POLICY_DEBOUNCE without a delay or run_at; set how far the job is put off"
     if policy != "DEBOUNCE" and "key_debounce_limit" in given:
         yield "key_debounce_limit", "is set without KEY_POLICY_DEBOUNCE; set key_policy too"
+    if job.limit_max and not job.limit_key:
+        yield "limit_max", "is set without a limit_key; set that too"
     if job.on_dependency_failure and not given & {"after", "after_local"}:
         yield "on_dependency_failure", "is set without after or after_local; set one of those too"
     if job.stage_payload and not job.next_stages:

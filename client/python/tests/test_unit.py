@@ -257,6 +257,7 @@ REFUSED: Dict[str, Dict[str, Any]] = {
     "headers": {"headers": {"a": "x" * 9000}},
     "key": {"key": "k" * 201},
     "limit_key": {"limit_key": "a\nb"},
+    "limit_max": {"limit_max": 1},
     "tags[1]": {"tags": ["a", "ü" * 33]},
     "priority": {"priority": 1001},
     "max_attempts": {"max_attempts": 1001},

@@ -67,6 +67,7 @@ function* sizes(job: NewJob): Generator<Problem> {
   if (!(job.priority >= -1000 && job.priority <= 1000))
     yield ["priority", `is ${job.priority}; -1000 to 1000 is allowed`];
   if (job.maxAttempts > 1000) yield ["max_attempts", `is ${job.maxAttempts}; 0 to 1000 is allowed`];
+  if (job.limitMax > 1_000_000) yield ["limit_max", `is ${job.limitMax}; 0 to 1000000 is allowed`];
 }
 
 function* text(field: string, value: string, most: number): Generator<Problem> {
@@ -107,6 +108,7 @@ function* contradictions(job: NewJob): Generator<Problem> {
   };
   for (const [field, isSet] of Object.entries(needKey))
     if (isSet && job.key === "") yield [field, "is set without a key; set key too"];
+  if (job.limitMax > 0 && job.limitKey === "") yield ["limit_max", "is set without a limit_key; set that too"];
   if (keyPolicy === KeyPolicy.REPLACE_IF_NEWER && keyVersion === undefined)
     yield ["key_version", "is not set; KEY_POLICY_REPLACE_IF_NEWER requires it"];
   if (keyPolicy === KeyPolicy.DEBOUNCE && job.start.case === undefined)

@@ -105,6 +105,7 @@ test("a recording client refuses the jobs that a broker refuses", async () => {
     headers: [{ headers: { a: "x".repeat(9_000) } }],
     key: [{ key: "k".repeat(201) }],
     limit_key: [{ limitKey: "a\nb" }],
+    limit_max: [{ limitMax: 1 }],
     "tags[1]": [{ tags: ["a", "ü".repeat(33)] }],
     priority: [{ priority: 1001 }],
     max_attempts: [{ maxAttempts: 1001 }],

@@ -160,9 +160,9 @@ END $$;
 
 -- Makes the first waiting jobs of a limit key ready, at most `free` of them. Returns their number and lowest rank. With key_strict,
 -- jobs that have started before go first. The other jobs follow in the order of their limits, the largest first, and then of
--- their ranks. A job becomes ready only if its limit, the limits of the jobs before it and those of the ready jobs (ready_most)
--- allow it with all jobs that hold a slot (used). So a job holds up jobs behind it until it has started. own_most: the largest
--- limit_max of the waiting jobs. t: limits_of_key.
+-- their ranks. A job becomes ready only if its limit, the limits of the jobs before it and of the ready jobs (ready_most)
+-- allow it with all jobs that hold a slot (used). So a ready job also holds up jobs with a larger limit, which are checked again
+-- when a job of the key ends or arrives. own_most: the largest limit_max of the waiting jobs. t: limits_of_key.
 CREATE OR REPLACE FUNCTION howdah.admit_jobs(t howdah.task_type, of_key text, used bigint, ready_most integer, own_most integer,
                                              free bigint, OUT jobs bigint, OUT lowest bigint) LANGUAGE plpgsql AS $$
 DECLARE

@@ -56,6 +56,8 @@ final class JobRules {
             new Rule("key", isText(job.getKey(), 200), TEXT),
             new Rule("key_policy", noPolicy || !job.getKey().isEmpty(), "unset without a key"),
             new Rule("limit_key", isText(job.getLimitKey(), 200), TEXT),
+            new Rule("limit_max", Integer.compareUnsigned(job.getLimitMax(),
+                job.getLimitKey().isEmpty() ? 0 : 1_000_000) <= 0, "at most 1,000,000, with a limit_key"),
             new Rule("fair_key", isText(job.getFairKey(), 200), TEXT),
             new Rule("tags", job.getTagsCount() <= 16, "at most 16"),
             new Rule("next_stages", job.getNextStagesCount() <= 100, "at most 100"),

@@ -80,6 +80,7 @@ class UnitTest {
         bad.put("key", NewJob.builder("a").key(longText));
         bad.put("key_policy", NewJob.builder("a").keyPolicy(KeyPolicy.KEY_POLICY_REPLACE));
         bad.put("limit_key", NewJob.builder("a").limitKey(longText));
+        bad.put("limit_max", NewJob.builder("a").limitMax(1));
         bad.put("fair_key", NewJob.builder("a").fairKey("line\n"));
         bad.put("tags", NewJob.builder("a").tags(Collections.nCopies(17, "x")));
         bad.put("tags[1]", NewJob.builder("a").tags(List.of("x", "")));
