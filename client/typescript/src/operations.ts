@@ -97,10 +97,19 @@ export interface ScheduleOptions {
   jitter?: Duration;
 }
 
-type PlainSetting = "maxAttempts" | "paused" | "historyDays" | "deadDays" | "fallback" | "maxRunning" | "keyMaxRunning";
+type PlainSetting =
+  | "maxAttempts"
+  | "paused"
+  | "historyDays"
+  | "deadDays"
+  | "fallback"
+  | "maxRunning"
+  | "keyMaxRunning"
+  | "keyStrictOrder"
+  | "keyGapFromEnd";
 
 /** Settings of a task type. The options of a job override them. */
-export interface TaskTypeOptions extends Partial<Pick<pb.TaskTypeSettings, PlainSetting | "keyStrictOrder" | "keyGapFromEnd">> {
+export interface TaskTypeOptions extends Partial<Pick<pb.TaskTypeSettings, PlainSetting>> {
   retryPolicy?: RetryPolicyOptions;
   /** Succeeded jobs to keep. Default: `full`. */
   history?: Name<typeof pb.HistoryMode>;
