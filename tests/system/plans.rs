@@ -133,6 +133,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::SearchFinished, &["Merge Append", "Subplans Removed"]),
     (Statement::FoundJobs, BY_ID),
     (Statement::FindArchived, &["using archive_file_by_ids on archive_file"]),
+    (Statement::ArchivedOfType, &["Index Scan Backward using archive_file_by_type on archive_file"]),
     (Statement::HistoryPage, &["Merge Append", "Subplans Removed"]),
     (Statement::HistoryKeyPage, &["Merge Append", "Subplans Removed"]),
     (Statement::ArchivePage, &["Merge Append", "Subplans Removed", "WindowAgg"]),
@@ -261,6 +262,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                     | Statement::HistoryPage
                     | Statement::HistoryKeyPage
                     | Statement::FindArchived
+                    | Statement::ArchivedOfType
             ) || statement.name().starts_with("rerank_")
                 || statement.name().starts_with("search_")
                 || (statement.name().starts_with("most_attempts_") && *statement != Statement::MostAttemptsDead)

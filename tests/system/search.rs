@@ -41,7 +41,7 @@ fn look(task_type: &str, state: JobState, query: Query) -> SearchJobsRequest {
     }
 }
 
-fn by_key(task_type: &str, key: &str) -> SearchJobsRequest {
+pub fn by_key(task_type: &str, key: &str) -> SearchJobsRequest {
     SearchJobsRequest {
         query: Some(Query::Key(key.into())),
         task_type: task_type.into(),
@@ -62,7 +62,7 @@ async fn refused(broker: &Service, request: SearchJobsRequest) -> Refusal {
 }
 
 /// Reads all pages of a search. Returns the ids in order, and the last response.
-async fn all(broker: &Service, mut request: SearchJobsRequest) -> (Vec<i64>, SearchJobsResponse) {
+pub async fn all(broker: &Service, mut request: SearchJobsRequest) -> (Vec<i64>, SearchJobsResponse) {
     let (mut ids, mut scanned_count) = (Vec::new(), 0);
     loop {
         let page = page(broker, request.clone()).await;

@@ -33,10 +33,10 @@ const CRITERIA: [&str; 13] = [
 
 /// Find jobs by id, key, conditions, header or payload
 ///
-/// A search by id or key, or by --tag or --worker without --header, --text and --path, uses an index and finds jobs of any age
-/// that are in the database. Any other search scans the jobs of one type, in the state of --state and in a time range (without
-/// --since the last 24 hours). It reports its progress, and ends when it has found --limit jobs or scanned all jobs. Except by
-/// --id, the archive is not searched: `howdah history` reads it.
+/// A search by id or key, or by --tag or --worker without --header, --text and --path, uses an index and finds jobs of any age.
+/// By id and by key it also covers the archive, whose jobs come last. Any other search scans the jobs of one type, in the state of
+/// --state and in a time range (without --since the last 24 hours). It reports its progress, and ends when it has found --limit
+/// jobs or scanned all jobs. These searches and those by --tag leave out the archive: `howdah history` reads it.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what"))]
 #[command(group = clap::ArgGroup::new("any").args(CRITERIA).required(true).multiple(true))]
@@ -110,9 +110,7 @@ impl Args {
     fn nothing(&self, scanned: &str) -> String {
         match self.id {
             Some(id) => format!("job {id} does not exist, or its history has been dropped"),
-            None if self.key.is_some() => {
-                "no such jobs in the database; `howdah history` also reads the archive".into()
-            }
+            None if self.key.is_some() => "no such jobs in the database and the archive".into(),
             None if !self.scans() => "no such jobs in the database".into(),
             None => format!("no such jobs: {scanned}, all jobs in this state and time range"),
         }

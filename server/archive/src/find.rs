@@ -22,6 +22,16 @@ pub struct Candidate {
     pub bytes: u64,
 }
 
+impl Candidate {
+    /// Opens the file within the timeout of the archive for a first answer.
+    pub async fn open(&self) -> Result<OpenFile, Error> {
+        let within = self.location.timeouts().first_answer();
+        let opened = tokio::time::timeout(within, OpenFile::open(self.location.clone(), &self.path, self.bytes)).await;
+        let timed_out = |_| Error::Timeout { operation: "reading", path: self.path.clone(), seconds: within.as_secs() };
+        opened.map_err(timed_out)?
+    }
+}
+
 /// Result of a search for one job.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -82,10 +92,7 @@ pub async fn find(id: i64, files: Vec<Candidate>, until: Instant) -> Found {
 
 /// Searches one file. Row groups are sorted by id, so few of them can contain the job.
 async fn search_file(id: i64, file: &Candidate) -> Result<Option<Row>, Error> {
-    let within = file.location.timeouts().first_answer();
-    let opened = tokio::time::timeout(within, OpenFile::open(file.location.clone(), &file.path, file.bytes)).await;
-    let timed_out = |_| Error::Timeout { operation: "reading", path: file.path.clone(), seconds: within.as_secs() };
-    let file = opened.map_err(timed_out)??;
+    let file = file.open().await?;
     let mut latest: Option<Row> = None;
     for group in file.groups() {
         let (lowest, highest) = file.range(group, ID);

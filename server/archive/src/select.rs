@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     Error, OpenFile, Row,
-    schema::{FINISHED, KEY},
+    schema::{FINISHED, ID, KEY},
 };
 
 /// Filter of archived jobs. A job must match all conditions that are set.
@@ -65,6 +65,24 @@ impl OpenFile {
     ) -> Result<bool, Error> {
         let rows = self.matching_rows(group, filter).await?;
         if rows.is_empty() { Ok(!to.is_closed()) } else { self.send_rows(group, rows, payloads, to.clone()).await }
+    }
+
+    /// Returns the ids of the matching jobs with an id below `before`, highest first, at most `at_most`.
+    pub async fn newest_ids(&self, filter: &JobFilter, before: i64, at_most: usize) -> Result<Vec<i64>, Error> {
+        let mut found = Vec::new();
+        for group in self.groups() {
+            if self.range(group, ID).0 >= before {
+                continue;
+            }
+            let rows = self.matching_rows(group, filter).await?;
+            if !rows.is_empty() {
+                let ids = self.ids(group).await?;
+                found.extend(rows.into_iter().map(|row| ids[row]).filter(|id| *id < before));
+            }
+        }
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        found.truncate(at_most);
+        Ok(found)
     }
 
     /// Positions, in a row group, of the rows that match the filter.

@@ -1,10 +1,15 @@
-//! Tests that `GetJob` finds a job in the archive by its id after the job has left the database.
+//! Tests that `GetJob` finds a job in the archive by its id, and `SearchJobs` by its key, after the job has left the
+//! database.
 
-use howdah_proto::v1::{GetJobRequest, Job, JobState};
+use howdah_proto::v1::{GetJobRequest, Job, JobConditions, JobState, SearchJobsRequest};
 use tonic::Code;
 
 use super::{DAY, Setting};
-use crate::{support::*, ui::client::Browser};
+use crate::{
+    search::{all, by_key},
+    support::*,
+    ui::client::Browser,
+};
 
 impl Setting {
     /// Archives all days that are over and drops their partitions.
@@ -139,4 +144,84 @@ async fn payloads_in_the_archive_are_for_those_who_may_see_them() {
     assert_eq!(callers[0].job(1).await.payload, "payload 1");
     assert_eq!((callers[1].job(1).await.payload.len(), callers[1].job(1).await.task_type.as_str()), (0, "mail"));
     assert_eq!(refused(&callers[2], 1).await.0, Code::NotFound);
+}
+
+/// SQL that gives a third of the jobs, of type `mail`, the same key.
+const SAME_KEY: &str = "UPDATE howdah.history SET key = 'customer' WHERE id % 3 = 1 AND id % 100 <> 7";
+
+#[tokio::test]
+async fn a_search_by_key_finds_archived_jobs_once_after_those_in_the_database() {
+    let setting = Setting::with(3_000).await;
+    setting.database.sql(SAME_KEY).await;
+    let broker = TestBroker::on(&setting.database).await;
+    let search = SearchJobsRequest { page_size: 300, ..by_key("mail", "customer") };
+    let (before, _) = all(&broker, search.clone()).await;
+    assert_eq!(before.len(), (1..=3_000).filter(|id| id % 3 == 1 && id % 100 != 7).count());
+    setting.turn_on().await;
+    setting.archive().await.expect("archived");
+    assert_eq!(all(&broker, search.clone()).await.0, before, "the jobs are in the database and in the archive");
+    assert_eq!(setting.drop_old().await, 1);
+    let live = broker.enqueue_all([new_job("mail", "x").key("customer")]).await;
+    let (after, last) = all(&broker, search.clone()).await;
+    assert_eq!(after, [live.as_slice(), before.as_slice()].concat());
+    let mails = (1..=3_000).filter(|id| id % 3 != 0 && id % 100 != 7).count() as i64;
+    assert_eq!((last.scanned_count, last.estimated_count), (mails + 1, mails + 1));
+    let cancelled = SearchJobsRequest { state: JobState::Cancelled as i32, ..search.clone() };
+    let expected: Vec<i64> = before.iter().copied().filter(|id| id % 50 == 0).collect();
+    assert_eq!(all(&broker, cancelled).await.0, expected);
+    let ready = SearchJobsRequest { state: JobState::Ready as i32, ..search.clone() };
+    assert_eq!(all(&broker, ready).await.0, live);
+    let conditions = JobConditions { limit_key: "l".into(), attempts_at_least: Some(1), ..JobConditions::default() };
+    let limited = SearchJobsRequest { conditions: Some(conditions), ..search };
+    let expected: Vec<i64> = before.into_iter().filter(|id| id % 7 == 0).collect();
+    assert_eq!(all(&broker, limited).await.0, expected);
+    let args = ["--server", broker.address(), "search", "mail", "--key", "key-8", "--json"];
+    let (status, out, err) = run(&args, b"").await;
+    assert!(status.success() && out.contains("\"id\":\"8\"") && !out.contains("payload"), "{out} {err}");
+}
+
+#[tokio::test]
+async fn a_search_by_key_finds_an_archived_job_with_its_last_end() {
+    let setting = Setting::with(500).await;
+    // Jobs 50 and 100 ended three days ago and two days ago. The last end of job 100 has no key.
+    setting.database.sql(&format!("SELECT howdah.make_day_partition('history', 'finished', {DAY} - 1)")).await;
+    let earlier =
+        "INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, payload)
+         SELECT id, created, finished - interval '1 day', type_id, 'discarded', attempt, max_attempts, priority, key, payload
+         FROM howdah.history WHERE id IN (50, 100)";
+    setting.database.sql(earlier).await;
+    let later = "UPDATE howdah.history SET key = NULL WHERE id = 100 AND outcome <> 'discarded'";
+    setting.database.sql(later).await;
+    setting.turn_on().await;
+    let archiver = setting.archiver().await;
+    for day in archiver.days(false).await.expect("days") {
+        archiver.archive(&day).await.expect("archived");
+    }
+    let drop = "SELECT howdah.drop_history_partitions((now() AT TIME ZONE 'UTC')::date)::bigint";
+    setting.database.count_unless_locked(drop).await;
+    // The type of the jobs is deleted, so only the archive names it.
+    setting.database.sql("DELETE FROM howdah.task_type WHERE name = 'mail'").await;
+    let broker = TestBroker::on(&setting.database).await;
+    let (ids, _) = all(&broker, by_key("mail", "key-50")).await;
+    assert_eq!(ids, [50]);
+    assert_eq!(broker.job(50).await.state(), JobState::Cancelled);
+    assert_eq!(all(&broker, by_key("mail", "key-100")).await.0, [0_i64; 0]);
+}
+
+#[tokio::test]
+async fn an_unavailable_archive_fails_a_search_by_key_after_the_jobs_in_the_database() {
+    let setting = Setting::with(100).await;
+    setting.archive_and_drop().await;
+    let broker = TestBroker::on(&setting.database).await;
+    let live = broker.enqueue_all([new_job("mail", "x").key("key-8")]).await;
+    setting.files.move_away();
+    let search = |page_token| SearchJobsRequest { page_token, ..by_key("mail", "key-8") };
+    let first = broker.jobs().search_jobs(search(String::new())).await.expect("found").into_inner();
+    assert_eq!(first.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), live);
+    let refused = broker.jobs().search_jobs(search(first.next_page_token)).await.expect_err("no archive");
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("a job with this key is not in the database"), "{refused}");
+    let args = ["--server", broker.address(), "search", "mail", "--key", "key-8"];
+    let (status, out, err) = run(&args, b"").await;
+    assert!(!status.success() && out.contains("key-8") && err.contains("the archive"), "{out} {err}");
 }

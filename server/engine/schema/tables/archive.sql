@@ -47,6 +47,7 @@ CREATE TABLE howdah.archive_file (
 -- The table has no primary key, because one statement deletes the rows of a day and inserts new rows, some with the same path.
 ALTER TABLE howdah.archive_file REPLICA IDENTITY FULL;
 CREATE INDEX archive_file_by_day ON howdah.archive_file (day);
+CREATE INDEX archive_file_by_type ON howdah.archive_file (task_type, day);
 CREATE INDEX archive_file_by_ids ON howdah.archive_file USING gist (ids);
 
 -- Jobs that were added to a day's history after the day was sealed. A trigger on the day's partition adds the rows, and the

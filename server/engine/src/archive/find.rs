@@ -68,13 +68,23 @@ impl Reader {
             return Ok(None);
         }
         let until = begun + WITHIN;
-        let _permit = self.lookup_permit(until).await?;
+        self.permitted(begun, self.look_in(files, id, until)).await
+    }
+
+    /// Reads files for a lookup that began at `begun`, with a permit. Fails at once if the archive was found unreachable
+    /// while the lookup waited for the permit.
+    pub(super) async fn permitted<T>(
+        &self,
+        begun: Instant,
+        read: impl Future<Output = Result<T, ArchiveError>>,
+    ) -> Result<T, ArchiveError> {
+        let _permit = self.lookup_permit(begun + WITHIN).await?;
         if let Some((at, why)) = self.last_failure.lock().as_ref()
             && *at > begun
         {
             return Err(ArchiveError::Unread(why.clone()));
         }
-        let found = self.look_in(files, id, until).await;
+        let found = read.await;
         if let Err(ArchiveError::Files(error)) = &found
             && error.is_unavailable()
         {

@@ -9,6 +9,7 @@ mod expire; // deletion of days beyond the retention
 pub(crate) mod find; // lookup of archived jobs
 mod forget; // deletion of single jobs
 mod history; // finished jobs of the database and of the archive
+mod keyed; // lookup of archived jobs by their key
 mod names; // names of task types
 mod pace; // speed of a run
 mod read; // rows of a day, page by page, into files
@@ -25,6 +26,7 @@ pub use error::ArchiveError;
 pub use find::Reader;
 pub use forget::{ForgetProgress, ForgetQuery, Forgotten, OnForget};
 pub use history::{HistoryQuery, Take};
+pub(crate) use keyed::{ArchivePosition, KeyQuery};
 pub use restore::{Restore, RestoreEvent};
 pub use step::{OnStep, Step};
 pub use view::view;

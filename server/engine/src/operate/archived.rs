@@ -9,7 +9,8 @@ impl Operator {
     /// the job.
     #[cfg(feature = "archive")]
     pub async fn archived_job(&self, id: i64) -> Result<Option<JobView>, Error> {
-        let Some(row) = self.archive.find(id).await.map_err(|error| unread(id, error))? else { return Ok(None) };
+        let found = self.archive.find(id).await;
+        let Some(row) = found.map_err(|error| unread(&format!("job {id} is"), error))? else { return Ok(None) };
         let mut job = crate::archive::view(&row.as_job());
         // An empty payload is known even if the archive keeps no payloads.
         job.payload = job.payload.or_else(|| (row.payload_bytes == 0).then(bytes::Bytes::new));
@@ -26,14 +27,15 @@ impl Operator {
     }
 }
 
+/// Error of a lookup in an unreadable archive. `which` names the jobs, with a verb.
 #[cfg(feature = "archive")]
-fn unread(id: i64, error: crate::archive::ArchiveError) -> Error {
+pub(super) fn unread(which: &str, error: crate::archive::ArchiveError) -> Error {
     match error {
         crate::archive::ArchiveError::Store(error) => error.into(),
         error => {
-            tracing::warn!(id, %error, "the archive could not be read");
+            tracing::warn!(which, %error, "the archive could not be read");
             Error::NoArchive(format!(
-                "job {id} is not in the database, and the archive, which may have it, could not be read: {error}"
+                "{which} not in the database, and the archive, which may have it, could not be read: {error}"
             ))
         }
     }

@@ -1,6 +1,8 @@
 //! Searches for jobs. A call scans for about two seconds at most, in steps that are bounded in jobs, bytes and time. Its
 //! response reports the progress.
 
+mod archived; // archived jobs with a key
+
 use std::{
     cmp::Reverse,
     time::{Duration, Instant},
@@ -45,24 +47,41 @@ impl Operator {
                     self.context.store.found_jobs(&[*id], LIST_BYTES, false, &JobConditions::default()).await?.jobs;
                 if jobs.is_empty() {
                     let archived = self.archived_job(*id).await?;
-                    jobs.extend(archived.map(|job| JobView { payload: None, result: None, ..job }));
+                    jobs.extend(archived.map(archived::listed));
                 }
                 Ok(SearchFound { jobs, scanned_count: 1, estimated: 1, ..SearchFound::default() })
             }
             SearchQuery::Index { task_type, index, state, conditions, page } => {
-                let Some(type_id) = self.type_of(task_type).await? else { return Ok(SearchFound::default()) };
-                let held = self.held_by_worker_of(conditions, type_id).await?;
+                let type_id = self.type_of(task_type).await?;
+                let held = match type_id {
+                    Some(type_id) => self.held_by_worker_of(conditions, type_id).await?,
+                    None => conditions.worker_id.as_ref().map(|_| Vec::new()),
+                };
                 let entries = match index {
                     SearchIndex::Key(key) => Entries::Key(key),
                     SearchIndex::Tag(tag) => Entries::Tag { task_type: task_type.as_str(), tag },
                     SearchIndex::Worker(worker_id) => {
-                        let mut ids = self.held_by(worker_id, type_id).await?;
+                        let mut ids = match type_id {
+                            Some(type_id) => self.held_by(worker_id, type_id).await?,
+                            None => Vec::new(),
+                        };
                         ids.sort_unstable_by_key(|id| Reverse(*id));
                         Entries::Held { task_type: task_type.as_str(), ids }
                     }
                 };
                 let filter = Filter { state: *state, conditions, held };
-                self.search_index(type_id, &entries, &filter, page).await
+                let found = match (type_id, page.from) {
+                    (_, Some(from)) if archived::is_position(from) => finished(Vec::new(), from),
+                    (Some(type_id), _) => self.search_index(type_id, &entries, &filter, page).await?,
+                    // The jobs of a deleted type are only in the archive.
+                    (None, _) => SearchFound::default(),
+                };
+                match index {
+                    SearchIndex::Key(key) if found.next.is_none() && filter.may_fit_finished() => {
+                        self.search_archive(task_type, key, &filter, page, found).await
+                    }
+                    _ => Ok(found),
+                }
             }
             SearchQuery::Look { having, conditions, range, page } => {
                 if let Some(Having::Path(path)) = having
@@ -253,6 +272,10 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
+    fn may_fit_finished(&self) -> bool {
+        self.held.is_none() && self.state.is_none_or(JobState::is_finished)
+    }
+
     /// Whether a job that meets the conditions in SQL also meets the others.
     fn fits(&self, job: &JobView) -> bool {
         self.state.is_none_or(|state| job.state == state)

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "archive")]
 mod archive; // days of history to archive
+#[cfg(feature = "archive")]
+mod archived_type; // archive files of a task type
 mod attempts; // operators: jobs with the most attempts
 mod audit; // audit rows: who changed which records
 mod brokers; // rows of brokers: lease, identity, readiness
@@ -73,6 +75,8 @@ use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "archive")]
 pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
+#[cfg(feature = "archive")]
+pub use archived_type::TypeFile;
 pub use attempts::{Attempted, AttemptsStep};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;

@@ -361,6 +361,8 @@ statements! {
         ExpiredDay = "expired_day",
         ArchivedDays = "archived_days",
         FindArchived = "find_archived",
+        ArchivedOfType = "archived_of_type",
+        CountArchived = "count_archived",
         HistoryDays = "history_days",
         HistoryDay = "history_day",
         HistoryPage = "history_page",
