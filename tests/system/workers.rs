@@ -294,3 +294,35 @@ async fn a_flag_of_another_kind_of_worker_is_refused_by_its_name() {
     let lines = ["work", "t", "--processes=2", "--max-output=5", "--exec", "true"];
     assert_eq!(run(&lines, b"").await.0.code(), Some(2), "not ignored");
 }
+
+#[tokio::test]
+async fn a_command_and_a_program_of_lines_get_the_results_of_all_dependencies_in_a_file() {
+    let broker = TestBroker::start().await;
+    // The second result is larger than what the broker sends with a job.
+    let large = "x".repeat(100_000);
+    let part = |name: &str, payload: &str| new_job("part", payload.to_owned()).local_name(name);
+    let after = |task_type| NewJob { after_local: vec!["a".into(), "b".into()], ..new_job(task_type, "") };
+    let ids = broker.enqueue_all([part("a", "small"), part("b", &large), after("join"), after("list")]).await;
+    work(&broker, &["part", "--max-jobs", "2", "--exec", "cat"]).await;
+    let command = "echo \"$HOWDAH_RESULTS\"; cat \"$HOWDAH_RESULTS\"";
+    work(&broker, &["join", "--max-jobs", "1", "--env", "", "--exec", command]).await;
+    let program = "import json, sys\n\
+                   for line in sys.stdin:\n    \
+                       job = json.loads(line)\n    \
+                       with open(job['results_file']) as results:\n        \
+                           print(json.dumps({'id': job['id'], 'result': 'p\\n' + results.read()}), flush=True)";
+    work(&broker, &["list", "--max-jobs", "1", "--lines", "--argv", "python3", "-c", program]).await;
+    let expected = [(ids[0], "small"), (ids[1], large.as_str())]
+        .map(|(id, result)| format!("{{\"id\":{id},\"state\":\"succeeded\",\"result\":\"{result}\"}}"));
+    for id in &ids[2..] {
+        let result = broker.job(*id).await.result;
+        let text = std::str::from_utf8(&result).expect("UTF-8");
+        let (path, lines) = text.split_once('\n').expect("a path");
+        assert_eq!(lines.lines().collect::<Vec<_>>(), expected);
+        assert!(!std::path::Path::new(path).exists(), "{path} was not deleted");
+    }
+    // Without dependencies there is no file.
+    let alone = broker.enqueue("alone").await;
+    work(&broker, &["alone", "--max-jobs", "1", "--exec", "echo ${HOWDAH_RESULTS-unset}"]).await;
+    assert_eq!(broker.job(alone).await.result, "unset\n");
+}

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use howdah_client::{Job, Outcome};
 use howdah_core::job::TaskTypeName;
 
+use super::results::ResultsFile;
+
 /// Attempt of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Attempt {
@@ -25,6 +27,8 @@ pub struct Attempt {
     pub payload: Bytes,
     /// Checkpoint that an earlier attempt stored. Empty: none.
     pub checkpoint: Bytes,
+    /// File with the results of the dependencies. `None`: the job has no dependencies, or its worker takes no file.
+    pub results: Option<ResultsFile>,
     /// W3C trace context of the producer. Empty: none.
     pub traceparent: String,
     /// W3C trace state of the producer. Empty: none.
@@ -42,6 +46,7 @@ impl From<&Job> for Attempt {
             tags: job.tags.clone(),
             payload: job.payload.clone(),
             checkpoint: job.last_checkpoint().cloned().unwrap_or_default(),
+            results: None,
             traceparent: job.traceparent.clone(),
             tracestate: job.tracestate.clone(),
         }

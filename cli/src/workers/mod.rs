@@ -7,4 +7,5 @@ pub mod lines; // one process for many jobs: JSON lines on its stdin and stdout
 pub mod post; // one HTTP request per job
 pub mod program; // arguments, environment and directory of a process
 pub mod reports; // sends progress reports to the broker
+pub mod results; // results of dependencies, as a file
 pub mod sql; // SQL statements

@@ -34,6 +34,11 @@ impl Kind {
         }
     }
 
+    /// Whether the worker passes the results of dependencies on, as a file.
+    pub(super) fn takes_results(&self) -> bool {
+        matches!(self, Self::Exec(_) | Self::Lines(_))
+    }
+
     /// Runs one attempt to its end, or until `cancelled`.
     pub(super) async fn run(
         &self,

@@ -12,6 +12,7 @@ use super::{super::failure::Failure, Args, kind::Kind};
 use crate::workers::{
     attempt::{Attempt, Ending},
     reports::Reports,
+    results::ResultsFile,
 };
 
 /// Stop timeout of the client's worker: practically unlimited, because `--stop-after` limits graceful stops.
@@ -96,9 +97,9 @@ impl Work {
 
 async fn run_job(kind: &Kind, job: &Job) -> Outcome {
     let begun = Instant::now();
-    let (attempt, reports) = (Attempt::from(job), Arc::new(Reports::default()));
+    let reports = Arc::new(Reports::default());
     let ending = select! {
-        ending = kind.run(&attempt, &reports, job.cancelled()) => ending,
+        ending = run_attempt(kind, job, &reports) => ending,
         never = reports.run(job) => match never {},
     };
     reports.flush(job).await;
@@ -113,6 +114,21 @@ async fn run_job(kind: &Kind, job: &Job) -> Outcome {
         Ending::Released => tracing::warn!(?took, "job released"),
     }
     ending.into_outcome()
+}
+
+async fn run_attempt(kind: &Kind, job: &Job, reports: &Arc<Reports>) -> Ending {
+    let mut attempt = Attempt::from(job);
+    if kind.takes_results() {
+        let written = select! {
+            written = ResultsFile::write(job.results()) => written,
+            () = job.cancelled() => return Ending::Cancelled,
+        };
+        match written {
+            Ok(file) => attempt.results = file,
+            Err(error) => return Ending::Failed(format!("cannot get the results of the job's dependencies: {error}")),
+        }
+    }
+    kind.run(&attempt, reports, job.cancelled()).await
 }
 
 fn reason(job: &Job) -> &'static str {

@@ -196,6 +196,9 @@ fn describe(command: &mut Command, attempt: &Attempt) {
         .env("HOWDAH_HEADERS", serde_json::to_string(&attempt.headers).unwrap_or_default())
         .env("HOWDAH_TAGS", serde_json::to_string(&attempt.tags).unwrap_or_default())
         .env("HOWDAH_CHECKPOINT", STANDARD.encode(&attempt.checkpoint));
+    if let Some(results) = &attempt.results {
+        command.env("HOWDAH_RESULTS", results.path());
+    }
 }
 
 struct End {

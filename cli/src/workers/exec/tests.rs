@@ -29,6 +29,7 @@ fn attempt(payload: impl Into<Bytes>) -> Attempt {
         payload: payload.into(),
         tags: vec!["a".into(), "b c".into()],
         checkpoint: Bytes::from_static(b"row 7"),
+        results: None,
         traceparent: String::new(),
         tracestate: String::new(),
     }

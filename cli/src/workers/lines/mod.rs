@@ -18,6 +18,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
+pub(super) use self::wire::as_text;
+
 use self::process::{Process, Settings};
 use super::{
     attempt::{Attempt, Ending},

@@ -1,7 +1,7 @@
 //! Format of the lines to and from a process that serves many jobs: one JSON object per line, as described in
 //! `docs/reference/workers.md`.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::super::{
     attempt::{Attempt, Ending},
     reports::{Report, ReportJson},
+    results::ResultsFile,
 };
 
 /// Maximum snooze or retry delay in seconds: a year.
@@ -36,6 +37,9 @@ struct JobLine<'a> {
     checkpoint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_base64: Option<String>,
+    /// Path of the file with the results of the dependencies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    results_file: Option<&'a Path>,
 }
 
 /// Line that cancels a job.
@@ -46,7 +50,7 @@ struct CancelLine {
 }
 
 /// Returns bytes as text if they are text, otherwise as base64.
-fn as_text(bytes: &[u8]) -> (Option<&str>, Option<String>) {
+pub(in crate::workers) fn as_text(bytes: &[u8]) -> (Option<&str>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text), None),
         Err(_) => (None, Some(STANDARD.encode(bytes))),
@@ -69,6 +73,7 @@ pub(super) fn job(attempt: &Attempt) -> Vec<u8> {
         payload_base64,
         checkpoint: checkpoint.filter(|text| !text.is_empty()),
         checkpoint_base64,
+        results_file: attempt.results.as_ref().map(ResultsFile::path),
     })
 }
 
