@@ -21,6 +21,7 @@ use super::{
 Examples:
   howdah audit --since 24h
   howdah audit --principal ann --method CancelJobs
+  howdah audit --type order.ship --since 7d
   howdah audit --id 17 --json")]
 pub(super) struct Args {
     /// List only entries from this time or later, such as 2027-01-01T03:00:00Z, or at most this old, such as 90m or 7d
@@ -38,6 +39,9 @@ pub(super) struct Args {
     /// List only changes of this job, token, schedule or limit key; each entry records only the first 10
     #[arg(long, value_name = "ID")]
     id: Option<String>,
+    /// List only changes of this task type, or of its jobs, schedules or limit keys; each entry records only the first 10 types
+    #[arg(long = "type", value_name = "TYPE")]
+    task_type: Option<String>,
     /// List at most this many entries, 1 to 100000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -54,6 +58,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         principal: args.principal.clone().unwrap_or_default(),
         method: args.method.clone().unwrap_or_default(),
         id: args.id.clone().unwrap_or_default(),
+        task_type: args.task_type.clone().unwrap_or_default(),
         ..ListAuditRequest::default()
     };
     global.with_client(async |client| {

@@ -41,6 +41,26 @@ async fn a_reason_is_listed_with_who_and_what_page_by_page() {
 }
 
 #[tokio::test]
+async fn the_audit_is_listed_by_task_type() {
+    let broker = TestBroker::start().await;
+    let (mail, other) = (broker.enqueue("mail").await.to_string(), broker.enqueue("other").await.to_string());
+    let listed = async |args: &[&str]| {
+        let (status, out, stderr) = run(&[args, &["--server", &*broker.grpc]].concat(), b"").await;
+        assert!(status.success(), "{args:?}: {stderr}");
+        let method = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")["method"].clone();
+        out.lines().filter(|line| line.starts_with('{')).map(method).collect::<Vec<Value>>()
+    };
+    listed(&["cancel", &other]).await;
+    listed(&["cancel", &mail]).await;
+    listed(&["type", "set", "mail", "--max-running", "3"]).await;
+    listed(&["schedule", "create", "nightly", "other", "x", "--every", "1h"]).await;
+    let of = async |task_type| listed(&["audit", "--json", "--type", task_type]).await;
+    assert_eq!(of("mail").await, ["UpdateTaskType", "CancelJobs"]);
+    assert_eq!(of("other").await, ["CreateSchedule", "CancelJobs"]);
+    assert_eq!(of("none").await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_token_made_without_a_broker_is_recorded_too() {
     let database = database().await;
     let create = [

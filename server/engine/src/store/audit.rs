@@ -8,7 +8,7 @@ use std::{
 use howdah_core::job::TypeId;
 use tokio_postgres::Row;
 
-use super::{Connection, Statement, Store, StoreError, transaction::Transaction};
+use super::{Connection, Statement, Store, StoreError, connection::Params, transaction::Transaction};
 
 /// Maximum number of record ids, and of task types, in an audit row. The row of a larger change has the first ones and
 /// the total number of records.
@@ -117,6 +117,8 @@ pub struct AuditQuery {
     pub method: Option<String>,
     /// Only changes whose row has this id among its stored ids.
     pub id: Option<String>,
+    /// Only changes whose row has this task type among its stored types.
+    pub task_type: Option<String>,
     /// Maximum number of rows.
     pub at_most: i32,
 }
@@ -185,11 +187,11 @@ impl Transaction<'_> {
 
 impl Store {
     pub async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, StoreError> {
-        let AuditQuery { since_us, until_us, after, principal, method, id, at_most } = query;
+        let AuditQuery { since_us, until_us, after, principal, method, id, task_type, at_most } = query;
         let (after_time, after_id) = after.unzip();
-        let rows = self
-            .read(Statement::ListAudit, &[since_us, until_us, &after_time, &after_id, principal, method, id, at_most])
-            .await?;
+        let params: Params<'_> =
+            &[since_us, until_us, &after_time, &after_id, principal, method, id, at_most, task_type];
+        let rows = self.read(Statement::ListAudit, params).await?;
         Ok(rows.iter().map(entry).collect())
     }
 }

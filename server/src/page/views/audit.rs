@@ -24,6 +24,7 @@ struct View {
     principal: String,
     method: String,
     id: String,
+    task_type: String,
     rows: Vec<Row>,
     next: String,
 }
@@ -46,21 +47,23 @@ struct Row {
 /// Audit entries, newest first.
 pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageError> {
     let of = |name| req.params.get(name).to_owned();
-    let (principal, method, id) = (of("principal"), of("method"), of("id"));
+    let (principal, method, id, task_type) = (of("principal"), of("method"), of("id"), of("type"));
     let request = v1::ListAuditRequest {
         principal: principal.clone(),
         method: method.clone(),
         id: id.clone(),
+        task_type: task_type.clone(),
         page_size: PAGE,
         page_token: of("page"),
         ..Default::default()
     };
     let answer = req.calls().call::<ListAudit>(&req.by, request).await?.into_inner();
     let token = &*answer.next_page_token;
-    let params = [("principal", &*principal), ("method", &*method), ("id", &*id), ("page", token)];
+    let params =
+        [("principal", &*principal), ("method", &*method), ("id", &*id), ("type", &*task_type), ("page", token)];
     let next = if token.is_empty() { String::new() } else { query(params) };
     let rows = answer.entries.into_iter().map(row).collect();
-    render(&View { layout: req.layout("audit"), principal, method, id, rows, next })
+    render(&View { layout: req.layout("audit"), principal, method, id, task_type, rows, next })
 }
 
 fn row(entry: v1::AuditEntry) -> Row {

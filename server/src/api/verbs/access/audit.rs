@@ -2,7 +2,7 @@
 
 use howdah_core::{
     error::Error,
-    job::{ClusterSettings, Limits},
+    job::{ClusterSettings, Limits, TaskTypeName},
 };
 use howdah_engine::{
     access::{Operation, PRINCIPAL_BYTES, Rule},
@@ -38,7 +38,7 @@ impl Verb for ListAudit {
     paged!(entries, page_size);
 
     fn check(request: v1::ListAuditRequest, _: &ClusterSettings, _: &Limits) -> Result<AuditQuery, Error> {
-        let v1::ListAuditRequest { since, until, principal, method, id, page_size, page_token } = request;
+        let v1::ListAuditRequest { since, until, principal, method, id, page_size, page_token, task_type } = request;
         let us = |field, time: Option<prost_types::Timestamp>| time.map(|time| time::at(field, time)).transpose();
         Ok(AuditQuery {
             since_us: us("since", since)?,
@@ -47,6 +47,8 @@ impl Verb for ListAudit {
             principal: text::optional("principal", principal, PRINCIPAL_BYTES)?,
             method: text::optional("method", method, PRINCIPAL_BYTES)?,
             id: text::optional("id", id, ID_BYTES)?,
+            // Not checked as a name, because entries of grants have patterns of types.
+            task_type: text::optional("task_type", task_type, TaskTypeName::MAX_BYTES)?,
             at_most: i32::try_from(numbers::page_size(page_size, PAGE, MAX_PAGE)?).unwrap_or(i32::MAX),
         })
     }
