@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use howdah_core::{config::Config, job::JobState};
 use howdah_engine::store::{ClaimRequest, Store, WalkPosition, Want};
 use howdah_proto::v1::{
-    NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, Subscribe, TaskTypeSettings, Window,
+    JobConditions, NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, Subscribe, TaskTypeSettings, Window,
 };
 use tonic::Status;
 
@@ -131,8 +131,9 @@ async fn an_interrupted_change_of_the_priority_step_is_finished_by_the_next_brok
     // Changes the ranks of the first 1,000 jobs twice, as if a broker had crashed before it saved its position.
     let store = Store::new(&Config::new(&database.url)).expect("store");
     let first = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
-    assert_eq!(store.rerank(type_id, None, first, 1_000).await.expect("step").moved, 1_000);
-    store.rerank(type_id, None, first, 1_000).await.expect("step");
+    for _ in 0..2 {
+        assert_eq!(store.rerank(type_id, first, 1_000).await.expect("step").missed, 0);
+    }
     let broker = TestBroker::on(&database).await;
     ranks_follow(&database, "m", 5_000_000).await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 5_000);
@@ -266,16 +267,40 @@ async fn twenty_thousand_jobs_of_a_type_change_their_priority_and_those_of_other
 }
 
 #[tokio::test]
+async fn jobs_of_a_type_that_meet_conditions_change_their_priority_and_others_do_not() {
+    let broker = TestBroker::start().await;
+    let jobs = |n: usize| {
+        let job = job("t", "", n as i32 % 2).fair_key(if n < 6 { "acme" } else { "other" });
+        if n % 3 == 0 { job.delay(10 * MINUTE) } else { job }
+    };
+    let stored = broker.enqueue_all((0..12).map(jobs)).await;
+    let conditions = Some(JobConditions { fair_key: "acme".into(), ..Default::default() });
+    let request = ReprioritizeJobsRequest { task_type: "t".into(), priority: 1, conditions, ..Default::default() };
+    assert_eq!(reprioritize(&broker, request).await.expect("reprioritize").job_count, 3, "three had the priority");
+    for (n, id) in stored.iter().enumerate() {
+        assert_eq!(broker.job(*id).await.priority, if n < 6 { 1 } else { n as i32 % 2 }, "{n}");
+    }
+    let server = ["--server", &broker.grpc];
+    let words = ["reprioritize", "9", "--type", "t", "--fair-key", "other", "--attempts-at-most", "0"];
+    let (status, out, err) = run(&[&words[..], &server].concat(), b"").await;
+    assert!(status.success() && out == "6\n", "{out} {err}");
+    let (status, _, err) = run(&[&["reprioritize", "9", "17", "--tag", "a"][..], &server].concat(), b"").await;
+    assert_eq!(status.code(), Some(2), "{err}");
+}
+
+#[tokio::test]
 async fn a_change_of_priority_out_of_bounds_is_refused_by_its_field_and_changes_nothing() {
     let broker = TestBroker::start().await;
     let one = [broker.enqueue(job("x", "", 4)).await];
     let both = ReprioritizeJobsRequest { task_type: "x".into(), ..ids(&one, 1) };
+    let conditions = Some(JobConditions { tag: "t".into(), ..Default::default() });
     let of_type = |priority| ReprioritizeJobsRequest { task_type: "x".into(), priority, ..Default::default() };
     let cases = [
         ("priority", ids(&one, 1001)),
         ("priority", of_type(-1001)),
         ("ids", ids(&[], 1)),
         ("ids", both),
+        ("conditions", ReprioritizeJobsRequest { conditions, ..ids(&one, 1) }),
         ("task_type", ReprioritizeJobsRequest { task_type: "a b".into(), ..of_type(1) }),
         ("page_token", ReprioritizeJobsRequest { page_token: "zz".into(), ..of_type(1) }),
         ("page_token", ReprioritizeJobsRequest { page_token: "00".into(), ..ids(&one, 1) }),

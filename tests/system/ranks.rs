@@ -24,9 +24,8 @@ enum Change {
     },
     /// Changes the priority step of the task type. Later scans change the ranks.
     Step(Option<i64>),
-    /// Changes ranks by a scan of `steps` steps with `jobs` jobs each. Also sets a new priority, if given.
+    /// Changes ranks by a scan of `steps` steps with `jobs` jobs each.
     Walk {
-        priority: Option<i16>,
         steps: usize,
         jobs: i32,
     },
@@ -48,8 +47,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => (priority(), step()).prop_map(|(priority, known_step)| Change::Enqueue { priority, known_step }),
         2 => step().prop_map(Change::Step),
-        4 => (prop::option::of(priority()), 1..4_usize, 1..4_i32)
-            .prop_map(|(priority, steps, jobs)| Change::Walk { priority, steps, jobs }),
+        4 => (1..4_usize, 1..4_i32).prop_map(|(steps, jobs)| Change::Walk { steps, jobs }),
         3 => (any::<usize>(), priority()).prop_map(|(job, priority)| Change::Reprioritize { job, priority }),
         3 => (1..4_i32).prop_map(Change::Claim),
         2 => Just(Change::Release),
@@ -94,11 +92,11 @@ impl Case {
             Change::Step(step) => {
                 self.client.execute("UPDATE howdah.task_type SET priority_step_us = $1", &[step]).await.expect("step");
             }
-            Change::Walk { priority, steps, jobs } => {
+            Change::Walk { steps, jobs } => {
                 let mut at = Some(WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN });
                 for _ in 0..*steps {
                     let Some(from) = at else { break };
-                    at = store.rerank(TYPE, priority.map(|p| (p, &by)), from, *jobs).await.expect("walk").next;
+                    at = store.rerank(TYPE, from, *jobs).await.expect("walk").next;
                 }
             }
             Change::Reprioritize { job, priority } if !self.ids.is_empty() => {
@@ -164,7 +162,7 @@ impl Case {
     async fn end(&mut self) {
         self.apply(&Change::Release).await;
         let from = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
-        WORLD.store.rerank(TYPE, None, from, 1_000).await.expect("walk");
+        WORLD.store.rerank(TYPE, from, 1_000).await.expect("walk");
         let sql = "SELECT coalesce(bool_and(r.priority = 0 OR howdah.step_of(r.options)
                                             = coalesce(t.priority_step_us, 35184372088832)), true)
                    FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id";

@@ -25,7 +25,7 @@ pub(super) struct Conditions {
     /// Only jobs with this limit key
     #[arg(long, value_name = "KEY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     limit_key: Option<String>,
-    /// Only jobs that this worker holds, as shown by `howdah workers`; not for bulk operations
+    /// Only jobs that this worker holds, as shown by `howdah workers`; not for `reprioritize` and bulk operations
     #[arg(long, value_name = "WORKER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     worker: Option<String>,
     /// Only jobs of which at least this many attempts have started

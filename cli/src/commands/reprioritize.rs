@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
+    conditions::Conditions,
     context::Global,
     failure::Failure,
     output::{Output, note},
@@ -14,9 +15,9 @@ const BATCH: usize = 1_000;
 
 /// Change the priority of unfinished jobs
 ///
-/// Changes jobs by id, or all jobs of a task type that wait for a worker. Jobs with lower numbers run first. A job takes the
-/// position among jobs of its new priority that its age gives it. For a running job, the new priority applies from its next
-/// attempt.
+/// Changes jobs by id, or the jobs of a task type that wait for a worker, all or those that meet conditions. Jobs with lower
+/// numbers run first. A job takes the position among jobs of its new priority that its age gives it. For a running job, the new
+/// priority applies from its next attempt.
 ///
 /// With ids, prints the ids of changed jobs, one per line. The exit status is 1 if a job was finished or dead, or never existed.
 /// With --type, prints the number of changed jobs.
@@ -24,18 +25,21 @@ const BATCH: usize = 1_000;
 #[command(after_help = "\
 Examples:
   howdah reprioritize -5 17 18
-  howdah reprioritize 100 --type report")]
+  howdah reprioritize 100 --type report
+  howdah reprioritize 100 --type report --fair-key acme --older-than 2h")]
 pub(super) struct Args {
     /// New priority, -1000 to 1000
     #[arg(value_name = "PRIORITY", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: i32,
     /// Ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "task_type", value_parser = values::id)]
+    #[arg(value_name = "ID", required_unless_present = "task_type", conflicts_with = "Conditions", value_parser = values::id)]
     ids: Vec<i64>,
-    /// Change all jobs of this task type that wait for a worker
+    /// Change the jobs of this task type that wait for a worker
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "ids")]
     task_type: Option<String>,
+    #[command(flatten)]
+    conditions: Conditions,
     /// Print one JSON object per id: id, reprioritized; with --type, one object: task_type, job_count
     #[arg(long)]
     json: bool,
@@ -45,7 +49,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let mut output = Output::new();
         if let Some(task_type) = &args.task_type {
-            let jobs = client.reprioritize_type(task_type, args.priority).await?;
+            let jobs = client.reprioritize_type(task_type, args.conditions.message(), args.priority).await?;
             if jobs == 0 {
                 task_type::must_exist(&client, &**task_type).await?;
             }

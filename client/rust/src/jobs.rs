@@ -98,11 +98,16 @@ impl Client {
         Ok(self.reprioritize_page(request).await?.reprioritized_ids)
     }
 
-    /// Changes the priority of all jobs of a type that wait for a worker; returns the number of changed jobs. For a type with
-    /// millions of jobs this makes several calls, each with the request timeout.
-    pub async fn reprioritize_type(&self, task_type: impl Into<String>, priority: i32) -> Result<i64> {
+    /// Changes the priority of the jobs of a type that wait for a worker and meet all conditions; returns the number of changed
+    /// jobs. Makes a call for every 10,000 jobs, each with the request timeout.
+    pub async fn reprioritize_type(
+        &self,
+        task_type: impl Into<String>,
+        conditions: Option<proto::JobConditions>,
+        priority: i32,
+    ) -> Result<i64> {
         let task_type = task_type.into();
-        let mut request = proto::ReprioritizeJobsRequest { task_type, priority, ..Default::default() };
+        let mut request = proto::ReprioritizeJobsRequest { task_type, priority, conditions, ..Default::default() };
         let mut jobs = 0;
         loop {
             let page = self.reprioritize_page(request.clone()).await?;

@@ -4,7 +4,7 @@ use howdah_core::config::Config;
 use howdah_engine::{
     maintain::retention,
     memory::answers::ROOM_WITHIN,
-    operate::{bulk, jobs::LIST_BYTES, priority, search, selection, wait},
+    operate::{bulk, jobs::LIST_BYTES, search, selection, wait},
     session::pull::PULL_BYTES,
     waiters,
 };
@@ -132,7 +132,7 @@ fn calls(config: &Config) -> Vec<Limit> {
         )
         .by_cluster(&["batch"]),
         fixed(
-            "jobs that a retry, discard or cancel by type handles in a call; in a statement",
+            "jobs that a retry, discard, cancel or change of priority by type handles in a call; in a statement",
             format!("{}; {}", selection::JOBS_A_CALL, selection::BATCH),
         ),
         fixed("`error_group` in a filter", format!("{ERROR_GROUP} bytes, no NUL")),
@@ -160,7 +160,6 @@ fn calls(config: &Config) -> Vec<Limit> {
             "4 s, then UNAVAILABLE; clients do not retry it automatically",
         ),
         fixed("archived jobs that a `RerunJobs` reads; other jobs are answered REFUSED", rerun::ARCHIVED.to_string()),
-        fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed(
             "concurrent requests of a `StreamEnqueue`",
             "50000 requests or `limits.message_bytes` bytes, then the broker reads no more",

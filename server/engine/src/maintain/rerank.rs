@@ -7,10 +7,10 @@ use std::{sync::Arc, time::Duration};
 use howdah_core::job::{JobState, Ready, TypeId};
 
 use super::{Context, until_done};
-use crate::store::{Actor, StoreError, WalkPosition};
+use crate::store::{StoreError, WalkPosition};
 
 /// Maximum number of jobs in a statement.
-pub(crate) const BATCH: i32 = 1_000;
+const BATCH: i32 = 1_000;
 /// Time after a change of `priority_step` within which all statements that use the old step have ended. The last pass
 /// over the jobs starts then.
 const UNDER_WAY: Duration = Duration::from_secs(45);
@@ -18,13 +18,13 @@ const UNDER_WAY: Duration = Duration::from_secs(45);
 /// the jobs that were enqueued with the old step.
 const READ: Duration = Duration::from_secs(2);
 /// Pause before a scan step is repeated because it found locked jobs.
-pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(20);
+const HELD_PAUSE: Duration = Duration::from_millis(20);
 /// Maximum number of attempts of one scan step if it finds locked jobs. The next pass then handles them.
-pub(crate) const HELD_TRIES: u32 = 5;
+const HELD_TRIES: u32 = 5;
 
 /// States in which the rank of a job matters. The pass visits them in the order in which jobs move through them, so
 /// that it misses no job.
-pub(crate) const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState::Ready];
+const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState::Ready];
 
 pub(super) async fn run(context: Arc<Context>) {
     // Starts at once, because a `priority_step` may have changed before this broker started.
@@ -80,7 +80,7 @@ async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     for state in STATES {
         let mut from = Some(start_of(state));
         while let Some(position) = from {
-            let (_, left, next) = step(context, type_id, None, position).await?;
+            let (left, next) = step(context, type_id, position).await?;
             missed += left;
             from = next;
         }
@@ -89,31 +89,27 @@ async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
 }
 
 /// Returns the position at which a pass over the jobs in a state starts.
-pub(crate) fn start_of(state: JobState) -> WalkPosition {
+fn start_of(state: JobState) -> WalkPosition {
     WalkPosition { state, rank: i64::MIN, id: i64::MIN }
 }
 
-/// Makes one bounded scan step of a pass. `priority` is set if an operator changes the priority of these jobs. Returns
-/// the number of changed jobs, the number of skipped locked jobs, and the position of the next step.
-pub(crate) async fn step(
+/// Makes one bounded scan step of a pass. Returns the number of skipped locked jobs, and the position of the next step.
+async fn step(
     context: &Context,
     type_id: TypeId,
-    priority: Option<(i16, &Actor)>,
     from: WalkPosition,
-) -> Result<(i64, i64, Option<WalkPosition>), StoreError> {
-    let mut moved = 0;
+) -> Result<(i64, Option<WalkPosition>), StoreError> {
     for last_try in (0..HELD_TRIES).rev().map(|left| left == 0) {
-        let step = context.store.rerank(type_id, priority, from, BATCH).await?;
-        moved += step.moved;
+        let step = context.store.rerank(type_id, from, BATCH).await?;
         if let Some(lowest_rank) = step.lowest_rank.filter(|_| from.state == JobState::Ready) {
             announce(context, type_id, lowest_rank);
         }
         if step.missed == 0 || last_try {
-            return Ok((moved, step.missed, step.next));
+            return Ok((step.missed, step.next));
         }
         tokio::time::sleep(HELD_PAUSE).await;
     }
-    Ok((moved, 0, None))
+    Ok((0, None))
 }
 
 /// Announces changed jobs to all brokers. A broker claims from the lowest known rank, and the new ranks may be lower.

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use crate::maintain::Context;
 pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
 pub use jobs::{CANCEL_STATES, ListOrder, ListQuery};
-pub use priority::ReprioritizeQuery;
+pub use priority::REPRIORITIZE_STATES;
 pub use rerun::{Reran, Rerun};
 pub use schedules::{no_schedule, taken_schedule};
 pub use selection::{Selection, TypeSelection};

@@ -1,34 +1,22 @@
 //! Priority changes of unfinished jobs.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
 
 use howdah_core::{
     error::Error,
-    job::{Chosen, PagePosition, TaskTypeName, TypeId},
+    job::{Chosen, JobState, PagePosition, TypeId},
 };
 
-use super::Operator;
+use super::{Operator, Selection, selection::Walk};
 use crate::{
     maintain::rerank,
-    store::{self, Actor, Store, WalkPosition},
+    store::{self, Actor, Store},
 };
 
 /// Maximum number of passes over the jobs. Later passes find jobs that have changed their state meanwhile.
 const LOOKS: usize = 5;
-/// Time limit of a call that reprioritizes all jobs of a task type. Then the call returns a page token for the remaining jobs.
-pub const LONGEST: Duration = Duration::from_secs(5);
-
-/// The jobs whose priority changes.
-#[derive(Clone, Debug)]
-pub enum ReprioritizeQuery {
-    /// Jobs by id.
-    Ids(Chosen),
-    /// All jobs of a type that wait for a worker, starting at a position.
-    Type(TaskTypeName, Option<PagePosition>),
-}
+/// States of the jobs in a call by type, in the order in which jobs usually pass through them, so that few are missed.
+pub const REPRIORITIZE_STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState::Ready];
 
 /// Result of `ReprioritizeJobs`.
 #[derive(Clone, Debug, Default)]
@@ -44,20 +32,30 @@ pub struct Reprioritized {
 impl Operator {
     pub async fn reprioritize(
         &self,
-        query: ReprioritizeQuery,
+        selection: Selection,
         priority: i16,
         by: &Actor,
     ) -> Result<Reprioritized, Error> {
-        match query {
-            ReprioritizeQuery::Ids(jobs) => self.reprioritize_ids(jobs, (priority, by)).await,
-            ReprioritizeQuery::Type(name, from) => match self.context.registry.find(&name).await? {
-                Some(type_id) => self.reprioritize_type(type_id, (priority, by), from).await,
-                None => Ok(Reprioritized::default()),
-            },
+        let selection = match selection {
+            Selection::Ids(chosen) => {
+                let ids = self.reprioritize_ids(chosen, priority, by).await?;
+                return Ok(Reprioritized { jobs: ids.len() as i64, ids, next: None });
+            }
+            Selection::OfType(selection) => selection,
+        };
+        let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
+            return Ok(Reprioritized::default());
+        };
+        let walk = Walk::new(self, type_id, &selection, false, &REPRIORITIZE_STATES).await?;
+        let (mut walk, mut jobs) = (walk.with_other_priority(priority), 0);
+        while let Some((_, ids)) = walk.next().await? {
+            jobs += self.reprioritize_ids(ids.into(), priority, by).await?.len() as i64;
         }
+        Ok(Reprioritized { jobs, ids: Vec::new(), next: walk.rest() })
     }
 
-    async fn reprioritize_ids(&self, chosen: Chosen, (priority, by): (i16, &Actor)) -> Result<Reprioritized, Error> {
+    /// Sets the priority of these jobs, and returns the ids of those that are not finished or dead.
+    async fn reprioritize_ids(&self, chosen: Chosen, priority: i16, by: &Actor) -> Result<Vec<i64>, Error> {
         let (mut done, mut left) = (Vec::new(), chosen.ids.clone());
         for _ in 0..LOOKS {
             left.sort_unstable();
@@ -80,7 +78,7 @@ impl Operator {
                 break;
             }
         }
-        Ok(Reprioritized { jobs: done.len() as i64, ids: done, next: None })
+        Ok(done)
     }
 
     /// Announces the new ranks of these jobs to all brokers.
@@ -93,34 +91,6 @@ impl Operator {
         }
         for (type_id, lowest_rank) in lowest {
             rerank::announce(&self.context, type_id, lowest_rank);
-        }
-    }
-
-    async fn reprioritize_type(
-        &self,
-        type_id: TypeId,
-        priority: (i16, &Actor),
-        from: Option<PagePosition>,
-    ) -> Result<Reprioritized, Error> {
-        let until = Instant::now() + LONGEST;
-        let first = rerank::start_of(rerank::STATES[0]);
-        let mut at = from.map_or(first, |p| WalkPosition { state: p.state, rank: p.rank, id: p.id });
-        let mut jobs = 0;
-        loop {
-            let (moved, _, next) = rerank::step(&self.context, type_id, Some(priority), at).await?;
-            jobs += moved;
-            let after = || {
-                let position = rerank::STATES.iter().position(|state| *state == at.state)?;
-                rerank::STATES.get(position + 1).copied().map(rerank::start_of)
-            };
-            let Some(next) = next.or_else(after) else {
-                return Ok(Reprioritized { jobs, ..Reprioritized::default() });
-            };
-            at = next;
-            if Instant::now() >= until {
-                let next = Some(PagePosition { state: at.state, rank: at.rank, id: at.id });
-                return Ok(Reprioritized { jobs, next, ..Reprioritized::default() });
-            }
         }
     }
 }

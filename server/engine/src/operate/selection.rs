@@ -49,6 +49,8 @@ pub(super) struct Walk<'a> {
     held: Option<Vec<i64>>,
     /// Whether scheduled jobs are selected only if an attempt of theirs has failed.
     failed: bool,
+    /// If set, only jobs with another priority are selected.
+    other_priority: Option<i16>,
     states: Vec<JobState>,
     at: Option<PagePosition>,
     jobs_left: usize,
@@ -74,11 +76,17 @@ impl<'a> Walk<'a> {
             selection,
             held,
             failed,
+            other_priority: None,
             at: selection.from.or(first),
             states,
             jobs_left: JOBS_A_CALL,
             picks_left: PICKS_A_CALL,
         })
+    }
+
+    /// Leaves out jobs that have this priority.
+    pub(super) fn with_other_priority(self, priority: i16) -> Self {
+        Self { other_priority: Some(priority), ..self }
     }
 
     /// Returns the next batch, with jobs of one state. `None` at the end, or after the maximum number of jobs per call.
@@ -97,7 +105,7 @@ impl<'a> Walk<'a> {
                 error_group: self.selection.error_group.as_deref(),
                 failed: self.failed,
                 failed_before: None,
-                other_priority: None,
+                other_priority: self.other_priority,
                 last_id: i64::MAX,
             };
             let Picked { ids, next } = self.store.pick(&pick).await?;

@@ -18,8 +18,6 @@ pub struct WalkPosition {
 /// Result of one bounded scan step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Number of changed jobs.
-    pub moved: i64,
     /// Number of jobs that were skipped because another transaction had locked them.
     pub missed: i64,
     /// Lowest rank of the changed jobs.
@@ -37,35 +35,16 @@ pub struct Reprioritized {
 }
 
 impl Store {
-    /// Scans some jobs of a task type in one state: sets their priority (`None`: unchanged), and recomputes their ranks
-    /// with the current priority step of the type.
-    pub async fn rerank(
-        &self,
-        type_id: TypeId,
-        priority: Option<(i16, &Actor)>,
-        from: WalkPosition,
-        at_most: i32,
-    ) -> Result<Step, StoreError> {
+    /// Scans some jobs of a task type in one state, and recomputes their ranks with the current priority step of the
+    /// type.
+    pub async fn rerank(&self, type_id: TypeId, from: WalkPosition, at_most: i32) -> Result<Step, StoreError> {
         let statement = match from.state {
             JobState::Scheduled => Statement::RerankScheduled,
             JobState::Waiting => Statement::RerankWaiting,
             _ => Statement::RerankReady,
         };
-        let (priority, by) = priority.unzip();
-        let params: Params<'_> = &[&type_id, &from.rank, &from.id, &priority, &at_most];
-        let row = match by {
-            None => self.hot().await?.query_one(statement, params).await?,
-            Some(by) => {
-                let mut transaction = self.begin().await?;
-                let row = transaction.query_one(statement, params).await?;
-                let ids: Vec<i64> = row.get("first_ids");
-                let change =
-                    Change { count: row.get("moved"), ..Change::of_jobs(ids.into_iter().map(|id| (id, type_id))) };
-                transaction.record(by, &change).await?;
-                transaction.commit().await?;
-                row
-            }
-        };
+        let params: Params<'_> = &[&type_id, &from.rank, &from.id, &at_most];
+        let row = self.hot().await?.query_one(statement, params).await?;
         let (moved, stale): (i64, i64) = (row.get("moved"), row.get("stale"));
         let full = row.get::<_, i64>("seen") >= i64::from(at_most);
         let last: (Option<i64>, Option<i64>) = (row.get("last_rank"), row.get("last_id"));
@@ -73,7 +52,7 @@ impl Store {
             (Some(rank), Some(id)) if full => Some(WalkPosition { rank, id, ..from }),
             _ => None,
         };
-        Ok(Step { moved, missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })
+        Ok(Step { missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })
     }
 
     /// Sets the priority of the given jobs, which must be unique and sorted. May miss a job that changes its state

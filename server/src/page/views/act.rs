@@ -140,7 +140,7 @@ async fn release(req: &PageRequest, action: &Action) -> Result<Done, PageError> 
 async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
     let v1::JobFilter { ids, task_type, .. } = filter(action);
     let priority = action.priority.unwrap_or_default();
-    let request = v1::ReprioritizeJobsRequest { ids, task_type, priority, page_token: page(req) };
+    let request = v1::ReprioritizeJobsRequest { ids, task_type, priority, page_token: page(req), conditions: None };
     let made = req.calls().call::<ReprioritizeJobs>(&req.by, request).await?.into_inner();
     let count = made.reprioritized_ids.len().max(usize::try_from(made.job_count).unwrap_or_default());
     Ok(Done { count, next: made.next_page_token, ..Done::default() })

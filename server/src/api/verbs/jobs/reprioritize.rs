@@ -2,17 +2,21 @@
 
 use howdah_core::{
     error::Error,
-    job::{ClusterSettings, JobState, Limits, PagePosition},
+    job::{ClusterSettings, Limits},
 };
 use howdah_engine::{
     access::{Operation, Rule},
-    operate::ReprioritizeQuery,
+    operate::{REPRIORITIZE_STATES, Selection, TypeSelection},
 };
 use howdah_proto::{Rpc, v1};
 
 use crate::api::{
     answer,
-    check::{job_filter::no_token, new_job, numbers, task_type},
+    check::{
+        job_conditions::job_conditions,
+        job_filter::{no_token, of_worker},
+        new_job, numbers, task_type,
+    },
     page_token, permit,
     verbs::{Answer, Call, Merge, Verb, paged},
 };
@@ -28,7 +32,7 @@ impl Verb for ReprioritizeJobs {
     type Request = v1::ReprioritizeJobsRequest;
     type Response = v1::ReprioritizeJobsResponse;
     /// Checked request: the selected jobs, and their new priority.
-    type Args = (ReprioritizeQuery, i16);
+    type Args = (Selection, i16);
 
     paged!(reprioritized_ids);
 
@@ -37,38 +41,33 @@ impl Verb for ReprioritizeJobs {
         if request.task_type.is_empty() {
             numbers::entries("ids", request.ids.len(), 1..=cluster.batch)?;
             no_token(&request.page_token)?;
-            return Ok((ReprioritizeQuery::Ids(request.ids.into()), priority));
+            if request.conditions.is_some() {
+                return Err(Error::invalid("conditions", "is set without task_type; set task_type, or leave it out"));
+            }
+            return Ok((Selection::Ids(request.ids.into()), priority));
         }
         if !request.ids.is_empty() {
             return Err(Error::invalid("ids", "is set together with task_type; set one of them"));
         }
-        let name = task_type("task_type", &request.task_type)?;
+        let task_type = task_type("task_type", &request.task_type)?;
+        let conditions = job_conditions("conditions", request.conditions, cluster)?;
+        of_worker("conditions", &conditions, None, &REPRIORITIZE_STATES)?;
         let from = page_token::position(&request.page_token)?;
-        let is_walked = |position: &PagePosition| {
-            matches!(position.state, JobState::Ready | JobState::Scheduled | JobState::Waiting)
-        };
-        if from.as_ref().is_some_and(|position| !is_walked(position)) {
+        if from.is_some_and(|position| !REPRIORITIZE_STATES.contains(&position.state)) {
             return Err(Error::invalid("page_token", "is not a next_page_token of ReprioritizeJobs"));
         }
-        Ok((ReprioritizeQuery::Type(name, from), priority))
+        let selection = TypeSelection { task_type, state: None, error_group: None, conditions, from };
+        Ok((Selection::OfType(selection), priority))
     }
 
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
         answer::SHORT
     }
 
-    async fn run(call: &mut Call, (query, priority): Self::Args) -> Result<v1::ReprioritizeJobsResponse, Error> {
+    async fn run(call: &mut Call, (selection, priority): Self::Args) -> Result<v1::ReprioritizeJobsResponse, Error> {
         let by = call.by()?;
-        let query = match query {
-            ReprioritizeQuery::Ids(jobs) => {
-                ReprioritizeQuery::Ids(permit::own_jobs(&call.broker, &call.caller, jobs).await?)
-            }
-            ReprioritizeQuery::Type(task_type, from) => {
-                call.caller.check(Operation::Operate, &task_type)?;
-                ReprioritizeQuery::Type(task_type, from)
-            }
-        };
-        let done = call.broker.operator.reprioritize(query, priority, &by).await?;
+        let selection = permit::own_selection(&call.broker, &call.caller, selection).await?;
+        let done = call.broker.operator.reprioritize(selection, priority, &by).await?;
         Ok(v1::ReprioritizeJobsResponse {
             reprioritized_ids: done.ids,
             job_count: done.jobs,
@@ -96,11 +95,12 @@ impl Merge for ReprioritizeJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::{JobState, PagePosition};
 
     fn reprioritize_jobs(
         request: v1::ReprioritizeJobsRequest,
         cluster: &ClusterSettings,
-    ) -> Result<(ReprioritizeQuery, i16), Error> {
+    ) -> Result<(Selection, i16), Error> {
         ReprioritizeJobs::check(request, cluster, &Limits::default())
     }
 
@@ -113,10 +113,18 @@ mod tests {
             ..Default::default()
         };
         let check = |request| reprioritize_jobs(request, &ClusterSettings::DEFAULT);
-        assert!(matches!(check(request(&[1], "", -1000)), Ok((ReprioritizeQuery::Ids(_), -1000))));
-        assert!(matches!(check(request(&[], "a", 1000)), Ok((ReprioritizeQuery::Type(_, None), 1000))));
+        assert!(matches!(check(request(&[1], "", -1000)), Ok((Selection::Ids(_), -1000))));
+        assert!(matches!(check(request(&[], "a", 1000)), Ok((Selection::OfType(_), 1000))));
+        let conditions = |worker_id: &str| {
+            Some(v1::JobConditions { tag: "t".into(), worker_id: worker_id.into(), ..Default::default() })
+        };
+        let tagged = v1::ReprioritizeJobsRequest { conditions: conditions(""), ..request(&[], "a", 1) };
+        assert!(matches!(check(tagged), Ok((Selection::OfType(of_type), 1)) if of_type.conditions.tag.is_some()));
+        let of_worker = conditions("0123456789abcdef");
         let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let cases = [
+            ("conditions", v1::ReprioritizeJobsRequest { conditions: conditions(""), ..request(&[1], "", 0) }),
+            ("conditions.worker_id", v1::ReprioritizeJobsRequest { conditions: of_worker, ..request(&[], "a", 0) }),
             ("ids", request(&[], "", 0)),
             ("ids", request(&vec![1; 10_001], "", 0)),
             ("ids", request(&[1], "a", 0)),
