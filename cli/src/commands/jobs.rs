@@ -5,6 +5,7 @@ use howdah_core::{job::JobState, logging::escaped};
 use jiff::Timestamp;
 
 use super::{
+    conditions::Conditions,
     context::Global,
     failure::Failure,
     output::{Output, note},
@@ -24,6 +25,7 @@ Examples:
   howdah jobs email.send --state dead --payload
   howdah jobs email.send --sort attempts --limit 20
   howdah jobs --sort failure --limit 20
+  howdah jobs email.send --state scheduled --fair-key acme --older-than 2h
   howdah jobs email.send --state ready --all --json | jq -r .id")]
 pub(super) struct Args {
     /// Task type of the jobs; without it, the jobs of all types are listed
@@ -39,8 +41,10 @@ pub(super) struct Args {
     error_group: Option<String>,
     /// List in this order; attempts: only unfinished jobs that have started, including dead jobs, most attempts first, at most
     /// 1,000; failure: only dead jobs and jobs that wait for a retry, newest failure first
-    #[arg(long, value_enum, value_name = "ORDER")]
+    #[arg(long, value_enum, value_name = "ORDER", conflicts_with = "Conditions")]
     sort: Option<Sort>,
+    #[command(flatten)]
+    conditions: Conditions,
     /// List at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -85,6 +89,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 Some(Sort::Attempts) => JobOrder::Attempts,
                 Some(Sort::Failure) => JobOrder::Failure,
             } as i32,
+            conditions: args.conditions.message(),
             ..ListJobsRequest::default()
         };
         let mut listed = 0_u64;

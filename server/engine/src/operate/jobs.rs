@@ -7,7 +7,7 @@ use std::{
 
 use howdah_core::{
     error::Error,
-    job::{Chosen, DependencyResult, JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
+    job::{Chosen, DependencyResult, JobConditions, JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
 };
 
 use super::{Operator, Selection, selection::Walk};
@@ -32,6 +32,8 @@ pub struct ListQuery {
     pub payload: bool,
     /// If set, lists only dead jobs of this error group.
     pub error_group: Option<String>,
+    /// Further conditions on the jobs.
+    pub conditions: JobConditions,
     /// Order of the jobs.
     pub order: ListOrder,
 }
@@ -100,6 +102,7 @@ impl Operator {
             ListOrder::Failure => return self.newest_failures(type_id, &query).await,
             ListOrder::Run => {}
         }
+        let held = self.held_by_worker_of(&query.conditions).await?;
         let first = query.state.unwrap_or(LIST_ORDER[0]);
         let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
         let mut page = JobPage::default();
@@ -114,21 +117,20 @@ impl Operator {
                 payload: query.payload,
                 bytes: bytes_left,
                 error_group: query.error_group.as_deref(),
+                conditions: &query.conditions,
+                held: held.as_deref(),
             };
             let listed = self.context.store.list_jobs(type_id, &list).await?;
-            // Ready and dead jobs have an index by task type, so jobs of other types are not scanned.
-            let by_type = type_id.is_some() && matches!(from.state, JobState::Ready | JobState::Dead);
-            let looked_to = listed.last_scanned_id.filter(|_| !by_type);
-            at = match (listed.jobs.last(), looked_to) {
+            at = match (listed.jobs.last(), listed.last_scanned) {
                 (Some((job, rank)), _) if listed.cut => {
                     Some(PagePosition { state: from.state, rank: *rank, id: job.id })
                 }
-                (_, Some(id)) => Some(PagePosition { id, ..from }),
+                (_, Some((rank, id))) => Some(PagePosition { rank, id, ..from }),
                 _ => next_state(from.state, query.state),
             };
             page.jobs.extend(listed.jobs.into_iter().map(|(job, _)| job));
             bytes_left -= listed.bytes;
-            let is_late = looked_to.is_some() && begun.elapsed() > LOOKS_FOR;
+            let is_late = listed.last_scanned.is_some() && begun.elapsed() > LOOKS_FOR;
             if listed.cut || bytes_left <= 0 || is_late {
                 break;
             }

@@ -10,8 +10,9 @@ use tokio_postgres::Row;
 use super::{
     Actor, Statement, Store, StoreError,
     audit::Change,
-    connection::Param,
+    connection::{Param, Params},
     coordination::{Ended, Ending, Wakeups},
+    pick::in_sql,
     transaction::{Transaction, retry_conflicts},
 };
 
@@ -40,6 +41,10 @@ pub struct ListArgs<'a> {
     pub bytes: i64,
     /// Only dead jobs of this error group.
     pub error_group: Option<&'a str>,
+    /// Conditions on the jobs.
+    pub conditions: &'a JobConditions,
+    /// Jobs that the worker of the conditions holds. `None` if the conditions name no worker.
+    pub held: Option<&'a [i64]>,
 }
 
 /// A page of jobs.
@@ -47,8 +52,8 @@ pub struct ListArgs<'a> {
 pub struct Listed {
     /// Jobs, each with the rank that the position of the next page needs: 0 unless the job is ready.
     pub jobs: Vec<(JobView, i64)>,
-    /// Last job id that was scanned. If this page is not full, the next page starts after this id.
-    pub last_scanned_id: Option<i64>,
+    /// Rank and id of the last job that was scanned. If this page is not full, the next page starts after it.
+    pub last_scanned: Option<(i64, i64)>,
     /// Whether more jobs may follow, because the page ended at its limit of jobs or bytes.
     pub cut: bool,
     /// Approximate size of the jobs in bytes.
@@ -112,16 +117,19 @@ impl Store {
             Statement::ListFinished => &outcome,
             _ => &from.rank,
         };
-        let rows =
-            self.read(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes]).await?;
-        let last_scanned_id = rows.first().and_then(|row| row.get("last_id"));
+        let ListArgs { at_most, payload, bytes, held, .. } = list;
+        let conditions = in_sql(list.conditions);
+        let params: Params<'_> = &[&type_id, second, &from.id, at_most, payload, bytes, &conditions, held];
+        let rows = self.read(statement, params).await?;
+        let last = |row: &Row| row.get::<_, Option<i64>>("last_rank").zip(row.get("last_id"));
+        let last_scanned = rows.first().and_then(last);
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
         let jobs: Vec<_> = found.map(|row| (job_view(row, row.get("task_type")), row.get::<_, i64>("rank"))).collect();
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
         // True if the page ended at its limit of bytes or jobs, because then more jobs may follow.
         let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);
         let bytes = rows.last().map_or(0, |row| row.get("bytes"));
-        Ok(Listed { jobs, last_scanned_id, cut, bytes })
+        Ok(Listed { jobs, last_scanned, cut, bytes })
     }
 
     /// Cancels the given jobs, or only the jobs in one state. May miss a job that changes its state concurrently.

@@ -186,6 +186,7 @@ async fn list(
         include_payload: false,
         error_group: group.to_owned(),
         order: order.into(),
+        conditions: None,
     };
     let answer = req.calls().call::<ListJobs>(&req.by, request).await?.into_inner();
     let note = if by_failure { "The newest failure first.".to_owned() } else { String::new() };
@@ -217,7 +218,9 @@ async fn search(
     };
     let answer = req.calls().call::<SearchJobs>(&req.by, request).await?.into_inner();
     let mut note = "The newest first.".to_owned();
-    if search_form.looks() {
+    // A search by key that goes on in the archive may find nothing on a page.
+    let goes_on = answer.jobs.len() < PAGE as usize && !answer.next_page_token.is_empty();
+    if search_form.looks() || goes_on {
         let [scanned_count, all] = [answer.scanned_count, answer.estimated_count].map(number);
         note = format!("Scanned {scanned_count} jobs of about {all}.");
         if !answer.next_page_token.is_empty() {

@@ -16,7 +16,8 @@ use prost::Message as _;
 use crate::api::{
     answer,
     check::{
-        job_filter::{error_group, state},
+        job_conditions::job_conditions,
+        job_filter::{error_group, of_worker, state},
         numbers, optional_task_type,
     },
     page_token, permit, render,
@@ -39,8 +40,9 @@ impl Verb for ListJobs {
 
     paged!(jobs, page_size);
 
-    fn check(request: v1::ListJobsRequest, _: &ClusterSettings, _: &Limits) -> Result<ListQuery, Error> {
-        let state = state(request.state)?;
+    fn check(request: v1::ListJobsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<ListQuery, Error> {
+        let conditions = job_conditions("conditions", request.conditions.clone(), cluster)?;
+        let state = of_worker("conditions", &conditions, state(request.state)?, &JobState::ALL)?;
         let from = page_token::position(&request.page_token)?;
         if let (Some(state), Some(from)) = (state, from)
             && from.state != state
@@ -57,6 +59,9 @@ impl Verb for ListJobs {
             return Err(Error::invalid("error_group", "is for dead jobs only; set state to JOB_STATE_DEAD"));
         }
         let order = order(&request, state)?;
+        if order != ListOrder::Run && !conditions.is_empty() {
+            return Err(Error::invalid("conditions", "is set together with order; leave one of them out"));
+        }
         if request.task_type.is_empty()
             && (order == ListOrder::Attempts || (error_group.is_some() && order == ListOrder::Run))
         {
@@ -72,6 +77,7 @@ impl Verb for ListJobs {
             from,
             payload: request.include_payload,
             error_group,
+            conditions,
             order,
         })
     }
@@ -186,7 +192,14 @@ mod tests {
     #[test]
     fn the_error_names_the_invalid_field_of_list_jobs() {
         let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let conditions = |worker_id: &str| {
+            Some(v1::JobConditions { tag: "t".into(), worker_id: worker_id.into(), ..Default::default() })
+        };
+        let of_worker = conditions("0123456789abcdef");
         let cases = [
+            ("conditions", v1::ListJobsRequest { conditions: conditions(""), order: 1, ..request() }),
+            ("conditions.worker_id", v1::ListJobsRequest { conditions: conditions("x"), ..request() }),
+            ("conditions.worker_id", v1::ListJobsRequest { conditions: of_worker, state: 1, ..request() }),
             ("task_type", v1::ListJobsRequest { task_type: "a b".into(), ..Default::default() }),
             ("task_type", v1::ListJobsRequest { order: 1, ..Default::default() }),
             ("task_type", v1::ListJobsRequest { state: 5, error_group: "e".into(), ..Default::default() }),
