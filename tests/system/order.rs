@@ -271,7 +271,7 @@ async fn jobs_of_a_type_that_meet_conditions_change_their_priority_and_others_do
     let broker = TestBroker::start().await;
     let jobs = |n: usize| {
         let job = job("t", "", n as i32 % 2).fair_key(if n < 6 { "acme" } else { "other" });
-        if n % 3 == 0 { job.delay(10 * MINUTE) } else { job }
+        if n.is_multiple_of(3) { job.delay(10 * MINUTE) } else { job }
     };
     let stored = broker.enqueue_all((0..12).map(jobs)).await;
     let conditions = Some(JobConditions { fair_key: "acme".into(), ..Default::default() });

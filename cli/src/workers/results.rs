@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use howdah_client::{Results, proto::DependencyResult};
-use howdah_server::job::JobState;
+use howdah_core::job::JobState;
 use serde::Serialize;
 use tempfile::{NamedTempFile, TempPath};
 use tokio::io::{AsyncWriteExt as _, BufWriter};

@@ -205,7 +205,7 @@ mod tests {
     fn each_setting_is_written_as_it_is_read() {
         let values = [
             "7", "linear", "1m 30s", "1.5", "2h", "0.25", "1s, 5m", "90s", "other", "1000", "2.5", "10", "3", "yes",
-            "250ms", "1", "2", "20", "2s", "5m", "1day", "4096", "500", "failures", "30", "90",
+            "250ms", "yes", "1", "2", "20", "2s", "5m", "1day", "4096", "500", "failures", "30", "90",
         ];
         assert_eq!(values.len(), SETTINGS.len());
         for (setting, value) in SETTINGS.iter().zip(values) {

@@ -93,7 +93,7 @@ async fn a_type_whose_limit_key_has_its_own_limit_is_not_unused_and_the_limit_is
     let broker = TestBroker::start().await;
     broker.limit_key("work", "x", 2).await;
     broker.sql("SELECT howdah.delete_unused_task_types('-1 s', 10), howdah.delete_unused_task_types('-1 s', 10)").await;
-    broker.sql(include_str!("../../server/sql/maintain/delete_idle_limit_states.sql")).await;
+    broker.sql(include_str!("../../../server/engine/sql/maintain/delete_idle_limit_states.sql")).await;
     assert_eq!(listed(&broker).await[0].max_running, 2);
     broker.limit_key("work", "x", 0).await;
     broker.until("the check of the limits", LOOKED).await;

@@ -9,7 +9,7 @@ use howdah_client::{
     NewJob, NewSchedule, Plan,
     proto::{Drift, OverlapPolicy},
 };
-use howdah_server::job::Limits;
+use howdah_core::job::Limits;
 use tokio_postgres::Row;
 
 /// Row of a `pg_task` table.

@@ -104,7 +104,7 @@ impl Reader {
         from: ArchivePosition,
         at_most: usize,
     ) -> Result<Vec<ArchivePosition>, ArchiveError> {
-        let reads = files.to_vec().into_iter().map(|file| async move {
+        let reads = files.iter().cloned().map(|file| async move {
             let day = file.day_number;
             let before = if day == from.day { from.id } else { i64::MAX };
             let open = self.candidate(file.file).await?.open().await?;

@@ -102,7 +102,7 @@ impl Operator {
             ListOrder::Failure => return self.newest_failures(type_id, &query).await,
             ListOrder::Run => {}
         }
-        let held = self.held_by_worker_of(&query.conditions).await?;
+        let held = self.held_by_worker_of(&query.conditions, type_id).await?;
         let first = query.state.unwrap_or(LIST_ORDER[0]);
         let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
         let mut page = JobPage::default();

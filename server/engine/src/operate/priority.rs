@@ -30,12 +30,7 @@ pub struct Reprioritized {
 }
 
 impl Operator {
-    pub async fn reprioritize(
-        &self,
-        selection: Selection,
-        priority: i16,
-        by: &Actor,
-    ) -> Result<Reprioritized, Error> {
+    pub async fn reprioritize(&self, selection: Selection, priority: i16, by: &Actor) -> Result<Reprioritized, Error> {
         let selection = match selection {
             Selection::Ids(chosen) => {
                 let ids = self.reprioritize_ids(chosen, priority, by).await?;

@@ -54,7 +54,7 @@ impl Operator {
             SearchQuery::Index { task_type, index, state, conditions, page } => {
                 let type_id = self.type_of(task_type).await?;
                 let held = match type_id {
-                    Some(type_id) => self.held_by_worker_of(conditions, type_id).await?,
+                    Some(_) => self.held_by_worker_of(conditions, type_id).await?,
                     None => conditions.worker_id.as_ref().map(|_| Vec::new()),
                 };
                 let entries = match index {
@@ -62,7 +62,7 @@ impl Operator {
                     SearchIndex::Tag(tag) => Entries::Tag { task_type: task_type.as_str(), tag },
                     SearchIndex::Worker(worker_id) => {
                         let mut ids = match type_id {
-                            Some(type_id) => self.held_by(worker_id, type_id).await?,
+                            Some(_) => self.held_by(worker_id, type_id).await?,
                             None => Vec::new(),
                         };
                         ids.sort_unstable_by_key(|id| Reverse(*id));
@@ -198,7 +198,7 @@ impl Operator {
             at = SearchPosition { at: cut.at, scanned_count: cut.scanned_count, ..at };
         }
         let next = (more || cut.is_some()).then_some(at);
-        let held = self.held_by_worker_of(conditions, type_id).await?;
+        let held = self.held_by_worker_of(conditions, Some(type_id)).await?;
         let filter = Filter { state: None, conditions, held };
         let jobs = shown.jobs.into_iter().filter(|job| filter.fits(job)).collect();
         Ok(SearchFound { next, skipped, ..finished(jobs, at) })

@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
         failed: bool,
         states: &[JobState],
     ) -> Result<Self, Error> {
-        let held = operator.held_by_worker_of(&selection.conditions, type_id).await?;
+        let held = operator.held_by_worker_of(&selection.conditions, Some(type_id)).await?;
         let states: Vec<JobState> =
             states.iter().copied().filter(|&state| selection.state.is_none_or(|only| only == state)).collect();
         let first = states.first().map(|&state| start_of(state));

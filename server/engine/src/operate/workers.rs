@@ -82,7 +82,7 @@ impl Operator {
 
     /// Returns the jobs of a task type that the worker with this public id holds, as far as they are known. Empty if there is no
     /// such worker.
-    pub(super) async fn held_by(&self, worker_id: &str, type_id: TypeId) -> Result<Vec<i64>, Error> {
+    pub(super) async fn held_by(&self, worker_id: &str, type_id: Option<TypeId>) -> Result<Vec<i64>, Error> {
         let own = self.context.sessions.all().into_iter().find(|session| session.public_id() == worker_id);
         match own {
             Some(session) => Ok(session.held_jobs_of(type_id)),
@@ -90,11 +90,12 @@ impl Operator {
         }
     }
 
-    /// Returns the jobs of a task type that the worker of the conditions holds; `None` if they name no worker.
+    /// Returns the jobs of a task type, or of all types, that the worker of the conditions holds; `None` if they name no
+    /// worker.
     pub(super) async fn held_by_worker_of(
         &self,
         conditions: &JobConditions,
-        type_id: TypeId,
+        type_id: Option<TypeId>,
     ) -> Result<Option<Vec<i64>>, Error> {
         match &conditions.worker_id {
             Some(worker_id) => Ok(Some(self.held_by(worker_id, type_id).await?)),

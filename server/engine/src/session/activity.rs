@@ -238,8 +238,10 @@ impl Session {
         self.state.lock().held.keys().copied().collect()
     }
 
-    pub(crate) fn held_jobs_of(&self, type_id: TypeId) -> Vec<i64> {
-        self.state.lock().held.iter().filter(|(_, held)| held.type_id == type_id).map(|(id, _)| *id).collect()
+    pub(crate) fn held_jobs_of(&self, type_id: Option<TypeId>) -> Vec<i64> {
+        let state = self.state.lock();
+        let of_type = state.held.iter().filter(|(_, held)| type_id.is_none_or(|type_id| held.type_id == type_id));
+        of_type.map(|(id, _)| *id).collect()
     }
 
     /// Returns the worker id that lists and logs show.

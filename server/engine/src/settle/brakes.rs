@@ -186,7 +186,6 @@ mod tests {
 
     use super::{Brakes, Ended, Unwritten};
     use crate::{
-        config::Config,
         dispatch::{Dispatch, UnsentMemory},
         metrics::Metrics,
         registry::Registry,
@@ -194,6 +193,7 @@ mod tests {
         traces::Traces,
         wake::Wake,
     };
+    use howdah_core::config::Config;
 
     #[tokio::test]
     async fn retries_end_when_the_broker_stops() {

@@ -66,7 +66,7 @@ impl Cause {
     }
 
     /// SQLSTATE, if Postgres refused the statement.
-    pub(crate) fn code(&self) -> Option<&str> {
+    pub fn code(&self) -> Option<&str> {
         self.code.as_ref().map(SqlState::code)
     }
 
@@ -199,7 +199,7 @@ impl StoreError {
     }
 
     /// SQLSTATE, if Postgres refused the statement.
-    pub(crate) fn code(&self) -> Option<&str> {
+    pub fn code(&self) -> Option<&str> {
         match self {
             Self::NotSent(cause)
             | Self::Unknown(cause)

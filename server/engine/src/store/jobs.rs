@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::SystemTime};
 
-use howdah_core::job::{Chosen, Failure, JobState, JobView, PagePosition, TypeId};
+use howdah_core::job::{Chosen, Failure, JobConditions, JobState, JobView, PagePosition, TypeId};
 use postgres_types::Json;
 use serde::Deserialize;
 use tokio_postgres::Row;

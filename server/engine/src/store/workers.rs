@@ -64,7 +64,7 @@ impl Store {
 
     /// Returns ids of the jobs of a task type that a worker holds, as its broker has reported them: of the jobs held for some
     /// seconds, those held longest.
-    pub async fn jobs_of_worker(&self, worker_id: &str, type_id: TypeId) -> Result<Vec<i64>, StoreError> {
+    pub async fn jobs_of_worker(&self, worker_id: &str, type_id: Option<TypeId>) -> Result<Vec<i64>, StoreError> {
         let rows = self.general().await?.query(Statement::JobsOfWorker, &[&worker_id, &type_id]).await?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }

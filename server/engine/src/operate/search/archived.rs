@@ -3,7 +3,7 @@
 #[cfg(feature = "archive")]
 mod read; // jobs in files
 
-use crate::job::{JobView, SearchPosition};
+use howdah_core::job::{JobView, SearchPosition};
 
 /// Whether a search has reached the archive. Positions in the database have rank 0 in a search by key.
 pub(super) fn is_position(position: SearchPosition) -> bool {
@@ -22,12 +22,12 @@ impl super::Operator {
     #[allow(clippy::unused_async)] // the variant with the feature `archive` awaits
     pub(super) async fn search_archive(
         &self,
-        _: &crate::job::TaskTypeName,
+        _: &howdah_core::job::TaskTypeName,
         _: &str,
         _: &super::Filter<'_>,
         _: &super::SearchPage,
         found: super::SearchFound,
-    ) -> Result<super::SearchFound, crate::error::Error> {
+    ) -> Result<super::SearchFound, howdah_core::error::Error> {
         Ok(found)
     }
 }

@@ -95,7 +95,7 @@ impl Merge for ReprioritizeJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{JobState, PagePosition};
+    use howdah_core::job::{JobState, PagePosition};
 
     fn reprioritize_jobs(
         request: v1::ReprioritizeJobsRequest,

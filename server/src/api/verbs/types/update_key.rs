@@ -1,16 +1,16 @@
 //! `UpdateLimitKey`: replaces the settings of one limit key.
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, Limits, TaskTypeName},
+};
+use howdah_engine::access::{Caller, Operation, Rule};
 use howdah_proto::{Rpc, v1};
 
 use super::{pause_key::key, update::most};
-use crate::{
-    access::{Caller, Operation, Rule},
-    api::{
-        check::task_type,
-        verbs::{Answer, Call, Merge, Verb},
-    },
-    error::Error,
-    job::{ClusterSettings, Limits, TaskTypeName},
+use crate::api::{
+    check::task_type,
+    verbs::{Answer, Call, Merge, Verb},
 };
 
 /// The call `UpdateLimitKey`.

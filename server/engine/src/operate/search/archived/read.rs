@@ -6,12 +6,14 @@ use std::{
 };
 
 use howdah_archive::JobFilter;
+use howdah_core::{
+    error::Error,
+    job::{JobConditions, JobState, JobView, PagePosition, SearchFound, SearchPage, SearchPosition, TaskTypeName},
+};
 
 use super::{is_position, listed};
 use crate::{
     archive::{ArchivePosition, KeyQuery},
-    error::Error,
-    job::{JobConditions, JobState, JobView, PagePosition, SearchFound, SearchPage, SearchPosition, TaskTypeName},
     operate::{
         Operator,
         archived::unread,
