@@ -99,6 +99,12 @@ func LimitKey(key string) Option {
 	return func(job *howdahv1.NewJob) { job.LimitKey = key }
 }
 
+// LimitMax starts the job only while fewer than this many jobs with its limit key run, 1 to 1,000,000. Of the waiting jobs, those
+// with a larger number start first.
+func LimitMax(jobs uint32) Option {
+	return func(job *howdahv1.NewJob) { job.LimitMax = jobs }
+}
+
 // FairKey makes jobs with different keys, such as tenants, take turns.
 func FairKey(key string) Option {
 	return func(job *howdahv1.NewJob) { job.FairKey = key }

@@ -77,11 +77,11 @@ func TestOptionsReachTheBroker(t *testing.T) {
 		t.Error(job.Tags)
 	}
 	last, err := client.Enqueue(t.Context(), typeName(t), 3, howdah.After(first.Id), howdah.Priority(7), howdah.MaxAttempts(4),
-		howdah.Header("from", "test"), howdah.LimitKey("l"), howdah.FairKey("f"), howdah.NextStages("a", "b"))
+		howdah.Header("from", "test"), howdah.LimitKey("l"), howdah.LimitMax(2), howdah.FairKey("f"), howdah.NextStages("a", "b"))
 	must(t, err)
 	job := state(t, last.Id)
 	if job.State != howdahv1.JobState_JOB_STATE_WAITING || !slices.Equal(job.After, []int64{first.Id}) || job.Priority != 7 ||
-		job.MaxAttempts != 4 || job.Headers["from"] != "test" || job.LimitKey != "l" || job.FairKey != "f" ||
+		job.MaxAttempts != 4 || job.Headers["from"] != "test" || job.LimitKey != "l" || job.LimitMax != 2 || job.FairKey != "f" ||
 		!slices.Equal(job.NextStages, []string{"a", "b"}) {
 		t.Error(job)
 	}

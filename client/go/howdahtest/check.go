@@ -59,6 +59,7 @@ func rules(job *howdahv1.NewJob) []rule {
 		{"key", text, isText(job.Key, 200)},
 		{"key_policy", "unset without a key", job.Key != "" || job.KeyPolicy <= howdahv1.KeyPolicy_KEY_POLICY_KEEP},
 		{"limit_key", text, isText(job.LimitKey, 200)},
+		{"limit_max", "0 to 1,000,000, and 0 without a limit_key", job.LimitMax <= 1_000_000 && (job.LimitMax == 0 || job.LimitKey != "")},
 		{"fair_key", text, isText(job.FairKey, 200)},
 		{"tags", "at most 16", len(job.Tags) <= 16},
 		{"next_stages", "at most 100", len(job.NextStages) <= 100},

@@ -81,6 +81,7 @@ func TestARecorderRefusesWhatABrokerRefusesAndRecordsNothing(t *testing.T) {
 		"key":            howdah.Key(long),
 		"key_policy":     howdah.Key("", howdahv1.KeyPolicy_KEY_POLICY_REPLACE),
 		"limit_key":      howdah.LimitKey(long),
+		"limit_max":      howdah.LimitMax(1),
 		"fair_key":       howdah.FairKey("line\n"),
 		"tags":           howdah.Tags(strings.Split(strings.Repeat("x ", 17), " ")...),
 		"tags[1]":        howdah.Tags("x", ""),

@@ -515,7 +515,9 @@ type ListAuditRequest struct {
 	// Entries per page, at most 500. 0: 100.
 	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page of the same request. Empty: the first page.
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Changes of this task type or of its jobs, schedules or limit keys. Only the first 10 types of each entry are recorded.
+	TaskType      string `protobuf:"bytes,8,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -595,6 +597,13 @@ func (x *ListAuditRequest) GetPageSize() int32 {
 func (x *ListAuditRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetTaskType() string {
+	if x != nil {
+		return x.TaskType
 	}
 	return ""
 }
@@ -830,7 +839,7 @@ const file_howdah_v1_access_service_proto_rawDesc = "" +
 	"\tprincipal\x18\x02 \x01(\tH\x00R\tprincipalB\v\n" +
 	"\tselection\"(\n" +
 	"\x14RevokeTokensResponse\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\tR\x03ids\"\xf8\x01\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\"\x95\x02\n" +
 	"\x10ListAuditRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1c\n" +
@@ -839,7 +848,8 @@ const file_howdah_v1_access_service_proto_rawDesc = "" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"l\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12\x1b\n" +
+	"\ttask_type\x18\b \x01(\tR\btaskType\"l\n" +
 	"\x11ListAuditResponse\x12/\n" +
 	"\aentries\x18\x01 \x03(\v2\x15.howdah.v1.AuditEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xad\x02\n" +

@@ -311,8 +311,8 @@ type BulkSpec struct {
 	// Selects only jobs in this state, which must be a state that the operation applies to. Unset: all such states. Must be unset
 	// for BULK_OPERATION_UNDO.
 	State JobState `protobuf:"varint,3,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
-	// Selects only dead jobs, and scheduled jobs that have failed, whose last error belongs to this group of ListErrorGroups. At
-	// most 2,000 bytes. Empty: jobs with any error or without one. Must be empty for BULK_OPERATION_UNDO.
+	// Selects only dead jobs, and scheduled jobs that have failed, whose last error belongs to this group, as
+	// JobFilter.error_group. At most 2,000 bytes. Empty: jobs with any error or without one. Must be empty for BULK_OPERATION_UNDO.
 	ErrorGroup string `protobuf:"bytes,4,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
 	// New priority, -1,000 to 1,000. Required for BULK_OPERATION_REPRIORITIZE, otherwise it must be unset.
 	Priority *int32 `protobuf:"varint,5,opt,name=priority,proto3,oneof" json:"priority,omitempty"`

@@ -62,7 +62,7 @@ const (
 	ReasonKind_REASON_KIND_TYPE_PAUSED ReasonKind = 14
 	// No worker takes jobs of the task type, and no program has pulled any (PullJobs) in the last hour.
 	ReasonKind_REASON_KIND_NO_WORKER ReasonKind = 15
-	// Every worker holds as many jobs of the type as its window allows.
+	// Every worker holds as many jobs of the type as its window allows. The window of a full worker may be 0.
 	ReasonKind_REASON_KIND_WORKERS_FULL ReasonKind = 16
 	// The job exceeds the window in bytes, or the maximum message size, of every worker.
 	ReasonKind_REASON_KIND_TOO_LARGE ReasonKind = 17

@@ -619,6 +619,10 @@ type NewJob struct {
 	Expiry isNewJob_Expiry `protobuf_oneof:"expiry"`
 	// Key that the per-key limits of the task type apply to, such as a tenant or an account. At most 200 bytes. Empty: none.
 	LimitKey string `protobuf:"bytes,26,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"`
+	// Number of jobs with the limit_key that may run at once when this job starts. It counts instead of the limit of the key and
+	// key_max_running of the task type. Of the jobs that wait for the key, those with a larger number start first. Requires
+	// limit_key. 1 to 1,000,000. 0: the limit of the key or the task type.
+	LimitMax uint32 `protobuf:"varint,36,opt,name=limit_max,json=limitMax,proto3" json:"limit_max,omitempty"`
 	// Fair key: capacity is shared evenly between the fair keys of waiting jobs with the same task type and priority. At
 	// most 200 bytes. Empty: none.
 	FairKey string `protobuf:"bytes,27,opt,name=fair_key,json=fairKey,proto3" json:"fair_key,omitempty"`
@@ -845,6 +849,13 @@ func (x *NewJob) GetLimitKey() string {
 	return ""
 }
 
+func (x *NewJob) GetLimitMax() uint32 {
+	if x != nil {
+		return x.LimitMax
+	}
+	return 0
+}
+
 func (x *NewJob) GetFairKey() string {
 	if x != nil {
 		return x.FairKey
@@ -1002,6 +1013,8 @@ type Job struct {
 	LimitKey string `protobuf:"bytes,30,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"`
 	// Fair key. Empty: none.
 	FairKey string `protobuf:"bytes,31,opt,name=fair_key,json=fairKey,proto3" json:"fair_key,omitempty"`
+	// Number of jobs with the limit_key that may run at once when this job starts. 0: the limit of the key or the task type.
+	LimitMax uint32 `protobuf:"varint,37,opt,name=limit_max,json=limitMax,proto3" json:"limit_max,omitempty"`
 	// Time at which the job expires if it has not started.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,32,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Id of the job that created this job. 0: none.
@@ -1199,6 +1212,13 @@ func (x *Job) GetFairKey() string {
 		return x.FairKey
 	}
 	return ""
+}
+
+func (x *Job) GetLimitMax() uint32 {
+	if x != nil {
+		return x.LimitMax
+	}
+	return 0
 }
 
 func (x *Job) GetExpireTime() *timestamppb.Timestamp {
@@ -1632,7 +1652,7 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x05 \x01(\x0e2\x1a.howdah.v1.RetryPolicyKindR\x04kind\x121\n" +
 	"\x06delays\x18\x06 \x03(\v2\x19.google.protobuf.DurationR\x06delaysB\r\n" +
 	"\v_multiplierB\t\n" +
-	"\a_jitter\"\x9c\v\n" +
+	"\a_jitter\"\xb9\v\n" +
 	"\x06NewJob\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x128\n" +
@@ -1658,7 +1678,8 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x12key_debounce_limit\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\x10keyDebounceLimit\x129\n" +
 	"\texpire_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampH\x01R\bexpireAt\x12>\n" +
 	"\fexpire_after\x18\x19 \x01(\v2\x19.google.protobuf.DurationH\x01R\vexpireAfter\x12\x1b\n" +
-	"\tlimit_key\x18\x1a \x01(\tR\blimitKey\x12\x19\n" +
+	"\tlimit_key\x18\x1a \x01(\tR\blimitKey\x12\x1b\n" +
+	"\tlimit_max\x18$ \x01(\rR\blimitMax\x12\x19\n" +
 	"\bfair_key\x18\x1b \x01(\tR\afairKey\x12\x1f\n" +
 	"\vnext_stages\x18\x1c \x03(\tR\n" +
 	"nextStages\x12<\n" +
@@ -1678,7 +1699,7 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
 	"\x05startB\b\n" +
 	"\x06expiryB\x0e\n" +
-	"\f_key_version\"\x91\n" +
+	"\f_key_version\"\xae\n" +
 	"\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1b\n" +
@@ -1705,7 +1726,8 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"updateTime\x12\x12\n" +
 	"\x04tags\x18\x12 \x03(\tR\x04tags\x12\x1b\n" +
 	"\tlimit_key\x18\x1e \x01(\tR\blimitKey\x12\x19\n" +
-	"\bfair_key\x18\x1f \x01(\tR\afairKey\x12;\n" +
+	"\bfair_key\x18\x1f \x01(\tR\afairKey\x12\x1b\n" +
+	"\tlimit_max\x18% \x01(\rR\blimitMax\x12;\n" +
 	"\vexpire_time\x18  \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12\x1b\n" +
 	"\tparent_id\x18! \x01(\x03R\bparentId\x12\x1f\n" +

@@ -239,8 +239,9 @@ type JobFilter struct {
 	TaskType string `protobuf:"bytes,2,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	// Selects jobs in this state. Unset: all states that the call accepts.
 	State JobState `protobuf:"varint,3,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
-	// Selects dead jobs, and scheduled jobs that have failed, whose last error belongs to this group of ListErrorGroups. At most
-	// 2,000 bytes. Empty: jobs with any error or without one.
+	// Selects dead jobs, and scheduled jobs that have failed, whose last error belongs to this group of ListErrorGroups. One of the
+	// errors also selects its group if the group is one of errors without a place (Nack.place). At most 2,000 bytes. Empty: jobs with
+	// any error or without one.
 	ErrorGroup string `protobuf:"bytes,4,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
 	// Further conditions on the jobs of the task type. Unset: none.
 	Conditions    *JobConditions `protobuf:"bytes,5,opt,name=conditions,proto3" json:"conditions,omitempty"`
@@ -795,8 +796,8 @@ type ListJobsRequest struct {
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Includes payload, result and all failures. Otherwise only the last failure is included.
 	IncludePayload bool `protobuf:"varint,5,opt,name=include_payload,json=includePayload,proto3" json:"include_payload,omitempty"`
-	// Lists only dead jobs whose last error belongs to this group of ListErrorGroups. Requires state DEAD. At most 2,000 bytes.
-	// Empty: any error.
+	// Lists only dead jobs whose last error belongs to this group, as JobFilter.error_group. Requires state DEAD. At most 2,000
+	// bytes. Empty: any error.
 	ErrorGroup string `protobuf:"bytes,40,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
 	// Order of the jobs. JOB_ORDER_ATTEMPTS lists only unfinished jobs that have started, including dead jobs, and returns only one
 	// page. With it, page_token and error_group must be empty, and `state` must not be a finished state. JOB_ORDER_FAILURE lists only
@@ -804,7 +805,10 @@ type ListJobsRequest struct {
 	//
 	// JOB_ORDER_ATTEMPTS reads dead jobs by an index. For other states a call scans as many jobs as it can in about 80 ms. It
 	// begins with the oldest jobs or the jobs that run next, because these have the most attempts.
-	Order         JobOrder `protobuf:"varint,41,opt,name=order,proto3,enum=howdah.v1.JobOrder" json:"order,omitempty"`
+	Order JobOrder `protobuf:"varint,41,opt,name=order,proto3,enum=howdah.v1.JobOrder" json:"order,omitempty"`
+	// Conditions that the jobs must meet, too. A call reads a bounded number of jobs, so a page may contain few jobs, or none,
+	// without being the last. Only without `order`. Unset: none.
+	Conditions    *JobConditions `protobuf:"bytes,42,opt,name=conditions,proto3" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -888,6 +892,13 @@ func (x *ListJobsRequest) GetOrder() JobOrder {
 	return JobOrder_JOB_ORDER_UNSPECIFIED
 }
 
+func (x *ListJobsRequest) GetConditions() *JobConditions {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
 // Response of ListJobs.
 type ListJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -897,8 +908,8 @@ type ListJobsResponse struct {
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// JOB_ORDER_ATTEMPTS: true if the scan ran out of time, so that jobs with as many attempts may be missing.
 	Partial bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
-	// JOB_ORDER_ATTEMPTS: number of scanned jobs, without dead jobs. States without an index by type also count jobs of other
-	// types.
+	// JOB_ORDER_ATTEMPTS: number of scanned jobs, without dead jobs. States other than READY also count jobs of other types; it is
+	// 0 if the caller may not read all types.
 	ScannedCount int64 `protobuf:"varint,4,opt,name=scanned_count,json=scannedCount,proto3" json:"scanned_count,omitempty"`
 	// JOB_ORDER_ATTEMPTS: true if more jobs have started, with at most as many attempts as the last job of the page. They exceeded
 	// the page size, or the size of an answer (about 3 MiB).
@@ -1867,12 +1878,13 @@ func (x *ListErrorGroupsResponse) GetPartial() bool {
 	return false
 }
 
-// Jobs of a task type whose last errors differ only in numbers, ids and quoted texts.
+// Jobs of a task type whose last errors differ only in numbers, ids and quoted texts, and arose at the same place or at none.
 type ErrorGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task type of the jobs.
 	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
-	// First line of the error, with `#` in place of numbers, ids and quoted texts. Use it as JobFilter.error_group.
+	// First line of the error, with `#` in place of numbers, ids and quoted texts. If the error has a place (Nack.place), ` at ` and
+	// the place follow. Use it as JobFilter.error_group.
 	ErrorGroup string `protobuf:"bytes,2,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
 	// Number of dead jobs.
 	DeadCount int64 `protobuf:"varint,3,opt,name=dead_count,json=deadCount,proto3" json:"dead_count,omitempty"`
@@ -2092,12 +2104,14 @@ type ReprioritizeJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the jobs. At most 10,000. For a leased job, the new priority applies from the next attempt.
 	Ids []int64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	// Selects all ready, scheduled and waiting jobs of this task type.
+	// Selects the ready, scheduled and waiting jobs of this task type.
 	TaskType string `protobuf:"bytes,2,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	// New priority, -1,000 to 1,000. Jobs with a lower number run first.
 	Priority int32 `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The next_page_token of the previous call. Empty: the first call. Only with task_type.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Further conditions on the jobs of task_type, without a worker_id. Unset: none. Only with task_type.
+	Conditions    *JobConditions `protobuf:"bytes,5,opt,name=conditions,proto3" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2158,6 +2172,13 @@ func (x *ReprioritizeJobsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ReprioritizeJobsRequest) GetConditions() *JobConditions {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
 }
 
 // Response of ReprioritizeJobs.
@@ -2267,7 +2288,7 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"\rGetJobRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\"2\n" +
 	"\x0eGetJobResponse\x12 \n" +
-	"\x03job\x18\x01 \x01(\v2\x0e.howdah.v1.JobR\x03job\"\x8a\x02\n" +
+	"\x03job\x18\x01 \x01(\v2\x0e.howdah.v1.JobR\x03job\"\xc4\x02\n" +
 	"\x0fListJobsRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.howdah.v1.JobStateR\x05state\x12\x1b\n" +
@@ -2277,7 +2298,10 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"\x0finclude_payload\x18\x05 \x01(\bR\x0eincludePayload\x12\x1f\n" +
 	"\verror_group\x18( \x01(\tR\n" +
 	"errorGroup\x12)\n" +
-	"\x05order\x18) \x01(\x0e2\x13.howdah.v1.JobOrderR\x05order\"\xb8\x01\n" +
+	"\x05order\x18) \x01(\x0e2\x13.howdah.v1.JobOrderR\x05order\x128\n" +
+	"\n" +
+	"conditions\x18* \x01(\v2\x18.howdah.v1.JobConditionsR\n" +
+	"conditions\"\xb8\x01\n" +
 	"\x10ListJobsResponse\x12\"\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0e.howdah.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x18\n" +
@@ -2367,13 +2391,16 @@ const file_howdah_v1_job_service_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x03R\x03ids\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"4\n" +
 	"\x10WaitJobsResponse\x12 \n" +
-	"\x03job\x18\x01 \x01(\v2\x0e.howdah.v1.JobR\x03job\"\x83\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\x0e.howdah.v1.JobR\x03job\"\xbd\x01\n" +
 	"\x17ReprioritizeJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x03R\x03ids\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12\x1a\n" +
 	"\bpriority\x18\x03 \x01(\x05R\bpriority\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"\x8c\x01\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x128\n" +
+	"\n" +
+	"conditions\x18\x05 \x01(\v2\x18.howdah.v1.JobConditionsR\n" +
+	"conditions\"\x8c\x01\n" +
 	"\x18ReprioritizeJobsResponse\x12+\n" +
 	"\x11reprioritized_ids\x18\x01 \x03(\x03R\x10reprioritizedIds\x12\x1b\n" +
 	"\tjob_count\x18\x02 \x01(\x03R\bjobCount\x12&\n" +
@@ -2492,55 +2519,57 @@ var file_howdah_v1_job_service_proto_depIdxs = []int32{
 	36, // 9: howdah.v1.GetJobResponse.job:type_name -> howdah.v1.Job
 	32, // 10: howdah.v1.ListJobsRequest.state:type_name -> howdah.v1.JobState
 	1,  // 11: howdah.v1.ListJobsRequest.order:type_name -> howdah.v1.JobOrder
-	36, // 12: howdah.v1.ListJobsResponse.jobs:type_name -> howdah.v1.Job
-	3,  // 13: howdah.v1.CancelJobsRequest.filter:type_name -> howdah.v1.JobFilter
-	3,  // 14: howdah.v1.RetryJobsRequest.filter:type_name -> howdah.v1.JobFilter
-	37, // 15: howdah.v1.RetryJobsRequest.run_at:type_name -> google.protobuf.Timestamp
-	35, // 16: howdah.v1.RetryJobsRequest.delay:type_name -> google.protobuf.Duration
-	37, // 17: howdah.v1.RerunJobsRequest.run_at:type_name -> google.protobuf.Timestamp
-	35, // 18: howdah.v1.RerunJobsRequest.delay:type_name -> google.protobuf.Duration
-	20, // 19: howdah.v1.RerunJobsResponse.jobs:type_name -> howdah.v1.RerunJob
-	2,  // 20: howdah.v1.RerunJob.outcome:type_name -> howdah.v1.RerunOutcome
-	3,  // 21: howdah.v1.EndLeasesRequest.filter:type_name -> howdah.v1.JobFilter
-	3,  // 22: howdah.v1.DiscardJobsRequest.filter:type_name -> howdah.v1.JobFilter
-	27, // 23: howdah.v1.ListErrorGroupsResponse.groups:type_name -> howdah.v1.ErrorGroup
-	37, // 24: howdah.v1.ErrorGroup.first_failure_time:type_name -> google.protobuf.Timestamp
-	37, // 25: howdah.v1.ErrorGroup.last_failure_time:type_name -> google.protobuf.Timestamp
-	35, // 26: howdah.v1.WaitJobsRequest.timeout:type_name -> google.protobuf.Duration
-	36, // 27: howdah.v1.WaitJobsResponse.job:type_name -> howdah.v1.Job
-	4,  // 28: howdah.v1.JobService.EnqueueJobs:input_type -> howdah.v1.EnqueueJobsRequest
-	7,  // 29: howdah.v1.JobService.StreamEnqueue:input_type -> howdah.v1.StreamEnqueueRequest
-	10, // 30: howdah.v1.JobService.GetJob:input_type -> howdah.v1.GetJobRequest
-	38, // 31: howdah.v1.JobService.ExplainJob:input_type -> howdah.v1.ExplainJobRequest
-	12, // 32: howdah.v1.JobService.ListJobs:input_type -> howdah.v1.ListJobsRequest
-	39, // 33: howdah.v1.JobService.SearchJobs:input_type -> howdah.v1.SearchJobsRequest
-	14, // 34: howdah.v1.JobService.CancelJobs:input_type -> howdah.v1.CancelJobsRequest
-	28, // 35: howdah.v1.JobService.WaitJobs:input_type -> howdah.v1.WaitJobsRequest
-	30, // 36: howdah.v1.JobService.ReprioritizeJobs:input_type -> howdah.v1.ReprioritizeJobsRequest
-	16, // 37: howdah.v1.JobService.RetryJobs:input_type -> howdah.v1.RetryJobsRequest
-	18, // 38: howdah.v1.JobService.RerunJobs:input_type -> howdah.v1.RerunJobsRequest
-	21, // 39: howdah.v1.JobService.EndLeases:input_type -> howdah.v1.EndLeasesRequest
-	23, // 40: howdah.v1.JobService.DiscardJobs:input_type -> howdah.v1.DiscardJobsRequest
-	25, // 41: howdah.v1.JobService.ListErrorGroups:input_type -> howdah.v1.ListErrorGroupsRequest
-	5,  // 42: howdah.v1.JobService.EnqueueJobs:output_type -> howdah.v1.EnqueueJobsResponse
-	8,  // 43: howdah.v1.JobService.StreamEnqueue:output_type -> howdah.v1.StreamEnqueueResponse
-	11, // 44: howdah.v1.JobService.GetJob:output_type -> howdah.v1.GetJobResponse
-	40, // 45: howdah.v1.JobService.ExplainJob:output_type -> howdah.v1.ExplainJobResponse
-	13, // 46: howdah.v1.JobService.ListJobs:output_type -> howdah.v1.ListJobsResponse
-	41, // 47: howdah.v1.JobService.SearchJobs:output_type -> howdah.v1.SearchJobsResponse
-	15, // 48: howdah.v1.JobService.CancelJobs:output_type -> howdah.v1.CancelJobsResponse
-	29, // 49: howdah.v1.JobService.WaitJobs:output_type -> howdah.v1.WaitJobsResponse
-	31, // 50: howdah.v1.JobService.ReprioritizeJobs:output_type -> howdah.v1.ReprioritizeJobsResponse
-	17, // 51: howdah.v1.JobService.RetryJobs:output_type -> howdah.v1.RetryJobsResponse
-	19, // 52: howdah.v1.JobService.RerunJobs:output_type -> howdah.v1.RerunJobsResponse
-	22, // 53: howdah.v1.JobService.EndLeases:output_type -> howdah.v1.EndLeasesResponse
-	24, // 54: howdah.v1.JobService.DiscardJobs:output_type -> howdah.v1.DiscardJobsResponse
-	26, // 55: howdah.v1.JobService.ListErrorGroups:output_type -> howdah.v1.ListErrorGroupsResponse
-	42, // [42:56] is the sub-list for method output_type
-	28, // [28:42] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	33, // 12: howdah.v1.ListJobsRequest.conditions:type_name -> howdah.v1.JobConditions
+	36, // 13: howdah.v1.ListJobsResponse.jobs:type_name -> howdah.v1.Job
+	3,  // 14: howdah.v1.CancelJobsRequest.filter:type_name -> howdah.v1.JobFilter
+	3,  // 15: howdah.v1.RetryJobsRequest.filter:type_name -> howdah.v1.JobFilter
+	37, // 16: howdah.v1.RetryJobsRequest.run_at:type_name -> google.protobuf.Timestamp
+	35, // 17: howdah.v1.RetryJobsRequest.delay:type_name -> google.protobuf.Duration
+	37, // 18: howdah.v1.RerunJobsRequest.run_at:type_name -> google.protobuf.Timestamp
+	35, // 19: howdah.v1.RerunJobsRequest.delay:type_name -> google.protobuf.Duration
+	20, // 20: howdah.v1.RerunJobsResponse.jobs:type_name -> howdah.v1.RerunJob
+	2,  // 21: howdah.v1.RerunJob.outcome:type_name -> howdah.v1.RerunOutcome
+	3,  // 22: howdah.v1.EndLeasesRequest.filter:type_name -> howdah.v1.JobFilter
+	3,  // 23: howdah.v1.DiscardJobsRequest.filter:type_name -> howdah.v1.JobFilter
+	27, // 24: howdah.v1.ListErrorGroupsResponse.groups:type_name -> howdah.v1.ErrorGroup
+	37, // 25: howdah.v1.ErrorGroup.first_failure_time:type_name -> google.protobuf.Timestamp
+	37, // 26: howdah.v1.ErrorGroup.last_failure_time:type_name -> google.protobuf.Timestamp
+	35, // 27: howdah.v1.WaitJobsRequest.timeout:type_name -> google.protobuf.Duration
+	36, // 28: howdah.v1.WaitJobsResponse.job:type_name -> howdah.v1.Job
+	33, // 29: howdah.v1.ReprioritizeJobsRequest.conditions:type_name -> howdah.v1.JobConditions
+	4,  // 30: howdah.v1.JobService.EnqueueJobs:input_type -> howdah.v1.EnqueueJobsRequest
+	7,  // 31: howdah.v1.JobService.StreamEnqueue:input_type -> howdah.v1.StreamEnqueueRequest
+	10, // 32: howdah.v1.JobService.GetJob:input_type -> howdah.v1.GetJobRequest
+	38, // 33: howdah.v1.JobService.ExplainJob:input_type -> howdah.v1.ExplainJobRequest
+	12, // 34: howdah.v1.JobService.ListJobs:input_type -> howdah.v1.ListJobsRequest
+	39, // 35: howdah.v1.JobService.SearchJobs:input_type -> howdah.v1.SearchJobsRequest
+	14, // 36: howdah.v1.JobService.CancelJobs:input_type -> howdah.v1.CancelJobsRequest
+	28, // 37: howdah.v1.JobService.WaitJobs:input_type -> howdah.v1.WaitJobsRequest
+	30, // 38: howdah.v1.JobService.ReprioritizeJobs:input_type -> howdah.v1.ReprioritizeJobsRequest
+	16, // 39: howdah.v1.JobService.RetryJobs:input_type -> howdah.v1.RetryJobsRequest
+	18, // 40: howdah.v1.JobService.RerunJobs:input_type -> howdah.v1.RerunJobsRequest
+	21, // 41: howdah.v1.JobService.EndLeases:input_type -> howdah.v1.EndLeasesRequest
+	23, // 42: howdah.v1.JobService.DiscardJobs:input_type -> howdah.v1.DiscardJobsRequest
+	25, // 43: howdah.v1.JobService.ListErrorGroups:input_type -> howdah.v1.ListErrorGroupsRequest
+	5,  // 44: howdah.v1.JobService.EnqueueJobs:output_type -> howdah.v1.EnqueueJobsResponse
+	8,  // 45: howdah.v1.JobService.StreamEnqueue:output_type -> howdah.v1.StreamEnqueueResponse
+	11, // 46: howdah.v1.JobService.GetJob:output_type -> howdah.v1.GetJobResponse
+	40, // 47: howdah.v1.JobService.ExplainJob:output_type -> howdah.v1.ExplainJobResponse
+	13, // 48: howdah.v1.JobService.ListJobs:output_type -> howdah.v1.ListJobsResponse
+	41, // 49: howdah.v1.JobService.SearchJobs:output_type -> howdah.v1.SearchJobsResponse
+	15, // 50: howdah.v1.JobService.CancelJobs:output_type -> howdah.v1.CancelJobsResponse
+	29, // 51: howdah.v1.JobService.WaitJobs:output_type -> howdah.v1.WaitJobsResponse
+	31, // 52: howdah.v1.JobService.ReprioritizeJobs:output_type -> howdah.v1.ReprioritizeJobsResponse
+	17, // 53: howdah.v1.JobService.RetryJobs:output_type -> howdah.v1.RetryJobsResponse
+	19, // 54: howdah.v1.JobService.RerunJobs:output_type -> howdah.v1.RerunJobsResponse
+	22, // 55: howdah.v1.JobService.EndLeases:output_type -> howdah.v1.EndLeasesResponse
+	24, // 56: howdah.v1.JobService.DiscardJobs:output_type -> howdah.v1.DiscardJobsResponse
+	26, // 57: howdah.v1.JobService.ListErrorGroups:output_type -> howdah.v1.ListErrorGroupsResponse
+	44, // [44:58] is the sub-list for method output_type
+	30, // [30:44] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_job_service_proto_init() }

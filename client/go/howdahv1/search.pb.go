@@ -201,7 +201,8 @@ type SearchJobsRequest_Id struct {
 
 type SearchJobsRequest_Key struct {
 	// Finds jobs of `task_type` with this key: the holder of the key, the job that waits for the key, and dead and finished jobs
-	// that had the key, as far as the database has their history. At most 200 bytes, unless the cluster is configured otherwise.
+	// that had the key, as far as the database or the archive has their history. Error if the archive cannot be read:
+	// UNAVAILABLE. At most 200 bytes, unless the cluster is configured otherwise.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3,oneof"`
 }
 
@@ -286,21 +287,24 @@ func (x *JobHeader) GetValue() string {
 	return ""
 }
 
-// Response of SearchJobs, with the progress of the search. A call takes at most about 2 s.
+// Response of SearchJobs, with the progress of the search. A call takes at most about 2 s, or 10 s while it reads the archive.
 type SearchJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Matching jobs, as ListJobs returns them: without payload and result, and only with their last failure. A job may have changed
 	// its state since the search read it.
 	//
-	// A search by key or tag returns the newest jobs first. Other searches return finished jobs newest first, ready jobs in the
-	// order in which they will run, and other jobs oldest first.
+	// A search by key or tag returns the newest jobs first. A search by key then reads the archive, and returns the jobs that are
+	// only there by the day on which they finished, the latest day first. Other searches return finished jobs newest first, ready
+	// jobs in the order in which they will run, and other jobs oldest first.
 	Jobs []*Job `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// The page_token of the next call: the search is not complete. Empty: the search is complete.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// Number of jobs that this and the previous calls of the search have read. In states without an index by type, jobs of other
-	// types count too. In a search by tag, index entries count, even if their job has changed its type or tags or no longer exists.
+	// Number of jobs that this and the previous calls of the search have read. In states other than READY and DEAD, a scan also
+	// counts jobs of other types; it is 0 if the caller may not read all types. In a search by tag, index entries count, even if
+	// their job has changed its type or tags or no longer exists. In a search by key, the jobs of all archive files that were
+	// searched count.
 	ScannedCount int64 `protobuf:"varint,3,opt,name=scanned_count,json=scannedCount,proto3" json:"scanned_count,omitempty"`
-	// Estimated total number of jobs to read. Never less than scanned_count.
+	// Estimated total number of jobs to read. Never less than scanned_count, and 0 in the same case.
 	EstimatedCount int64 `protobuf:"varint,4,opt,name=estimated_count,json=estimatedCount,proto3" json:"estimated_count,omitempty"`
 	// Ids of jobs that this call skipped, because the comparison of their payload took too long.
 	SkippedIds    []int64 `protobuf:"varint,5,rep,packed,name=skipped_ids,json=skippedIds,proto3" json:"skipped_ids,omitempty"`

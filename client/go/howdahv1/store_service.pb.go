@@ -37,6 +37,9 @@ const (
 	StoreState_STORE_STATE_UNREACHABLE StoreState = 2
 	// The store accepts no new jobs. Existing jobs continue.
 	StoreState_STORE_STATE_CLOSED StoreState = 3
+	// The database matches a pattern of the configuration, and the broker cannot serve it. It tries again at each reload, and each
+	// minute.
+	StoreState_STORE_STATE_SKIPPED StoreState = 4
 )
 
 // Enum value maps for StoreState.
@@ -46,12 +49,14 @@ var (
 		1: "STORE_STATE_READY",
 		2: "STORE_STATE_UNREACHABLE",
 		3: "STORE_STATE_CLOSED",
+		4: "STORE_STATE_SKIPPED",
 	}
 	StoreState_value = map[string]int32{
 		"STORE_STATE_UNSPECIFIED": 0,
 		"STORE_STATE_READY":       1,
 		"STORE_STATE_UNREACHABLE": 2,
 		"STORE_STATE_CLOSED":      3,
+		"STORE_STATE_SKIPPED":     4,
 	}
 )
 
@@ -166,7 +171,9 @@ type Store struct {
 	// be reached.
 	HasUnfinishedJobs bool `protobuf:"varint,8,opt,name=has_unfinished_jobs,json=hasUnfinishedJobs,proto3" json:"has_unfinished_jobs,omitempty"`
 	// Read replica that the answering broker uses. Unset: no replica is configured, or the store cannot be reached.
-	ReadReplica   *ReadReplica `protobuf:"bytes,9,opt,name=read_replica,json=readReplica,proto3" json:"read_replica,omitempty"`
+	ReadReplica *ReadReplica `protobuf:"bytes,9,opt,name=read_replica,json=readReplica,proto3" json:"read_replica,omitempty"`
+	// Reason why the broker skips the store, and what to do. Set only for a skipped store.
+	Problem       string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -262,6 +269,13 @@ func (x *Store) GetReadReplica() *ReadReplica {
 		return x.ReadReplica
 	}
 	return nil
+}
+
+func (x *Store) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 // Replica that serves lists, searches and statistics of a store.
@@ -642,7 +656,9 @@ type ReloadStoresResponse struct {
 	Removed []string `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
 	// Names of the stores whose settings in the configuration have changed. The new settings take effect when the broker is
 	// restarted.
-	Changed       []string `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
+	Changed []string `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
+	// Names of the databases that match a pattern and that the broker cannot serve. ListStores gives the reasons.
+	Skipped       []string `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -694,6 +710,13 @@ func (x *ReloadStoresResponse) GetRemoved() []string {
 func (x *ReloadStoresResponse) GetChanged() []string {
 	if x != nil {
 		return x.Changed
+	}
+	return nil
+}
+
+func (x *ReloadStoresResponse) GetSkipped() []string {
+	if x != nil {
+		return x.Skipped
 	}
 	return nil
 }
@@ -894,7 +917,7 @@ var File_howdah_v1_store_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dhowdah/v1/store_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!howdah/v1/task_type_service.proto\"\x90\x03\n" +
+	"\x1dhowdah/v1/store_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!howdah/v1/task_type_service.proto\"\xaa\x03\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12+\n" +
@@ -906,7 +929,9 @@ const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\n" +
 	"counts_age\x18\a \x01(\v2\x19.google.protobuf.DurationR\tcountsAge\x12.\n" +
 	"\x13has_unfinished_jobs\x18\b \x01(\bR\x11hasUnfinishedJobs\x129\n" +
-	"\fread_replica\x18\t \x01(\v2\x16.howdah.v1.ReadReplicaR\vreadReplica\"N\n" +
+	"\fread_replica\x18\t \x01(\v2\x16.howdah.v1.ReadReplicaR\vreadReplica\x12\x18\n" +
+	"\aproblem\x18\n" +
+	" \x01(\tR\aproblem\"N\n" +
 	"\vReadReplica\x12\x12\n" +
 	"\x04used\x18\x01 \x01(\bR\x04used\x12+\n" +
 	"\x03lag\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03lag\")\n" +
@@ -922,11 +947,12 @@ const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\x05store\x18\x01 \x01(\tR\x05store\";\n" +
 	"\x11OpenStoreResponse\x12&\n" +
 	"\x05store\x18\x01 \x01(\v2\x10.howdah.v1.StoreR\x05store\"\x15\n" +
-	"\x13ReloadStoresRequest\"`\n" +
+	"\x13ReloadStoresRequest\"z\n" +
 	"\x14ReloadStoresResponse\x12\x14\n" +
 	"\x05added\x18\x01 \x03(\tR\x05added\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x12\x18\n" +
-	"\achanged\x18\x03 \x03(\tR\achanged\"h\n" +
+	"\achanged\x18\x03 \x03(\tR\achanged\x12\x18\n" +
+	"\askipped\x18\x04 \x03(\tR\askipped\"h\n" +
 	"\x0fMoveTypeRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x19\n" +
 	"\bto_store\x18\x02 \x01(\tR\atoStore\x12\x1d\n" +
@@ -946,13 +972,14 @@ const file_howdah_v1_store_service_proto_rawDesc = "" +
 	"\x14moved_schedule_count\x18\b \x01(\x05R\x12movedScheduleCount\x124\n" +
 	"\x16staying_schedule_count\x18\t \x01(\x05R\x14stayingScheduleCount\x12\x18\n" +
 	"\aproblem\x18\n" +
-	" \x01(\tR\aproblem*u\n" +
+	" \x01(\tR\aproblem*\x8e\x01\n" +
 	"\n" +
 	"StoreState\x12\x1b\n" +
 	"\x17STORE_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11STORE_STATE_READY\x10\x01\x12\x1b\n" +
 	"\x17STORE_STATE_UNREACHABLE\x10\x02\x12\x16\n" +
-	"\x12STORE_STATE_CLOSED\x10\x03*\x85\x01\n" +
+	"\x12STORE_STATE_CLOSED\x10\x03\x12\x17\n" +
+	"\x13STORE_STATE_SKIPPED\x10\x04*\x85\x01\n" +
 	"\tMovePhase\x12\x1a\n" +
 	"\x16MOVE_PHASE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12MOVE_PHASE_PAUSING\x10\x01\x12\x15\n" +

@@ -35,8 +35,8 @@ const (
 // Service for operators: lists, adds, removes, closes and opens stores, and moves task types between them. A broker with one database has one
 // store, named "default" unless configured otherwise.
 type StoreServiceClient interface {
-	// Lists the stores in the order of the configuration. Includes stores that cannot be reached. NOT_FOUND: the store does not
-	// exist.
+	// Lists the stores in the order of the configuration. Includes stores that cannot be reached, and at the end the databases that
+	// match a pattern and are skipped. NOT_FOUND: the store does not exist.
 	ListStores(ctx context.Context, in *ListStoresRequest, opts ...grpc.CallOption) (*ListStoresResponse, error)
 	// Closes a store to new jobs and answers immediately. No job can then be enqueued in the store, by gRPC, HTTP or SQL, and its
 	// schedules do not fire. Existing jobs continue: they run, are retried, and go to their next stage or fallback. The store stays
@@ -140,8 +140,8 @@ type StoreService_MoveTypeClient = grpc.ServerStreamingClient[MoveTypeResponse]
 // Service for operators: lists, adds, removes, closes and opens stores, and moves task types between them. A broker with one database has one
 // store, named "default" unless configured otherwise.
 type StoreServiceServer interface {
-	// Lists the stores in the order of the configuration. Includes stores that cannot be reached. NOT_FOUND: the store does not
-	// exist.
+	// Lists the stores in the order of the configuration. Includes stores that cannot be reached, and at the end the databases that
+	// match a pattern and are skipped. NOT_FOUND: the store does not exist.
 	ListStores(context.Context, *ListStoresRequest) (*ListStoresResponse, error)
 	// Closes a store to new jobs and answers immediately. No job can then be enqueued in the store, by gRPC, HTTP or SQL, and its
 	// schedules do not fire. Existing jobs continue: they run, are retried, and go to their next stage or fallback. The store stays

@@ -122,15 +122,18 @@ type TaskTypeSettings struct {
 	// Rate limit for starts of jobs of the type, on all brokers together. Unset: no limit.
 	Rate *Rate `protobuf:"bytes,31,opt,name=rate,proto3" json:"rate,omitempty"`
 	// Concurrency limit per key: maximum number of jobs of one limit_key that run at once. 1 to 1,000,000. With 1, the jobs of a
-	// key run one after the other, in order. 0: no limit.
+	// key run one after the other, in order. 0: no limit. UpdateLimitKey sets another number for one key.
 	KeyMaxRunning uint32 `protobuf:"varint,32,opt,name=key_max_running,json=keyMaxRunning,proto3" json:"key_max_running,omitempty"`
 	// True: a job that waits for its next attempt keeps its slot of key_max_running. With key_max_running 1, no later job overtakes
 	// it.
 	KeyStrictOrder bool `protobuf:"varint,33,opt,name=key_strict_order,json=keyStrictOrder,proto3" json:"key_strict_order,omitempty"`
-	// Minimum time between the starts of two jobs of one limit_key. 1 ms to 30 days. Unset: 0.
+	// Minimum time from the start of a job of a limit_key to the start of the next. 1 ms to 30 days. Unset: 0.
 	KeyMinGap *durationpb.Duration `protobuf:"bytes,34,opt,name=key_min_gap,json=keyMinGap,proto3" json:"key_min_gap,omitempty"`
 	// Rate limit per key, for starts of jobs of one limit_key. Unset: no limit.
-	KeyRate       *Rate `protobuf:"bytes,35,opt,name=key_rate,json=keyRate,proto3" json:"key_rate,omitempty"`
+	KeyRate *Rate `protobuf:"bytes,35,opt,name=key_rate,json=keyRate,proto3" json:"key_rate,omitempty"`
+	// True: key_min_gap counts from the end of a job, however its attempt ends. Jobs of one limit_key then run one at a time. True
+	// without key_min_gap is INVALID_ARGUMENT.
+	KeyGapFromEnd bool `protobuf:"varint,36,opt,name=key_gap_from_end,json=keyGapFromEnd,proto3" json:"key_gap_from_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +292,13 @@ func (x *TaskTypeSettings) GetKeyRate() *Rate {
 		return x.KeyRate
 	}
 	return nil
+}
+
+func (x *TaskTypeSettings) GetKeyGapFromEnd() bool {
+	if x != nil {
+		return x.KeyGapFromEnd
+	}
+	return false
 }
 
 // Rate limit, as a token bucket.
@@ -1108,6 +1118,108 @@ func (*ResumeLimitKeyResponse) Descriptor() ([]byte, []int) {
 	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{13}
 }
 
+// Request of UpdateLimitKey.
+type UpdateLimitKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Task type of the limit key. The type is created if it does not exist.
+	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
+	// Limit key. 1 to 200 bytes.
+	LimitKey string `protobuf:"bytes,2,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"`
+	// Maximum number of jobs of the limit key that run at once, instead of TaskTypeSettings.key_max_running. 1 to 1,000,000. 0: the
+	// limit key has no own limit, and key_max_running applies.
+	MaxRunning    uint32 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateLimitKeyRequest) Reset() {
+	*x = UpdateLimitKeyRequest{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateLimitKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateLimitKeyRequest) ProtoMessage() {}
+
+func (x *UpdateLimitKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateLimitKeyRequest.ProtoReflect.Descriptor instead.
+func (*UpdateLimitKeyRequest) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *UpdateLimitKeyRequest) GetTaskType() string {
+	if x != nil {
+		return x.TaskType
+	}
+	return ""
+}
+
+func (x *UpdateLimitKeyRequest) GetLimitKey() string {
+	if x != nil {
+		return x.LimitKey
+	}
+	return ""
+}
+
+func (x *UpdateLimitKeyRequest) GetMaxRunning() uint32 {
+	if x != nil {
+		return x.MaxRunning
+	}
+	return 0
+}
+
+// Response of UpdateLimitKey.
+type UpdateLimitKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateLimitKeyResponse) Reset() {
+	*x = UpdateLimitKeyResponse{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateLimitKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateLimitKeyResponse) ProtoMessage() {}
+
+func (x *UpdateLimitKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateLimitKeyResponse.ProtoReflect.Descriptor instead.
+func (*UpdateLimitKeyResponse) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{15}
+}
+
 // Request of ListLimitKeys.
 type ListLimitKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1123,7 +1235,7 @@ type ListLimitKeysRequest struct {
 
 func (x *ListLimitKeysRequest) Reset() {
 	*x = ListLimitKeysRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1247,7 @@ func (x *ListLimitKeysRequest) String() string {
 func (*ListLimitKeysRequest) ProtoMessage() {}
 
 func (x *ListLimitKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1260,7 @@ func (x *ListLimitKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListLimitKeysRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{14}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListLimitKeysRequest) GetTaskType() string {
@@ -1185,7 +1297,7 @@ type ListLimitKeysResponse struct {
 
 func (x *ListLimitKeysResponse) Reset() {
 	*x = ListLimitKeysResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1309,7 @@ func (x *ListLimitKeysResponse) String() string {
 func (*ListLimitKeysResponse) ProtoMessage() {}
 
 func (x *ListLimitKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1322,7 @@ func (x *ListLimitKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListLimitKeysResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{15}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListLimitKeysResponse) GetLimitKeys() []*LimitKey {
@@ -1246,7 +1358,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1370,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1383,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{16}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetStatsRequest) GetTaskType() string {
@@ -1323,7 +1435,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1447,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1460,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{17}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStatsResponse) GetStats() []*Stats {
@@ -1402,7 +1514,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1526,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1539,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{18}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Stats) GetTaskType() string {
@@ -1535,7 +1647,7 @@ type DurationStats struct {
 
 func (x *DurationStats) Reset() {
 	*x = DurationStats{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[19]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1659,7 @@ func (x *DurationStats) String() string {
 func (*DurationStats) ProtoMessage() {}
 
 func (x *DurationStats) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[19]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1672,7 @@ func (x *DurationStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurationStats.ProtoReflect.Descriptor instead.
 func (*DurationStats) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{19}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DurationStats) GetCount() int64 {
@@ -1605,7 +1717,7 @@ func (x *DurationStats) GetP99() *durationpb.Duration {
 	return nil
 }
 
-// Limit key that has waiting jobs or is paused.
+// Limit key that has waiting jobs, is paused, or has its own limit.
 type LimitKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Limit key.
@@ -1619,14 +1731,16 @@ type LimitKey struct {
 	// True if the key is paused.
 	Paused bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Store of the limit key. Empty: the broker serves one store.
-	Store         string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
+	Store string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
+	// Own limit of the key: maximum number of its jobs that run at once. 0: TaskTypeSettings.key_max_running applies.
+	MaxRunning    uint32 `protobuf:"varint,7,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LimitKey) Reset() {
 	*x = LimitKey{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[20]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1752,7 @@ func (x *LimitKey) String() string {
 func (*LimitKey) ProtoMessage() {}
 
 func (x *LimitKey) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[20]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1765,7 @@ func (x *LimitKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitKey.ProtoReflect.Descriptor instead.
 func (*LimitKey) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{20}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LimitKey) GetLimitKey() string {
@@ -1696,11 +1810,18 @@ func (x *LimitKey) GetStore() string {
 	return ""
 }
 
+func (x *LimitKey) GetMaxRunning() uint32 {
+	if x != nil {
+		return x.MaxRunning
+	}
+	return 0
+}
+
 var File_howdah_v1_task_type_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\n" +
-	"!howdah/v1/task_type_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\x1a\x17howdah/v1/storage.proto\"\xff\x05\n" +
+	"!howdah/v1/task_type_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\x1a\x17howdah/v1/storage.proto\"\xa8\x06\n" +
 	"\x10TaskTypeSettings\x12!\n" +
 	"\fmax_attempts\x18\x01 \x01(\rR\vmaxAttempts\x129\n" +
 	"\fretry_policy\x18\x02 \x01(\v2\x16.howdah.v1.RetryPolicyR\vretryPolicy\x120\n" +
@@ -1722,7 +1843,8 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x0fkey_max_running\x18  \x01(\rR\rkeyMaxRunning\x12(\n" +
 	"\x10key_strict_order\x18! \x01(\bR\x0ekeyStrictOrder\x129\n" +
 	"\vkey_min_gap\x18\" \x01(\v2\x19.google.protobuf.DurationR\tkeyMinGap\x12*\n" +
-	"\bkey_rate\x18# \x01(\v2\x0f.howdah.v1.RateR\akeyRate\";\n" +
+	"\bkey_rate\x18# \x01(\v2\x0f.howdah.v1.RateR\akeyRate\x12'\n" +
+	"\x10key_gap_from_end\x18$ \x01(\bR\rkeyGapFromEnd\";\n" +
 	"\x04Rate\x12\x1d\n" +
 	"\n" +
 	"per_second\x18\x01 \x01(\x01R\tperSecond\x12\x14\n" +
@@ -1776,7 +1898,13 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x15ResumeLimitKeyRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x1b\n" +
 	"\tlimit_key\x18\x02 \x01(\tR\blimitKey\"\x18\n" +
-	"\x16ResumeLimitKeyResponse\"o\n" +
+	"\x16ResumeLimitKeyResponse\"r\n" +
+	"\x15UpdateLimitKeyRequest\x12\x1b\n" +
+	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x1b\n" +
+	"\tlimit_key\x18\x02 \x01(\tR\blimitKey\x12\x1f\n" +
+	"\vmax_running\x18\x03 \x01(\rR\n" +
+	"maxRunning\"\x18\n" +
+	"\x16UpdateLimitKeyResponse\"o\n" +
 	"\x14ListLimitKeysRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -1818,24 +1946,27 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x04mean\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04mean\x12+\n" +
 	"\x03p50\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p90\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12+\n" +
-	"\x03p99\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"\xde\x01\n" +
+	"\x03p99\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"\xff\x01\n" +
 	"\bLimitKey\x12\x1b\n" +
 	"\tlimit_key\x18\x01 \x01(\tR\blimitKey\x12#\n" +
 	"\rwaiting_count\x18\x02 \x01(\x03R\fwaitingCount\x12#\n" +
 	"\rrunning_count\x18\x03 \x01(\x03R\frunningCount\x12=\n" +
 	"\fpaused_until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vpausedUntil\x12\x16\n" +
 	"\x06paused\x18\x05 \x01(\bR\x06paused\x12\x14\n" +
-	"\x05store\x18\x06 \x01(\tR\x05store*q\n" +
+	"\x05store\x18\x06 \x01(\tR\x05store\x12\x1f\n" +
+	"\vmax_running\x18\a \x01(\rR\n" +
+	"maxRunning*q\n" +
 	"\vStatsPeriod\x12\x1c\n" +
 	"\x18STATS_PERIOD_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STATS_PERIOD_MINUTE\x10\x01\x12\x15\n" +
 	"\x11STATS_PERIOD_HOUR\x10\x02\x12\x14\n" +
-	"\x10STATS_PERIOD_DAY\x10\x032\x80\x04\n" +
+	"\x10STATS_PERIOD_DAY\x10\x032\xd7\x04\n" +
 	"\x0fTaskTypeService\x12R\n" +
 	"\rListTaskTypes\x12\x1f.howdah.v1.ListTaskTypesRequest\x1a .howdah.v1.ListTaskTypesResponse\x12U\n" +
 	"\x0eUpdateTaskType\x12 .howdah.v1.UpdateTaskTypeRequest\x1a!.howdah.v1.UpdateTaskTypeResponse\x12R\n" +
 	"\rPauseLimitKey\x12\x1f.howdah.v1.PauseLimitKeyRequest\x1a .howdah.v1.PauseLimitKeyResponse\x12U\n" +
-	"\x0eResumeLimitKey\x12 .howdah.v1.ResumeLimitKeyRequest\x1a!.howdah.v1.ResumeLimitKeyResponse\x12R\n" +
+	"\x0eResumeLimitKey\x12 .howdah.v1.ResumeLimitKeyRequest\x1a!.howdah.v1.ResumeLimitKeyResponse\x12U\n" +
+	"\x0eUpdateLimitKey\x12 .howdah.v1.UpdateLimitKeyRequest\x1a!.howdah.v1.UpdateLimitKeyResponse\x12R\n" +
 	"\rListLimitKeys\x12\x1f.howdah.v1.ListLimitKeysRequest\x1a .howdah.v1.ListLimitKeysResponse\x12C\n" +
 	"\bGetStats\x12\x1a.howdah.v1.GetStatsRequest\x1a\x1b.howdah.v1.GetStatsResponseB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
@@ -1853,7 +1984,7 @@ func file_howdah_v1_task_type_service_proto_rawDescGZIP() []byte {
 }
 
 var file_howdah_v1_task_type_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_howdah_v1_task_type_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_howdah_v1_task_type_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_howdah_v1_task_type_service_proto_goTypes = []any{
 	(StatsPeriod)(0),               // 0: howdah.v1.StatsPeriod
 	(*TaskTypeSettings)(nil),       // 1: howdah.v1.TaskTypeSettings
@@ -1870,72 +2001,76 @@ var file_howdah_v1_task_type_service_proto_goTypes = []any{
 	(*PauseLimitKeyResponse)(nil),  // 12: howdah.v1.PauseLimitKeyResponse
 	(*ResumeLimitKeyRequest)(nil),  // 13: howdah.v1.ResumeLimitKeyRequest
 	(*ResumeLimitKeyResponse)(nil), // 14: howdah.v1.ResumeLimitKeyResponse
-	(*ListLimitKeysRequest)(nil),   // 15: howdah.v1.ListLimitKeysRequest
-	(*ListLimitKeysResponse)(nil),  // 16: howdah.v1.ListLimitKeysResponse
-	(*GetStatsRequest)(nil),        // 17: howdah.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),       // 18: howdah.v1.GetStatsResponse
-	(*Stats)(nil),                  // 19: howdah.v1.Stats
-	(*DurationStats)(nil),          // 20: howdah.v1.DurationStats
-	(*LimitKey)(nil),               // 21: howdah.v1.LimitKey
-	(*RetryPolicy)(nil),            // 22: howdah.v1.RetryPolicy
-	(HistoryMode)(0),               // 23: howdah.v1.HistoryMode
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
-	(*StorageHealth)(nil),          // 26: howdah.v1.StorageHealth
+	(*UpdateLimitKeyRequest)(nil),  // 15: howdah.v1.UpdateLimitKeyRequest
+	(*UpdateLimitKeyResponse)(nil), // 16: howdah.v1.UpdateLimitKeyResponse
+	(*ListLimitKeysRequest)(nil),   // 17: howdah.v1.ListLimitKeysRequest
+	(*ListLimitKeysResponse)(nil),  // 18: howdah.v1.ListLimitKeysResponse
+	(*GetStatsRequest)(nil),        // 19: howdah.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),       // 20: howdah.v1.GetStatsResponse
+	(*Stats)(nil),                  // 21: howdah.v1.Stats
+	(*DurationStats)(nil),          // 22: howdah.v1.DurationStats
+	(*LimitKey)(nil),               // 23: howdah.v1.LimitKey
+	(*RetryPolicy)(nil),            // 24: howdah.v1.RetryPolicy
+	(HistoryMode)(0),               // 25: howdah.v1.HistoryMode
+	(*durationpb.Duration)(nil),    // 26: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 27: google.protobuf.Timestamp
+	(*StorageHealth)(nil),          // 28: howdah.v1.StorageHealth
 }
 var file_howdah_v1_task_type_service_proto_depIdxs = []int32{
-	22, // 0: howdah.v1.TaskTypeSettings.retry_policy:type_name -> howdah.v1.RetryPolicy
-	23, // 1: howdah.v1.TaskTypeSettings.history:type_name -> howdah.v1.HistoryMode
-	24, // 2: howdah.v1.TaskTypeSettings.priority_step:type_name -> google.protobuf.Duration
-	24, // 3: howdah.v1.TaskTypeSettings.timeout:type_name -> google.protobuf.Duration
+	24, // 0: howdah.v1.TaskTypeSettings.retry_policy:type_name -> howdah.v1.RetryPolicy
+	25, // 1: howdah.v1.TaskTypeSettings.history:type_name -> howdah.v1.HistoryMode
+	26, // 2: howdah.v1.TaskTypeSettings.priority_step:type_name -> google.protobuf.Duration
+	26, // 3: howdah.v1.TaskTypeSettings.timeout:type_name -> google.protobuf.Duration
 	3,  // 4: howdah.v1.TaskTypeSettings.brake:type_name -> howdah.v1.Brake
 	2,  // 5: howdah.v1.TaskTypeSettings.rate:type_name -> howdah.v1.Rate
-	24, // 6: howdah.v1.TaskTypeSettings.key_min_gap:type_name -> google.protobuf.Duration
+	26, // 6: howdah.v1.TaskTypeSettings.key_min_gap:type_name -> google.protobuf.Duration
 	2,  // 7: howdah.v1.TaskTypeSettings.key_rate:type_name -> howdah.v1.Rate
-	24, // 8: howdah.v1.Brake.initial_delay:type_name -> google.protobuf.Duration
-	24, // 9: howdah.v1.Brake.max_delay:type_name -> google.protobuf.Duration
+	26, // 8: howdah.v1.Brake.initial_delay:type_name -> google.protobuf.Duration
+	26, // 9: howdah.v1.Brake.max_delay:type_name -> google.protobuf.Duration
 	6,  // 10: howdah.v1.TaskType.counts:type_name -> howdah.v1.TaskTypeCounts
-	24, // 11: howdah.v1.TaskType.oldest_ready_age:type_name -> google.protobuf.Duration
+	26, // 11: howdah.v1.TaskType.oldest_ready_age:type_name -> google.protobuf.Duration
 	1,  // 12: howdah.v1.TaskType.settings:type_name -> howdah.v1.TaskTypeSettings
-	24, // 13: howdah.v1.TaskType.next_due_in:type_name -> google.protobuf.Duration
+	26, // 13: howdah.v1.TaskType.next_due_in:type_name -> google.protobuf.Duration
 	5,  // 14: howdah.v1.TaskType.braked:type_name -> howdah.v1.Braked
-	25, // 15: howdah.v1.Braked.since_time:type_name -> google.protobuf.Timestamp
-	25, // 16: howdah.v1.Braked.next_attempt_time:type_name -> google.protobuf.Timestamp
+	27, // 15: howdah.v1.Braked.since_time:type_name -> google.protobuf.Timestamp
+	27, // 16: howdah.v1.Braked.next_attempt_time:type_name -> google.protobuf.Timestamp
 	4,  // 17: howdah.v1.ListTaskTypesResponse.task_types:type_name -> howdah.v1.TaskType
-	26, // 18: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
-	24, // 19: howdah.v1.ListTaskTypesResponse.count_age:type_name -> google.protobuf.Duration
+	28, // 18: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
+	26, // 19: howdah.v1.ListTaskTypesResponse.count_age:type_name -> google.protobuf.Duration
 	1,  // 20: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
 	1,  // 21: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
-	24, // 22: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
-	21, // 23: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
+	26, // 22: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
+	23, // 23: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
 	0,  // 24: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
-	25, // 25: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
-	25, // 26: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
-	19, // 27: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
-	25, // 28: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
-	25, // 29: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
-	20, // 30: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
-	20, // 31: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
+	27, // 25: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
+	27, // 26: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
+	21, // 27: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
+	27, // 28: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
+	27, // 29: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
+	22, // 30: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
+	22, // 31: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
 	6,  // 32: howdah.v1.Stats.backlog:type_name -> howdah.v1.TaskTypeCounts
-	24, // 33: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
-	24, // 34: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
-	24, // 35: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
-	24, // 36: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
-	25, // 37: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
+	26, // 33: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
+	26, // 34: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
+	26, // 35: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
+	26, // 36: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
+	27, // 37: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
 	7,  // 38: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
 	9,  // 39: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
 	11, // 40: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
 	13, // 41: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
-	15, // 42: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
-	17, // 43: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
-	8,  // 44: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
-	10, // 45: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
-	12, // 46: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
-	14, // 47: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
-	16, // 48: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
-	18, // 49: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
-	44, // [44:50] is the sub-list for method output_type
-	38, // [38:44] is the sub-list for method input_type
+	15, // 42: howdah.v1.TaskTypeService.UpdateLimitKey:input_type -> howdah.v1.UpdateLimitKeyRequest
+	17, // 43: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
+	19, // 44: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
+	8,  // 45: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
+	10, // 46: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
+	12, // 47: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
+	14, // 48: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
+	16, // 49: howdah.v1.TaskTypeService.UpdateLimitKey:output_type -> howdah.v1.UpdateLimitKeyResponse
+	18, // 50: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
+	20, // 51: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
+	45, // [45:52] is the sub-list for method output_type
+	38, // [38:45] is the sub-list for method input_type
 	38, // [38:38] is the sub-list for extension type_name
 	38, // [38:38] is the sub-list for extension extendee
 	0,  // [0:38] is the sub-list for field type_name
@@ -1954,7 +2089,7 @@ func file_howdah_v1_task_type_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_task_type_service_proto_rawDesc), len(file_howdah_v1_task_type_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	TaskTypeService_UpdateTaskType_FullMethodName = "/howdah.v1.TaskTypeService/UpdateTaskType"
 	TaskTypeService_PauseLimitKey_FullMethodName  = "/howdah.v1.TaskTypeService/PauseLimitKey"
 	TaskTypeService_ResumeLimitKey_FullMethodName = "/howdah.v1.TaskTypeService/ResumeLimitKey"
+	TaskTypeService_UpdateLimitKey_FullMethodName = "/howdah.v1.TaskTypeService/UpdateLimitKey"
 	TaskTypeService_ListLimitKeys_FullMethodName  = "/howdah.v1.TaskTypeService/ListLimitKeys"
 	TaskTypeService_GetStats_FullMethodName       = "/howdah.v1.TaskTypeService/GetStats"
 )
@@ -47,7 +48,10 @@ type TaskTypeServiceClient interface {
 	PauseLimitKey(ctx context.Context, in *PauseLimitKeyRequest, opts ...grpc.CallOption) (*PauseLimitKeyResponse, error)
 	// Ends the pause of a limit key.
 	ResumeLimitKey(ctx context.Context, in *ResumeLimitKeyRequest, opts ...grpc.CallOption) (*ResumeLimitKeyResponse, error)
-	// Lists the limit keys of a type that have waiting jobs or are paused.
+	// Replaces the settings of one limit key of a task type. They take effect within a second. A lower limit ends no running job,
+	// but ready jobs that it does not allow wait again.
+	UpdateLimitKey(ctx context.Context, in *UpdateLimitKeyRequest, opts ...grpc.CallOption) (*UpdateLimitKeyResponse, error)
+	// Lists the limit keys of a type that have waiting jobs, are paused, or have their own limit.
 	ListLimitKeys(ctx context.Context, in *ListLimitKeysRequest, opts ...grpc.CallOption) (*ListLimitKeysResponse, error)
 	// Returns the statistics of a task type by period, or the totals of all types. They count committed changes by gRPC and by SQL.
 	// Changes of the last seconds may be missing (GetStatsResponse.complete_time).
@@ -102,6 +106,16 @@ func (c *taskTypeServiceClient) ResumeLimitKey(ctx context.Context, in *ResumeLi
 	return out, nil
 }
 
+func (c *taskTypeServiceClient) UpdateLimitKey(ctx context.Context, in *UpdateLimitKeyRequest, opts ...grpc.CallOption) (*UpdateLimitKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateLimitKeyResponse)
+	err := c.cc.Invoke(ctx, TaskTypeService_UpdateLimitKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *taskTypeServiceClient) ListLimitKeys(ctx context.Context, in *ListLimitKeysRequest, opts ...grpc.CallOption) (*ListLimitKeysResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListLimitKeysResponse)
@@ -140,7 +154,10 @@ type TaskTypeServiceServer interface {
 	PauseLimitKey(context.Context, *PauseLimitKeyRequest) (*PauseLimitKeyResponse, error)
 	// Ends the pause of a limit key.
 	ResumeLimitKey(context.Context, *ResumeLimitKeyRequest) (*ResumeLimitKeyResponse, error)
-	// Lists the limit keys of a type that have waiting jobs or are paused.
+	// Replaces the settings of one limit key of a task type. They take effect within a second. A lower limit ends no running job,
+	// but ready jobs that it does not allow wait again.
+	UpdateLimitKey(context.Context, *UpdateLimitKeyRequest) (*UpdateLimitKeyResponse, error)
+	// Lists the limit keys of a type that have waiting jobs, are paused, or have their own limit.
 	ListLimitKeys(context.Context, *ListLimitKeysRequest) (*ListLimitKeysResponse, error)
 	// Returns the statistics of a task type by period, or the totals of all types. They count committed changes by gRPC and by SQL.
 	// Changes of the last seconds may be missing (GetStatsResponse.complete_time).
@@ -166,6 +183,9 @@ func (UnimplementedTaskTypeServiceServer) PauseLimitKey(context.Context, *PauseL
 }
 func (UnimplementedTaskTypeServiceServer) ResumeLimitKey(context.Context, *ResumeLimitKeyRequest) (*ResumeLimitKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeLimitKey not implemented")
+}
+func (UnimplementedTaskTypeServiceServer) UpdateLimitKey(context.Context, *UpdateLimitKeyRequest) (*UpdateLimitKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateLimitKey not implemented")
 }
 func (UnimplementedTaskTypeServiceServer) ListLimitKeys(context.Context, *ListLimitKeysRequest) (*ListLimitKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListLimitKeys not implemented")
@@ -266,6 +286,24 @@ func _TaskTypeService_ResumeLimitKey_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TaskTypeService_UpdateLimitKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateLimitKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskTypeServiceServer).UpdateLimitKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskTypeService_UpdateLimitKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskTypeServiceServer).UpdateLimitKey(ctx, req.(*UpdateLimitKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TaskTypeService_ListLimitKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListLimitKeysRequest)
 	if err := dec(in); err != nil {
@@ -324,6 +362,10 @@ var TaskTypeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeLimitKey",
 			Handler:    _TaskTypeService_ResumeLimitKey_Handler,
+		},
+		{
+			MethodName: "UpdateLimitKey",
+			Handler:    _TaskTypeService_UpdateLimitKey_Handler,
 		},
 		{
 			MethodName: "ListLimitKeys",

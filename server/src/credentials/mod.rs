@@ -1,4 +1,4 @@
-//! Authentication of callers. `tokens` has the valid tokens, `file` reads those of the token file, and `jwt` handles JSON Web
+//! Authentication of callers. `tokens` has the valid tokens, `file` reads the token file, and `jwt` handles JSON Web
 //! Tokens of other issuers.
 
 mod file;
