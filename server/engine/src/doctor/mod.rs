@@ -10,8 +10,9 @@ mod tables; // dead rows, snapshots, locks, bloat, partitions, schedules
 
 use std::time::{Instant, SystemTime};
 
-pub use finding::{Finding, Level};
 use howdah_core::config::{Config, WakeMode};
+
+pub use finding::{Finding, Level};
 
 use crate::store::{Store, StoreError};
 

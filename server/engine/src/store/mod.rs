@@ -74,6 +74,8 @@ mod workers; // sessions of workers at all brokers
 use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "archive")]
+use howdah_core::config::{Config, WakeMode};
+
 pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
 #[cfg(feature = "archive")]
 pub use archived_type::TypeFile;
@@ -101,7 +103,6 @@ pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
 #[cfg(feature = "archive")]
 pub use history::{HistoryChoice, HistoryDay, HistoryPage};
 pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
-use howdah_core::config::{Config, WakeMode};
 pub use howdah_core::error::describe as describe_error;
 #[cfg(feature = "archive")]
 pub(crate) use jobs::failures_of;

@@ -11,9 +11,10 @@ mod message;
 
 use std::{sync::Arc, time::Duration};
 
+use howdah_core::job::Ready;
+
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
-use howdah_core::job::Ready;
 pub(crate) use listen::{Heard, run_listen};
 pub use message::{Loss, LostLeases, Notice, SessionMark};
 

@@ -30,10 +30,6 @@ pub(crate) use bulk::JOBS_PER_S;
 pub(super) use bulk::bulk_spec;
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, HistoryMode, TaskTypeName},
-};
 pub(super) use items::Items;
 pub(super) use progress::progress;
 pub(crate) use schedule::job_of_template;
@@ -41,6 +37,10 @@ pub(super) use schedule::{schedule, schedule_name};
 pub(super) use settle::settle;
 pub(super) use work::work_request;
 
+use howdah_core::{
+    error::Error,
+    job::{ClusterSettings, HistoryMode, TaskTypeName},
+};
 use howdah_proto::v1;
 
 /// Checks jobs against the cluster settings. For programs that use this crate without a broker.

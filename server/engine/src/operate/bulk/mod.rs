@@ -4,13 +4,14 @@ mod work;
 
 use std::time::{Duration, SystemTime};
 
-use super::Operator;
-use crate::store::{Actor, NewBulk, PickBulk, StoreError};
-
 use howdah_core::{
     error::Error,
     job::{Bulk, BulkChange, BulkPreview, BulkSpec, BulkState, JobState, PagePosition, TypeId},
 };
+
+use super::Operator;
+use crate::store::{Actor, NewBulk, PickBulk, StoreError};
+
 pub(crate) use work::run;
 pub use work::{BATCH, ROUNDS, SHARE};
 

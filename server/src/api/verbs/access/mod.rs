@@ -8,14 +8,14 @@ mod revoke_tokens;
 
 pub(crate) use audit::ListAudit;
 pub(crate) use create_token::CreateToken;
+pub(crate) use list_tokens::ListTokens;
+pub(crate) use revoke_tokens::RevokeTokens;
+
 use howdah_core::error::Error;
 use howdah_engine::{
     access::{PRINCIPAL_BYTES, check_principal},
     store::TokenView,
 };
-pub(crate) use list_tokens::ListTokens;
-pub(crate) use revoke_tokens::RevokeTokens;
-
 use howdah_proto::v1;
 
 use crate::api::{check::text, render::time};

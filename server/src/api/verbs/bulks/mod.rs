@@ -8,6 +8,11 @@ pub(super) mod start;
 mod state;
 
 pub(crate) use get::GetBulk;
+pub(crate) use list::ListBulks;
+pub(crate) use preview::PreviewBulk;
+pub(crate) use start::StartBulk;
+pub(crate) use state::{CancelBulk, PauseBulk, ResumeBulk};
+
 use howdah_core::{
     error::Error,
     job::{Bulk, BulkSpec, TaskTypeName},
@@ -17,11 +22,6 @@ use howdah_engine::{
     broker::SharedBroker,
     operate::bulk::no_bulk,
 };
-pub(crate) use list::ListBulks;
-pub(crate) use preview::PreviewBulk;
-pub(crate) use start::StartBulk;
-pub(crate) use state::{CancelBulk, PauseBulk, ResumeBulk};
-
 use howdah_proto::v1;
 use tonic::Status;
 

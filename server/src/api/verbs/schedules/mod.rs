@@ -11,17 +11,17 @@ mod update;
 pub(crate) use create::CreateSchedule;
 pub(crate) use delete::DeleteSchedule;
 pub(crate) use get::GetSchedule;
+pub(crate) use list::ListSchedules;
+pub(crate) use pause::{PauseSchedule, ResumeSchedule};
+pub(crate) use run::RunSchedule;
+pub(crate) use update::UpdateSchedule;
+
 use howdah_core::{error::Error, job::schedule::Schedule};
 use howdah_engine::{
     access::{Caller, Operation},
     broker::SharedBroker,
     operate::no_schedule,
 };
-pub(crate) use list::ListSchedules;
-pub(crate) use pause::{PauseSchedule, ResumeSchedule};
-pub(crate) use run::RunSchedule;
-pub(crate) use update::UpdateSchedule;
-
 use howdah_proto::v1;
 
 use super::Call;

@@ -6,13 +6,13 @@ mod reload;
 pub(super) mod move_type;
 
 pub(crate) use close::{DrainStore, OpenStore};
-use howdah_core::error::Error;
-use howdah_engine::{operate::stores::StoreView, store::ReplicaState};
 pub(crate) use list::ListStores;
 pub(crate) use reload::ReloadStores;
 
 use std::{sync::Arc, time::Duration};
 
+use howdah_core::error::Error;
+use howdah_engine::{operate::stores::StoreView, store::ReplicaState};
 use howdah_proto::v1;
 
 use super::Call;

@@ -9,16 +9,16 @@ mod settle;
 pub(super) mod work;
 
 pub(crate) use extend::ExtendJobs;
-use howdah_core::{
-    error::Error,
-    job::{Lease, SettleStatus},
-};
 pub(crate) use list::ListWorkers;
 pub(crate) use progress::ReportProgress;
 pub(crate) use pull::PullJobs;
 pub(crate) use results::GetResults;
 pub(crate) use settle::SettleJobs;
 
+use howdah_core::{
+    error::Error,
+    job::{Lease, SettleStatus},
+};
 use howdah_proto::v1;
 use tonic::Response;
 
