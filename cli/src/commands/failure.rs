@@ -30,42 +30,48 @@ pub(super) struct Failure {
     message: Option<String>,
     /// Field of the request that the broker refused.
     field: Option<String>,
+    /// Whether a call that changes something got no answer.
+    is_effect_unknown: bool,
 }
 
 impl Failure {
+    fn new(code: u8, message: Option<String>) -> Self {
+        Self { code, message, field: None, is_effect_unknown: false }
+    }
+
     /// Failure of the command (exit code 1).
     pub(super) fn failed(message: impl Into<String>) -> Self {
-        Self { code: FAILED, message: Some(message.into()), field: None }
+        Self::new(FAILED, Some(message.into()))
     }
 
     /// Error in the command line or the configuration (exit code 2).
     pub(super) fn usage(message: impl Into<String>) -> Self {
-        Self { code: USAGE, message: Some(message.into()), field: None }
+        Self::new(USAGE, Some(message.into()))
     }
 
     /// Input that the broker refused (exit code 65).
     pub(super) fn data(message: impl Into<String>) -> Self {
-        Self { code: DATA_ERROR, message: Some(message.into()), field: None }
+        Self::new(DATA_ERROR, Some(message.into()))
     }
 
     /// Broker or database without an answer (exit code 69).
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
-        Self { code: UNAVAILABLE, message: Some(message.into()), field: None }
+        Self::new(UNAVAILABLE, Some(message.into()))
     }
 
     /// Credential that the broker rejected (exit code 77).
     fn denied(message: String) -> Self {
-        Self { code: NO_PERMISSION, message: Some(message), field: None }
+        Self::new(NO_PERMISSION, Some(message))
     }
 
     /// Interruption by a signal. `code` is the exit code for that signal.
     pub(super) fn interrupted(code: u8, message: Option<String>) -> Self {
-        Self { code, message, field: None }
+        Self::new(code, message)
     }
 
     /// Clean end (exit code 0) because the reader of stdout has closed it.
     pub(super) fn output_closed() -> Self {
-        Self { code: 0, message: None, field: None }
+        Self::new(0, None)
     }
 
     /// Puts `context` before the message.
@@ -80,11 +86,19 @@ impl Failure {
 
     /// Replaces the field name in the message by the flag of the command line.
     pub(super) fn with_flag_names(self, command: &clap::Command, matches: &clap::ArgMatches) -> Self {
-        let Self { code, mut message, field } = self;
+        let Self { mut message, field, .. } = self;
         if let (Some(text), Some(field)) = (&mut message, &field) {
             *text = field_errors::with_flag_names(text, field, command, matches);
         }
-        Self { code, message, field }
+        Self { message, field, ..self }
+    }
+
+    /// Appends what to do before the command is repeated, if it is unknown whether its last call took effect.
+    pub(super) fn with_advice(self, advice: Option<&str>) -> Self {
+        match advice {
+            Some(advice) if self.is_effect_unknown => self.followed_by(advice),
+            _ => self,
+        }
     }
 
     /// Prints the message and returns the exit code.
@@ -151,7 +165,7 @@ impl From<Error> for Failure {
         if let Some(hint) = tls_hint(&message) {
             return Self::unavailable(format!("{message}; {hint}"));
         }
-        match &error {
+        let failure = match &error {
             Error::Connect { .. } => Self::unavailable(format!(
                 "{message}; is `howdah dev` or `howdah serve` running there? Set another address with --server or HOWDAH_SERVER"
             )),
@@ -159,7 +173,7 @@ impl From<Error> for Failure {
                 Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => Self::unavailable(message),
                 Code::InvalidArgument | Code::OutOfRange | Code::AlreadyExists => {
                     let field = error.field().map(str::to_owned);
-                    Self { code: DATA_ERROR, message: Some(message), field }
+                    Self { field, ..Self::data(message) }
                 }
                 Code::Unauthenticated => {
                     Self::denied(format!("{message}; give a token with --token-file or HOWDAH_TOKEN"))
@@ -168,6 +182,7 @@ impl From<Error> for Failure {
                 Code::Unimplemented => Self::failed(format!("{message}; is this server a Howdah broker?")),
                 _ => Self::failed(message),
             },
-        }
+        };
+        Self { is_effect_unknown: error.is_effect_unknown(), ..failure }
     }
 }

@@ -218,7 +218,7 @@ pub fn main() -> ExitCode {
     cli.global.note_source(&matches);
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.with_flag_names(&command(), &matches).report(),
+        Err(failure) => failure.with_flag_names(&command(), &matches).with_advice(reason::advice(&matches)).report(),
     }
 }
 

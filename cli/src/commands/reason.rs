@@ -55,6 +55,28 @@ fn within(command: Command, outer: &str) -> Command {
     })
 }
 
+/// Returns what to do before a command is repeated, if it is unknown whether its last call took effect. `None` for commands that
+/// change nothing, or that give such advice themselves.
+pub(super) fn advice(matches: &ArgMatches) -> Option<&'static str> {
+    let (mut at, mut path) = (matches, String::new());
+    while let Some((name, inner)) = at.subcommand() {
+        path = format!("{path} {name}");
+        at = inner;
+    }
+    match path.trim_start() {
+        // The message has the position for --resume.
+        "enqueue" if at.get_flag("lines") => None,
+        "enqueue" if at.contains_id("request_key") => {
+            Some("to repeat the command is safe, because the same --request-key stores no job twice within 24 hours")
+        }
+        "enqueue" => {
+            Some("look with `howdah jobs` before you repeat it; with --request-key a repeat stores no job twice")
+        }
+        path if CHANGING.contains(&path) => Some("`howdah audit` lists the changes that were made"),
+        _ => None,
+    }
+}
+
 /// Returns the value of `--reason`.
 pub(super) fn given(matches: &ArgMatches) -> Option<String> {
     let mut at = matches;
@@ -76,6 +98,17 @@ mod tests {
         }
         let is_built = |name: &&&str| cfg!(feature = "archive") || !name.starts_with("archive ");
         assert_eq!(count(&crate::commands::command()), super::CHANGING.iter().filter(is_built).count());
+    }
+
+    #[test]
+    fn a_command_that_changes_something_advises_what_to_do_if_its_effect_is_unknown() {
+        let advice = |line: &str| super::advice(&crate::commands::command().get_matches_from(line.split(' ')));
+        let advises = |line: &str, text: &str| advice(line).is_some_and(|advice| advice.contains(text));
+        assert!(advises("howdah enqueue t x", "look with `howdah jobs`"));
+        assert!(advises("howdah enqueue t x --request-key k", "is safe"));
+        assert!(advises("howdah limit pause t k", "howdah audit"));
+        assert_eq!(advice("howdah enqueue t --lines"), None);
+        assert_eq!(advice("howdah jobs t"), None);
     }
 
     #[test]

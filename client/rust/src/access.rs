@@ -6,7 +6,7 @@ use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
 
 use crate::{
     Client, Result,
-    call::{pages, rpc},
+    call::{change, pages},
     time,
 };
 
@@ -27,7 +27,7 @@ impl Client {
         };
         // The call is sent once. If its response were lost, a repeat would create a second token, and the secret of the first
         // one would never be known.
-        rpc!(self.access().create_token(request), Once)
+        change!(self.access().create_token(request), Once)
     }
 
     /// Lists all valid tokens; with `ended`, also revoked and expired ones.
@@ -53,6 +53,6 @@ impl Client {
     }
 
     async fn revoke(&self, selection: Selection) -> Result<Vec<String>> {
-        Ok(rpc!(self.access().revoke_tokens(proto::RevokeTokensRequest { selection: Some(selection) }))?.ids)
+        Ok(change!(self.access().revoke_tokens(proto::RevokeTokensRequest { selection: Some(selection) }))?.ids)
     }
 }

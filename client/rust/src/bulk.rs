@@ -4,14 +4,14 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Result,
-    call::{pages, rpc},
+    call::{change, pages, read},
     enqueue::new_request_key,
 };
 
 impl Client {
     /// Counts the jobs that a bulk operation would change, and returns three of them as examples.
     pub async fn preview_bulk(&self, spec: proto::BulkSpec) -> Result<proto::PreviewBulkResponse> {
-        rpc!(self.bulks().preview_bulk(proto::PreviewBulkRequest { spec: Some(spec) }))
+        read!(self.bulks().preview_bulk(proto::PreviewBulkRequest { spec: Some(spec) }))
     }
 
     /// Starts a bulk operation, and returns it. If the connection breaks, the call is repeated without starting a second
@@ -28,27 +28,27 @@ impl Client {
     /// ```
     pub async fn start_bulk(&self, spec: proto::BulkSpec) -> Result<proto::Bulk> {
         let request = proto::StartBulkRequest { spec: Some(spec), request_key: new_request_key() };
-        Ok(rpc!(self.bulks().start_bulk(request))?.bulk.unwrap_or_default())
+        Ok(change!(self.bulks().start_bulk(request))?.bulk.unwrap_or_default())
     }
 
     /// Pauses a bulk operation, and returns it.
     pub async fn pause_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        Ok(rpc!(self.bulks().pause_bulk(proto::PauseBulkRequest { id }))?.bulk.unwrap_or_default())
+        Ok(change!(self.bulks().pause_bulk(proto::PauseBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Resumes a paused bulk operation, and returns it.
     pub async fn resume_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        Ok(rpc!(self.bulks().resume_bulk(proto::ResumeBulkRequest { id }))?.bulk.unwrap_or_default())
+        Ok(change!(self.bulks().resume_bulk(proto::ResumeBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Cancels a bulk operation, and returns it. Jobs that it has changed stay changed.
     pub async fn cancel_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        Ok(rpc!(self.bulks().cancel_bulk(proto::CancelBulkRequest { id }))?.bulk.unwrap_or_default())
+        Ok(change!(self.bulks().cancel_bulk(proto::CancelBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Returns a bulk operation with its progress.
     pub async fn get_bulk(&self, id: i64) -> Result<proto::Bulk> {
-        Ok(rpc!(self.bulks().get_bulk(proto::GetBulkRequest { id }))?.bulk.unwrap_or_default())
+        Ok(read!(self.bulks().get_bulk(proto::GetBulkRequest { id }))?.bulk.unwrap_or_default())
     }
 
     /// Lists bulk operations, newest first. Ignores `page_size` and `page_token` of the request: fetches up to `at_most`

@@ -1,9 +1,9 @@
 //! Unary calls: a deadline for each call, and retries where they are safe.
 
-use std::{future::Future, time::Duration};
+use std::{error::Error as StdError, future::Future, iter::successors, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, ConnectError, Request, Response, Status};
 
 use crate::{Client, Error, Result, backoff::Backoff};
 
@@ -45,6 +45,8 @@ pub(crate) enum Tries {
     Once,
     /// One attempt per endpoint, and one more, because the connection of the first attempt may have been dead. For reads:
     /// their callers should soon learn that no broker responds.
+    Read,
+    /// As `Read`, for changes that are idempotent.
     EachEndpoint,
     /// Attempts until the deadline. For enqueues, which a request key makes idempotent.
     UntilDeadline,
@@ -53,7 +55,8 @@ pub(crate) enum Tries {
 impl Client {
     /// Makes a call, and retries it after temporary errors, within one deadline.
     ///
-    /// Unless `tries` is `Once`, `send` must be idempotent: a read, or a call with a request key.
+    /// Unless `tries` is `Once`, `send` must be idempotent: a read, or a call with a request key. Unless it is `Read`, the error
+    /// says if an attempt got no answer, because that attempt may have taken effect.
     pub(crate) async fn call<M, R, F, Fut>(
         &self,
         operation: &'static str,
@@ -72,10 +75,11 @@ impl Client {
         let mut backoff = Backoff::default();
         let mut rotation = Rotation::new(self.broker_count());
         let mut too_large = Rotation::new(self.broker_count());
+        let mut is_effect_unknown = false;
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Err(timed_out);
+                return Err(timed_out.with_effect_unknown(is_effect_unknown));
             }
             let attempt_timeout = match tries {
                 Tries::Once => remaining,
@@ -90,13 +94,16 @@ impl Client {
             let sending = async {
                 self.check_current().await?;
                 is_sent = true;
-                send(self.clone(), request).await.map_err(Error::from)
+                let answer = send(self.clone(), request).await;
+                is_sent = !answer.as_ref().is_err_and(is_without_connection);
+                answer.map_err(Error::from)
             };
             let error = match timeout(attempt_timeout, sending).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(error)) => error.at(&self.endpoint_name(broker)),
                 Err(_) => timed_out.clone(),
             };
+            is_effect_unknown |= tries != Tries::Read && is_sent && error.is_unanswered();
             // A proxy refused the request because of its size. The path to another broker may have a higher limit. If every
             // path refuses the request, no broker has received it.
             let is_too_large = error.is_too_large() && too_large.untried() > 1;
@@ -112,11 +119,11 @@ impl Client {
             let wait = backoff.next();
             let out_of_tries = match tries {
                 Tries::Once => is_sent || !rotation.is_first_round(),
-                Tries::EachEndpoint => !rotation.is_first_round(),
+                Tries::Read | Tries::EachEndpoint => !rotation.is_first_round(),
                 Tries::UntilDeadline => false,
             };
             if out_of_tries || Instant::now() + wait >= deadline {
-                return Err(error);
+                return Err(error.with_effect_unknown(is_effect_unknown));
             }
             rotation.next();
             tracing::debug!(%error, ?wait, "{operation} failed; trying again");
@@ -125,12 +132,33 @@ impl Client {
     }
 }
 
-/// Calls a method of a generated client: `rpc!(self.jobs().get_job(request))`. Without `Tries`, for reads and idempotent changes,
-/// because the call is repeated after temporary errors.
-macro_rules! rpc {
+/// Whether the call was not sent, because no connection could be opened.
+fn is_without_connection(status: &Status) -> bool {
+    successors(status.source(), |&error| error.source()).any(<dyn StdError>::is::<ConnectError>)
+}
+
+/// Calls a method of a generated client that reads: `read!(self.jobs().get_job(request))`.
+macro_rules! read {
+    ($client:ident.$service:ident().$method:ident($request:expr)) => {
+        $crate::call::rpc!($client.$service().$method($request), Read)
+    };
+}
+pub(crate) use read;
+
+/// Calls a method of a generated client that changes something: `change!(self.jobs().retry_jobs(request))`. Without `Tries`, for
+/// idempotent changes, because the call is repeated after temporary errors.
+macro_rules! change {
     ($client:ident.$service:ident().$method:ident($request:expr)) => {
         $crate::call::rpc!($client.$service().$method($request), EachEndpoint)
     };
+    ($client:ident.$service:ident().$method:ident($request:expr), $tries:ident) => {
+        $crate::call::rpc!($client.$service().$method($request), $tries)
+    };
+}
+pub(crate) use change;
+
+/// Expansion of [`read!`] and [`change!`].
+macro_rules! rpc {
     ($client:ident.$service:ident().$method:ident($request:expr), $tries:ident) => {
         $client
             .call(stringify!($method), $crate::call::Tries::$tries, $request, |client, request| async move {
@@ -152,7 +180,7 @@ macro_rules! pages {
         loop {
             // A broker reduces the page size to its maximum.
             request.page_size = i32::try_from($at_most - items.len()).unwrap_or(i32::MAX);
-            let page = $crate::call::rpc!($client.$service().$method(request.clone()))?;
+            let page = $crate::call::read!($client.$service().$method(request.clone()))?;
             items.extend(page.$items);
             // Stops if a broker repeats a page token, to avoid an endless loop.
             let is_last = page.next_page_token.is_empty() || page.next_page_token == request.page_token;
@@ -195,6 +223,46 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_is_not_idempotent_is_sent_once_and_a_read_twice() {
         assert_eq!(sent(Tries::Once).await, 1);
-        assert_eq!(sent(Tries::EachEndpoint).await, 2);
+        assert_eq!(sent(Tries::Read).await, 2);
+    }
+
+    /// The error of a call whose first attempt gets no answer. The second attempt is answered with `second`.
+    async fn error_after_a_break(tries: Tries, second: fn() -> Status) -> Error {
+        let client = Client::builder().endpoint("http://127.0.0.1:9").connect_lazy().unwrap();
+        let attempts = AtomicUsize::new(0);
+        let send = |_, _: Request<()>| {
+            let is_first = attempts.fetch_add(1, Ordering::Relaxed) == 0;
+            let status = if is_first { broken(std::io::Error::other("reset by peer")) } else { second() };
+            async move { Err::<Response<()>, _>(status) }
+        };
+        client.call("try", tries, (), send).await.unwrap_err()
+    }
+
+    fn broken(cause: impl StdError + Send + Sync + 'static) -> Status {
+        Status::from_error(Box::new(cause))
+    }
+
+    fn refused() -> Status {
+        broken(ConnectError("connection refused".into()))
+    }
+
+    #[tokio::test]
+    async fn the_effect_of_a_change_is_unknown_if_one_of_its_attempts_got_no_answer() {
+        let error = error_after_a_break(Tries::EachEndpoint, refused).await;
+        assert!(error.is_effect_unknown(), "{error}");
+        assert!(error.to_string().ends_with("connection refused; it is unknown whether this took effect"), "{error}");
+        let error = error_after_a_break(Tries::EachEndpoint, || Status::not_found("no bulk operation 7")).await;
+        assert!(!error.is_effect_unknown(), "{error}");
+        let error = error_after_a_break(Tries::Read, refused).await;
+        assert!(!error.is_effect_unknown(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_change_without_a_connection_took_no_effect() {
+        // No process listens on the port, because it is no longer bound.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let client = Client::builder().endpoint(format!("http://127.0.0.1:{port}")).connect_lazy().unwrap();
+        let error = client.cancel_bulk(7).await.unwrap_err();
+        assert!(error.is_retryable() && !error.is_effect_unknown(), "{error}");
     }
 }

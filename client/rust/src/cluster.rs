@@ -4,13 +4,13 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Result,
-    call::{pages, rpc},
+    call::{change, pages, read},
 };
 
 impl Client {
     /// Gets the cluster settings, with their defaults and bounds.
     pub async fn get_settings(&self) -> Result<proto::GetSettingsResponse> {
-        rpc!(self.cluster_settings().get_settings(proto::GetSettingsRequest {}))
+        read!(self.cluster_settings().get_settings(proto::GetSettingsRequest {}))
     }
 
     /// Changes the cluster settings that are set in `settings`. Returns all settings.
@@ -35,29 +35,29 @@ impl Client {
     }
 
     async fn update_masked(&self, request: proto::UpdateSettingsRequest) -> Result<proto::ClusterSettings> {
-        Ok(rpc!(self.cluster_settings().update_settings(request))?.settings.unwrap_or_default())
+        Ok(change!(self.cluster_settings().update_settings(request))?.settings.unwrap_or_default())
     }
 
     /// Lists the store with this name; with an empty name, all stores of the broker.
     pub async fn list_stores(&self, name: &str) -> Result<Vec<proto::Store>> {
-        Ok(rpc!(self.stores().list_stores(proto::ListStoresRequest { store: name.to_owned() }))?.stores)
+        Ok(read!(self.stores().list_stores(proto::ListStoresRequest { store: name.to_owned() }))?.stores)
     }
 
     /// Closes a store to new jobs, and returns it. Its existing jobs continue.
     pub async fn drain_store(&self, name: &str) -> Result<proto::Store> {
         let request = proto::DrainStoreRequest { store: name.to_owned() };
-        Ok(rpc!(self.stores().drain_store(request))?.store.unwrap_or_default())
+        Ok(change!(self.stores().drain_store(request))?.store.unwrap_or_default())
     }
 
     /// Reopens a store to new jobs, and returns it.
     pub async fn open_store(&self, name: &str) -> Result<proto::Store> {
         let request = proto::OpenStoreRequest { store: name.to_owned() };
-        Ok(rpc!(self.stores().open_store(request))?.store.unwrap_or_default())
+        Ok(change!(self.stores().open_store(request))?.store.unwrap_or_default())
     }
 
     /// Makes the broker read its configuration again, and add and remove stores accordingly.
     pub async fn reload_stores(&self) -> Result<proto::ReloadStoresResponse> {
-        rpc!(self.stores().reload_stores(proto::ReloadStoresRequest {}))
+        change!(self.stores().reload_stores(proto::ReloadStoresRequest {}))
     }
 
     /// Lists the workers of all brokers. Ignores `page_size` and `page_token` of the request: fetches all pages.
@@ -67,6 +67,6 @@ impl Client {
 
     /// One page of the workers of all brokers.
     pub async fn worker_page(&self, request: proto::ListWorkersRequest) -> Result<proto::ListWorkersResponse> {
-        rpc!(self.workers().list_workers(request))
+        read!(self.workers().list_workers(request))
     }
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use howdah_proto::v1::{self as proto, EnqueueOutcome};
 
-use crate::{Client, Error, NewJob, Result, call::rpc};
+use crate::{Client, Error, NewJob, Result, call::change};
 
 /// Result of enqueueing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ impl Client {
         }
         let count = jobs.len();
         let request = proto::EnqueueJobsRequest { jobs, request_key };
-        let response = rpc!(self.jobs().enqueue_jobs(request), UntilDeadline)?;
+        let response = change!(self.jobs().enqueue_jobs(request), UntilDeadline)?;
         enqueued(response.jobs, count)
     }
 }

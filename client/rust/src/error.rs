@@ -39,7 +39,7 @@ pub enum Error {
         /// The refused value, and the values that are permitted.
         message: String,
     },
-    /// No response arrived in time. The request may have taken effect or not.
+    /// No response arrived in time.
     #[error("{operation}: no answer within {after:?}")]
     Deadline {
         /// The operation that timed out, such as `enqueue_jobs`.
@@ -47,6 +47,10 @@ pub enum Error {
         /// The timeout that passed.
         after: Duration,
     },
+    /// A call that changes something got no answer, because its deadline passed or its connection broke. It may have taken
+    /// effect or not. Contains the error of the last attempt.
+    #[error("{0}; it is unknown whether this took effect")]
+    EffectUnknown(Box<Error>),
     /// The worker has lost the lease of a job: another worker may be running it.
     #[error("the lease of job {id} is lost")]
     LeaseLost {
@@ -76,7 +80,7 @@ pub struct StatusError {
     pub reason: String,
     /// Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded.
     pub retry_after: Option<Duration>,
-    /// Whether the connection broke. Then the code is a guess, and the call may have taken effect or not.
+    /// Whether the connection broke. Then the code is a guess.
     pub broken: bool,
 }
 
@@ -101,6 +105,7 @@ impl Error {
             Self::Status(status) => status.code,
             Self::Invalid { .. } | Self::Json(_) => Code::InvalidArgument,
             Self::Deadline { .. } => Code::DeadlineExceeded,
+            Self::EffectUnknown(error) => error.code(),
             Self::LeaseLost { .. } => Code::FailedPrecondition,
             Self::Stopped(_) => Code::Cancelled,
         }
@@ -119,6 +124,7 @@ impl Error {
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Status(status) => Some(status.reason.as_str()).filter(|reason| !reason.is_empty()),
+            Self::EffectUnknown(error) => error.reason(),
             _ => None,
         }
     }
@@ -134,7 +140,7 @@ impl Error {
     /// Whether the same call may succeed later. Repeat an enqueue with the same request key, as this crate does automatically.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Deadline { .. } => true,
+            Self::Connect { .. } | Self::Deadline { .. } | Self::EffectUnknown(_) => true,
             Self::Status(status) => {
                 status.broken
                     || status.retry_after.is_some()
@@ -142,6 +148,23 @@ impl Error {
             }
             _ => false,
         }
+    }
+
+    /// Whether the call changes something and got no answer, so that it may have taken effect or not. To repeat an enqueue safely,
+    /// use the same request key ([`Client::enqueue_all_with_key`](crate::Client::enqueue_all_with_key)). After other calls, look
+    /// at what they change. If a broker answered with an error, its message says what is known.
+    pub fn is_effect_unknown(&self) -> bool {
+        matches!(self, Self::EffectUnknown(_))
+    }
+
+    /// Adds to the error of a call that it may have taken effect, if that is unknown.
+    pub(crate) fn with_effect_unknown(self, is_unknown: bool) -> Self {
+        if is_unknown { Self::EffectUnknown(Box::new(self)) } else { self }
+    }
+
+    /// Whether no answer arrived: the deadline passed or the connection broke.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Deadline { .. }) || matches!(self, Self::Status(status) if status.broken)
     }
 
     /// Whether a proxy refused the request because of its size. No part of the request has reached a broker.
@@ -274,6 +297,18 @@ mod tests {
         assert!(!error.is_refusal());
         assert_eq!(error.to_string(), "reset by peer");
         assert_eq!(error.at("http://broker:7432").to_string(), "http://broker:7432: reset by peer");
+    }
+
+    #[test]
+    fn an_error_says_if_it_is_unknown_whether_the_change_took_effect() {
+        let late = Error::Deadline { operation: "cancel", after: Duration::from_secs(1) };
+        assert!(late.is_unanswered() && Error::broken("reset by peer").is_unanswered());
+        assert!(!Error::from(Status::unavailable("no database")).is_unanswered(), "the broker has answered");
+        assert!(!late.clone().with_effect_unknown(false).is_effect_unknown());
+        let unknown = late.with_effect_unknown(true);
+        assert!(unknown.is_effect_unknown() && unknown.is_retried());
+        assert_eq!(unknown.code(), Code::DeadlineExceeded);
+        assert_eq!(unknown.to_string(), "cancel: no answer within 1s; it is unknown whether this took effect");
     }
 
     #[test]

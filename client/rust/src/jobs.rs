@@ -4,25 +4,25 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Result,
-    call::{found, rpc},
+    call::{change, found, read},
     enqueue::new_request_key,
 };
 
 impl Client {
     /// Gets a job by id, with payload, result and failures. `None` if the job never existed, or is no longer kept.
     pub async fn get_job(&self, id: i64) -> Result<Option<proto::Job>> {
-        let answer = found(rpc!(self.jobs().get_job(proto::GetJobRequest { id })))?;
+        let answer = found(read!(self.jobs().get_job(proto::GetJobRequest { id })))?;
         Ok(answer.and_then(|answer| answer.job))
     }
 
     /// Explains why a job does not run, or how it ended; `None` if it does not exist.
     pub async fn explain_job(&self, id: i64) -> Result<Option<proto::ExplainJobResponse>> {
-        found(rpc!(self.jobs().explain_job(proto::ExplainJobRequest { id })))
+        found(read!(self.jobs().explain_job(proto::ExplainJobRequest { id })))
     }
 
     /// Lists one page of the jobs of a type.
     pub async fn list_jobs(&self, request: proto::ListJobsRequest) -> Result<proto::ListJobsResponse> {
-        rpc!(self.jobs().list_jobs(request))
+        read!(self.jobs().list_jobs(request))
     }
 
     /// Returns one page of a search. If the response has a `next_page_token`, repeat the call with it; otherwise the search
@@ -39,7 +39,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn search_jobs(&self, request: proto::SearchJobsRequest) -> Result<proto::SearchJobsResponse> {
-        rpc!(self.jobs().search_jobs(request))
+        read!(self.jobs().search_jobs(request))
     }
 
     /// Groups failed jobs by their last error, the largest groups first; for one type, or for all.
@@ -47,7 +47,7 @@ impl Client {
         &self,
         request: proto::ListErrorGroupsRequest,
     ) -> Result<proto::ListErrorGroupsResponse> {
-        rpc!(self.jobs().list_error_groups(request))
+        read!(self.jobs().list_error_groups(request))
     }
 
     /// Cancels up to 10,000 jobs, and returns the ids of those that this call cancelled. The others were finished or never existed.
@@ -59,13 +59,13 @@ impl Client {
             return Ok(ids);
         }
         let request = proto::CancelJobsRequest { ids, ..Default::default() };
-        Ok(rpc!(self.jobs().cancel_jobs(request))?.cancelled_ids)
+        Ok(change!(self.jobs().cancel_jobs(request))?.cancelled_ids)
     }
 
     /// Cancels jobs by id, or by type, state, error group and conditions. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs)
     /// does. For ids alone, use [`cancel_jobs`](Self::cancel_jobs).
     pub async fn cancel_jobs_by(&self, request: proto::CancelJobsRequest) -> Result<proto::CancelJobsResponse> {
-        rpc!(self.jobs().cancel_jobs(request))
+        change!(self.jobs().cancel_jobs(request))
     }
 
     /// Ends the leases of up to 10,000 running jobs, and returns the ids of those that a worker held. With an error, the attempts
@@ -84,7 +84,7 @@ impl Client {
     /// Ends the leases of jobs by id, or by type and conditions. A call handles up to 10,000 jobs, as
     /// [`retry_jobs`](Self::retry_jobs) does. For ids alone, use [`end_leases`](Self::end_leases).
     pub async fn end_leases_by(&self, request: proto::EndLeasesRequest) -> Result<proto::EndLeasesResponse> {
-        rpc!(self.jobs().end_leases(request))
+        change!(self.jobs().end_leases(request))
     }
 
     /// Changes the priority of up to 10,000 unfinished jobs, and returns the ids of the jobs that now have it. Jobs that are
@@ -123,7 +123,7 @@ impl Client {
         &self,
         request: proto::ReprioritizeJobsRequest,
     ) -> Result<proto::ReprioritizeJobsResponse> {
-        rpc!(self.jobs().reprioritize_jobs(request))
+        change!(self.jobs().reprioritize_jobs(request))
     }
 
     /// Makes up to 10,000 dead and scheduled jobs run now, and returns the ids of the jobs that run again. A dead job whose key
@@ -158,12 +158,12 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn retry_jobs(&self, request: proto::RetryJobsRequest) -> Result<proto::RetryJobsResponse> {
-        rpc!(self.jobs().retry_jobs(request))
+        change!(self.jobs().retry_jobs(request))
     }
 
     /// Moves dead jobs to history, as discarded. A call handles up to 10,000 jobs, as [`retry_jobs`](Self::retry_jobs) does.
     pub async fn discard_jobs(&self, request: proto::DiscardJobsRequest) -> Result<proto::DiscardJobsResponse> {
-        rpc!(self.jobs().discard_jobs(request))
+        change!(self.jobs().discard_jobs(request))
     }
 
     /// Runs finished jobs again: enqueues a copy of each as a new job. The response has a result for each id: the new id, or why
@@ -186,6 +186,6 @@ impl Client {
         if request.request_key.is_empty() {
             request.request_key = new_request_key();
         }
-        rpc!(self.jobs().rerun_jobs(request), UntilDeadline)
+        change!(self.jobs().rerun_jobs(request), UntilDeadline)
     }
 }

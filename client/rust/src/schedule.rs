@@ -6,7 +6,7 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Enqueued, NewJob, Result,
-    call::{found, pages, rpc},
+    call::{change, found, pages, read},
     enqueue::{enqueued, new_request_key, wrong_count},
     setters::setters,
     time,
@@ -107,7 +107,7 @@ impl Client {
     /// another definition the error is `ALREADY_EXISTS`.
     pub async fn create_schedule(&self, schedule: NewSchedule) -> Result<proto::Schedule> {
         let request = proto::CreateScheduleRequest { schedule: Some(schedule.into_proto()) };
-        Ok(rpc!(self.schedules().create_schedule(request))?.schedule.unwrap_or_default())
+        Ok(change!(self.schedules().create_schedule(request))?.schedule.unwrap_or_default())
     }
 
     /// Creates a schedule, or replaces its definition. Programs call this at each start: it is idempotent, an unchanged plan keeps
@@ -119,13 +119,13 @@ impl Client {
     /// Replaces the definition of a schedule; with `allow_missing`, creates it if it does not exist.
     pub async fn update_schedule(&self, schedule: NewSchedule, allow_missing: bool) -> Result<proto::Schedule> {
         let request = proto::UpdateScheduleRequest { schedule: Some(schedule.into_proto()), allow_missing };
-        Ok(rpc!(self.schedules().update_schedule(request))?.schedule.unwrap_or_default())
+        Ok(change!(self.schedules().update_schedule(request))?.schedule.unwrap_or_default())
     }
 
     /// Gets a schedule with its next ten times; `None` if it does not exist.
     pub async fn get_schedule(&self, name: impl Into<String>) -> Result<Option<proto::Schedule>> {
         let request = proto::GetScheduleRequest { name: name.into() };
-        Ok(found(rpc!(self.schedules().get_schedule(request)))?.and_then(|answer| answer.schedule))
+        Ok(found(read!(self.schedules().get_schedule(request)))?.and_then(|answer| answer.schedule))
     }
 
     /// Lists all schedules by name, without payloads, each with its next time.
@@ -136,19 +136,19 @@ impl Client {
     /// Deletes a schedule; its jobs stay. Returns whether it existed.
     pub async fn delete_schedule(&self, name: impl Into<String>) -> Result<bool> {
         let request = proto::DeleteScheduleRequest { name: name.into() };
-        Ok(found(rpc!(self.schedules().delete_schedule(request)))?.is_some())
+        Ok(found(change!(self.schedules().delete_schedule(request)))?.is_some())
     }
 
     /// Pauses a schedule until [`resume_schedule`](Client::resume_schedule).
     pub async fn pause_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
         let request = proto::PauseScheduleRequest { name: name.into() };
-        Ok(rpc!(self.schedules().pause_schedule(request))?.schedule.unwrap_or_default())
+        Ok(change!(self.schedules().pause_schedule(request))?.schedule.unwrap_or_default())
     }
 
     /// Resumes a schedule, from its next planned time on.
     pub async fn resume_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
         let request = proto::ResumeScheduleRequest { name: name.into() };
-        Ok(rpc!(self.schedules().resume_schedule(request))?.schedule.unwrap_or_default())
+        Ok(change!(self.schedules().resume_schedule(request))?.schedule.unwrap_or_default())
     }
 
     /// Enqueues a job of the schedule now, in addition to its plan. Retries like [`enqueue`](Client::enqueue), with one request
@@ -165,7 +165,7 @@ impl Client {
         request_key: impl Into<String>,
     ) -> Result<Enqueued> {
         let request = proto::RunScheduleRequest { name: name.into(), request_key: request_key.into() };
-        let response = rpc!(self.schedules().run_schedule(request), UntilDeadline)?;
+        let response = change!(self.schedules().run_schedule(request), UntilDeadline)?;
         enqueued(response.job.into_iter().collect(), 1)?.pop().ok_or_else(|| wrong_count(0, 1))
     }
 }

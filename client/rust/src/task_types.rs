@@ -6,7 +6,7 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Result,
-    call::{pages, rpc},
+    call::{change, pages, read},
     time,
 };
 
@@ -19,7 +19,7 @@ impl Client {
     /// Lists one page of the task types by name. With `last_count` the broker returns the counts that it determined last,
     /// which makes frequent calls cheap.
     pub async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
-        rpc!(self.task_types().list_task_types(request))
+        read!(self.task_types().list_task_types(request))
     }
 
     /// Gets one task type with its numbers of jobs; `None` if it does not exist.
@@ -52,7 +52,7 @@ impl Client {
 
     /// Reads the statistics of a type by period, or the totals of all types.
     pub async fn get_stats(&self, request: proto::GetStatsRequest) -> Result<proto::GetStatsResponse> {
-        rpc!(self.task_types().get_stats(request))
+        read!(self.task_types().get_stats(request))
     }
 
     /// Replaces the settings of a task type, and creates it if it does not exist.
@@ -62,7 +62,7 @@ impl Client {
         settings: proto::TaskTypeSettings,
     ) -> Result<proto::TaskTypeSettings> {
         let request = proto::UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
-        Ok(rpc!(self.task_types().update_task_type(request))?.settings.unwrap_or_default())
+        Ok(change!(self.task_types().update_task_type(request))?.settings.unwrap_or_default())
     }
 
     /// Replaces the settings of a task type, and creates it if it does not exist. Programs call this at each start: it is
@@ -122,7 +122,7 @@ impl Client {
             limit_key: key.into(),
             duration: duration.map(time::to_proto),
         };
-        rpc!(self.task_types().pause_limit_key(request)).map(drop)
+        change!(self.task_types().pause_limit_key(request)).map(drop)
     }
 
     /// Sets how many jobs of a limit key may run at once. 0: as many as the task type allows for each key.
@@ -133,12 +133,12 @@ impl Client {
         max_running: u32,
     ) -> Result<()> {
         let request = proto::UpdateLimitKeyRequest { task_type: task_type.into(), limit_key: key.into(), max_running };
-        rpc!(self.task_types().update_limit_key(request)).map(drop)
+        change!(self.task_types().update_limit_key(request)).map(drop)
     }
 
     /// Resumes a limit key of a task type.
     pub async fn resume_limit_key(&self, task_type: impl Into<String>, key: impl Into<String>) -> Result<()> {
         let request = proto::ResumeLimitKeyRequest { task_type: task_type.into(), limit_key: key.into() };
-        rpc!(self.task_types().resume_limit_key(request)).map(drop)
+        change!(self.task_types().resume_limit_key(request)).map(drop)
     }
 }

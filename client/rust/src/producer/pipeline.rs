@@ -237,6 +237,8 @@ impl Pipeline {
         };
         let error = Error::Deadline { operation: "enqueue", after };
         self.shared.expire(before, &error);
+        // These jobs may have been sent, unlike the queued ones.
+        let error = error.with_effect_unknown(true);
         for batch in self.retries.iter_mut().chain(self.sent.iter_mut().map(|sent| &mut sent.batch)) {
             batch.expire(before, &error);
         }

@@ -195,7 +195,7 @@ impl Lease {
         match timeout(self.timeout, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_dropped)) => Err(Error::Stopped("worker")),
-            Err(_) => Err(Error::Deadline { operation, after: self.timeout }),
+            Err(_) => Err(Error::Deadline { operation, after: self.timeout }.with_effect_unknown(true)),
         }
     }
 

@@ -185,9 +185,11 @@ impl Lines<'_> {
         match Refusal::classify(&error, count) {
             Refusal::Unknown => {
                 let position = Position { first: self.next, request: Some(Request { last, key }) };
+                let unknown = "it is unknown whether these lines are stored; ";
+                let unknown = if error.is_effect_unknown() { "" } else { unknown };
                 let then = format!(
-                    "it is unknown whether these lines are stored; later lines are not. Continue with --resume {position} \
-                     within 24 hours, which stores no line twice"
+                    "{unknown}later lines are not stored. Continue with --resume {position} within 24 hours, which stores \
+                     no line twice"
                 );
                 Err(Failure::from(error).within(&format!("lines {} to {last}", self.next)).followed_by(&then))
             }
