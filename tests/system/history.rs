@@ -381,7 +381,7 @@ async fn a_list_that_waited_for_a_lock_has_all_of_its_jobs_on_one_page() {
     lock.batch_execute("BEGIN; LOCK TABLE howdah.ready").await.expect("a lock");
     let waits = "SELECT EXISTS (
         SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-               AND query LIKE '-- Returns a page of jobs.%''ready''%' AND clock_timestamp() - query_start > interval '200 ms')";
+               AND query LIKE '-- Returns a page of jobs.%FROM howdah.ready %' AND clock_timestamp() - query_start > interval '200 ms')";
     let let_go = async {
         broker.until("a list that waits", waits).await;
         lock.batch_execute("ROLLBACK").await.expect("no lock");

@@ -22,7 +22,7 @@ impl Operator {
 
     #[cfg(not(feature = "archive"))]
     #[allow(clippy::unused_async)] // the variant with the feature `archive` awaits
-    pub(crate) async fn archived_job(&self, _: i64) -> Result<Option<JobView>, Error> {
+    pub async fn archived_job(&self, _: i64) -> Result<Option<JobView>, Error> {
         Ok(None)
     }
 }

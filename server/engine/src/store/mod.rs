@@ -73,9 +73,9 @@ mod workers; // sessions of workers at all brokers
 
 use std::{sync::Arc, time::Duration};
 
-#[cfg(feature = "archive")]
 use howdah_core::config::{Config, WakeMode};
 
+#[cfg(feature = "archive")]
 pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
 #[cfg(feature = "archive")]
 pub use archived_type::TypeFile;
