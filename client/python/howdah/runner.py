@@ -168,7 +168,8 @@ class Runner:
                 continue
             self.ledger.report.received += 1
             self.ledger.held[held.key] = held
-            if held.slot is None or self.stopping:
+            # The broker may have sent the job before it knew that its type is paused here.
+            if held.slot is None or held.slot.limit == 0 or self.stopping:
                 self.ledger.end(held, v1.Release())
             else:
                 held.slot.queue.append(held)

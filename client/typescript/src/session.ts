@@ -197,7 +197,8 @@ export class Session {
     if (!entry) return;
     this.report.received++;
     const slot = this.config.slots.types.get(job.taskType);
-    if (slot && !this.isStopping) slot.queue.push(entry);
+    // The broker may have sent the job before it knew that its type is paused here.
+    if (slot && slot.limit > 0 && !this.isStopping) slot.queue.push(entry);
     else this.ledger.end(entry, RELEASE);
     this.#fill();
   }

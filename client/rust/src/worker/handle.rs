@@ -120,7 +120,7 @@ impl WorkerHandle {
     }
 
     /// Changes the number of concurrent handlers of a type, at most the worker's, and its window. 0 pauses the type: running
-    /// handlers continue, and no more jobs come. A type without a handler is ignored.
+    /// handlers continue, and waiting jobs go to other workers. A type without a handler is ignored.
     pub fn set_concurrency(&self, task_type: impl Into<String>, jobs: usize) {
         let task_type = task_type.into();
         self.send(Command::Resize { task_type, jobs });

@@ -151,7 +151,8 @@ impl Session {
                 self.ledger.release(key);
                 continue;
             };
-            if self.is_stopping() || self.taken >= max {
+            // The broker may have sent a job before it knew that its type is paused here.
+            if self.is_stopping() || self.taken >= max || self.slots.is_paused(task_type) {
                 self.ledger.release(key);
                 continue;
             }

@@ -92,8 +92,18 @@ impl Slots {
         Some((task_type, job))
     }
 
-    pub(crate) fn resize(&mut self, task_type: usize, limit: usize) {
-        self.types[task_type].limit = limit;
+    /// Changes the concurrency of a task type. Takes its queued jobs if it is 0.
+    pub(crate) fn resize(&mut self, task_type: usize, limit: usize) -> Vec<Job> {
+        let slot = &mut self.types[task_type];
+        slot.limit = limit;
+        let paused = if limit == 0 { std::mem::take(&mut slot.queue) } else { VecDeque::new() };
+        self.queued -= paused.len();
+        paused.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// Whether the worker has paused the task type.
+    pub(crate) fn is_paused(&self, task_type: usize) -> bool {
+        self.types[task_type].limit == 0
     }
 
     /// Whether any job waits for a slot.

@@ -36,7 +36,8 @@ impl Session {
                 if let Some(&index) = self.config.index.get(&task_type) {
                     let jobs = jobs.min(self.config.concurrency);
                     self.windows[index] = jobs;
-                    self.slots.resize(index, jobs);
+                    let paused = self.slots.resize(index, jobs);
+                    self.release_queued(&paused);
                     self.fill_slots();
                 }
             }

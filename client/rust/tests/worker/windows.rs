@@ -90,6 +90,34 @@ async fn a_worker_resizes_its_window_while_it_runs() {
 }
 
 #[tokio::test]
+async fn jobs_that_wait_for_or_arrive_at_a_paused_type_are_released() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let mut stream = broker.welcomed().await;
+    stream.push((1..=11).map(job).collect()).await;
+    let mut running = Vec::new();
+    for _ in 0..10 {
+        running.push(worker.begun().await);
+    }
+    worker.handle.set_concurrency("t", 0);
+    let (released, mut ids_released) = (Some(Wire::Release(proto::Release {})), Vec::new());
+    while ids_released.len() < 2 {
+        match stream.next().await {
+            FromWorker::Settle(settle) => {
+                assert!(settle.outcomes.iter().all(|outcome| outcome.outcome == released));
+                ids_released.extend(ids(&settle.outcomes));
+            }
+            // The broker sends this job before it reads the window.
+            FromWorker::Window(window) if window.jobs == 0 => stream.push(vec![job(12)]).await,
+            other => panic!("{other:?}"),
+        }
+    }
+    ids_released.sort_unstable();
+    assert_eq!(ids_released, [11, 12]);
+    worker.handle.abort();
+}
+
+#[tokio::test]
 async fn a_job_that_waits_for_the_concurrency_of_the_worker_is_released_and_the_windows_shrink() {
     let mut broker = FakeBroker::start().await;
     let (sender, mut begun) = mpsc::unbounded_channel();
