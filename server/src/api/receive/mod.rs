@@ -16,7 +16,7 @@ mod body; // the request body: small messages pass, others wait for memory
 pub(crate) mod budget; // the memory for messages
 pub(crate) mod frames; // message boundaries
 #[cfg(feature = "fuzzing")]
-pub(super) mod fuzz; // entry points for fuzzers
+pub(crate) mod fuzz; // entry points for fuzzers
 mod inflate; // decompresses gzipped messages
 pub(crate) mod pace; // minimum transfer rate of a message
 mod pieces; // the bytes of a message

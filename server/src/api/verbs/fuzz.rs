@@ -3,7 +3,7 @@
 use howdah_proto::v1;
 
 pub(crate) use super::check_all as check_every_request;
-use super::{ListJobs, Verb as _, pages::Pages};
+use super::{ListJobs, pages::Pages};
 use crate::api::page_token;
 
 /// Checks that `text` without a signature is rejected as a page token, and is accepted with a valid signature. Decoding it as a

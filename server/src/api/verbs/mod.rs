@@ -181,7 +181,7 @@ fn check_request<V: Verb>(bytes: &[u8]) -> Option<Error> {
 /// Like `check_requests`, but also checks the messages of streams, and requests that are checked in [`Verb::run`] instead of
 /// [`Verb::check`].
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn check_all(bytes: &[u8]) -> Vec<Error> {
+pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     use crate::api::check;
     use howdah_proto::v1;
 
