@@ -152,7 +152,7 @@ impl Error {
 
     /// Whether the call changes something and got no answer, so that it may have taken effect or not. To repeat an enqueue safely,
     /// use the same request key ([`Client::enqueue_all_with_key`](crate::Client::enqueue_all_with_key)). After other calls, check
-    /// whether the change was made. If a broker answered with an error, its message says what is known.
+    /// that the change was made. If a broker answered with an error, the message has the details.
     pub fn is_effect_unknown(&self) -> bool {
         matches!(self, Self::EffectUnknown(_))
     }

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
 use howdah_client::{Client, Error, NewSchedule};
-use howdah_engine::store::{Source, describe_error, open_connection};
+use howdah_core::error;
+use howdah_engine::store::{Source, open_connection};
 use tokio_postgres::{Client as Database, types::Oid};
 
 pub use self::task::Target;
@@ -88,7 +89,7 @@ pub enum ImportError {
 
 impl From<tokio_postgres::Error> for ImportError {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self::Database(describe_error(&error))
+        Self::Database(error::describe(&error))
     }
 }
 

@@ -8,8 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use howdah_core::config::{Dsn, UrlFile};
-use howdah_engine::store::{ConnectBackoff, Source, describe_error};
+use howdah_core::{
+    config::{Dsn, UrlFile},
+    error,
+};
+use howdah_engine::store::{ConnectBackoff, Source};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
@@ -163,10 +166,10 @@ impl Database {
     pub(super) async fn cancel(&self, way: &CancelWay) -> Result<(), String> {
         let mut connector = way.connector.clone();
         let cancelling = async {
-            let socket = open(&way.address).await.map_err(|error| describe_error(&error))?;
+            let socket = open(&way.address).await.map_err(|error| error::describe(&error))?;
             let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, way.address.name())
-                .map_err(|e| describe_error(&e))?;
-            way.token.cancel_query_raw(socket, tls).await.map_err(|error| describe_error(&error))
+                .map_err(|e| error::describe(&e))?;
+            way.token.cancel_query_raw(socket, tls).await.map_err(|error| error::describe(&error))
         };
         match timeout(CONNECT_WITHIN, cancelling).await {
             Ok(done) => done,
@@ -179,7 +182,7 @@ impl Database {
 fn described(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
     let code = error.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
     let code = code.map(|code| format!(" (SQLSTATE {})", code.code())).unwrap_or_default();
-    format!("{}{code}", describe_error(error))
+    format!("{}{code}", error::describe(error))
 }
 
 /// Connects to one address of a server, and logs in.
@@ -189,10 +192,10 @@ async fn connect_to(
     most: usize,
     is_one: bool,
 ) -> Result<Connection, String> {
-    let socket = open(address).await.map_err(|error| describe_error(&error))?;
+    let socket = open(address).await.map_err(|error| error::describe(&error))?;
     let kept = connector.clone();
     let tls =
-        MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, address.name()).map_err(|e| describe_error(&e))?;
+        MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, address.name()).map_err(|e| error::describe(&e))?;
     let (socket, token) = log_in(socket, tls, &dsn.config).await.map_err(|error| described(error.as_ref()))?;
     let mut wire = Wire::new(socket, most);
     if !is_one {

@@ -169,9 +169,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- Replaces the definition of a schedule, which the caller has locked, like Schedule::redefine in server/src/job/schedule. An
--- unchanged plan keeps its planned times; a changed one is planned by a broker. A schedule that had ended goes on at the times of
--- its period. Returns false if nothing differs.
+-- Replaces the definition of a schedule, which the caller has locked, like Schedule::redefine in
+-- server/core/src/job/schedule. An unchanged plan keeps its planned times; a changed one is planned by a broker. A schedule
+-- that had ended goes on at the times of its period. Returns false if nothing differs.
 CREATE OR REPLACE FUNCTION howdah.redefine_schedule(old howdah.schedule, d howdah.schedule) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     defined CONSTANT text[] := '{template,payload,period_ms,cron,time_zone,drift,overlap,missed,missed_limit,start_time,end_time,jitter_ms}';

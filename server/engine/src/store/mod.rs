@@ -103,7 +103,6 @@ pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
 #[cfg(feature = "archive")]
 pub use history::{HistoryChoice, HistoryDay, HistoryPage};
 pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
-pub use howdah_core::error::describe as describe_error;
 #[cfg(feature = "archive")]
 pub(crate) use jobs::failures_of;
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
