@@ -104,6 +104,12 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
         &["arrived_pkey"],
     ),
     ("SELECT howdah.pause_limit_key(1, 'l200', now() + interval '1 h')", &["ready_by_limit_key"]),
+    (
+        r#"SELECT howdah.enqueue_jobs('{0, 1}', '{1, 1}', '{0, 0}', '{0, 0}', '{3, 3}', NULL, '{k30100, NULL}', NULL,
+                                      ARRAY['{"tags": ["a"]}', '{"tags": ["b"]}']::jsonb[], '{a, b}', '{NULL, NULL}', '{NULL, NULL}',
+                                      '{0, 1}', '{r30100, r30101}', '{h, h}', NULL, NULL)"#,
+        &["job_key_pkey", "request_pkey"],
+    ),
     ("SELECT howdah.replace_key_limit(1, 'l200', 3), howdah.replace_key_limit(1, 'l200', NULL)", &["limit_state_pkey"]),
 ];
 

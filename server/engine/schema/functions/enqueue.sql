@@ -141,6 +141,7 @@ DECLARE
     repeated integer[];
     i integer;
     taken record;
+    answer record;
 BEGIN
     IF howdah.is_closed() THEN
         PERFORM howdah.refuse_closed();
@@ -215,12 +216,15 @@ BEGIN
     IF howdah.recheck_limits(limit_types, limit_keys) THEN
         RETURN QUERY SELECT 'limit'::howdah.wakeup_kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint;
     END IF;
-    -- Stores the ids with which a repeated request is answered.
-    UPDATE howdah.request q SET ids = t.ids
-    FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.ordinal) AS ids
-          FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
-          WHERE n.outcome IS DISTINCT FROM 'repeated' GROUP BY k.key) t
-    WHERE q.key = t.key AND q.ids <> t.ids;
+    -- Stores the ids with which a repeated request is answered, if other jobs are the answer for some of its jobs. Each request
+    -- is a statement: with the planner settings of brokers, a join would read the request keys of a whole day.
+    FOR answer IN
+        SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.ordinal) AS ids
+        FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
+        WHERE n.outcome IS DISTINCT FROM 'repeated' GROUP BY k.key HAVING bool_or(n.answer_id <> n.id)
+    LOOP
+        UPDATE howdah.request q SET ids = answer.ids WHERE q.key = answer.key;
+    END LOOP;
     RETURN QUERY SELECT NULL::howdah.wakeup_kind, n.ordinal, coalesce(n.answer_id, n.id), coalesce(n.outcome, 'new'), NULL::integer,
                         NULL::bigint, NULL::bigint, NULL::bigint
                  FROM unnest(new) n;
