@@ -1,31 +1,47 @@
 //! Prometheus metrics. `docs/reference/metrics.md` is generated from the metrics' names and help texts.
 
-mod archive; // archive of finished jobs
-mod jwt; // keys of JSON Web Token issuers
-mod latency; // histograms with exemplars
-mod schedules; // schedules, equal for every broker
-mod storage; // tables, equal for every broker
-mod tls; // certificate and handshakes
-mod traces; // spans
+mod histogram; // distributions of latencies and of batch sizes
+
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
 
-pub use archive::ArchiveMetrics;
-pub use jwt::{ByIssuer, JwtMetrics};
-pub use latency::Latency;
-pub use schedules::ScheduleMetrics;
-pub use storage::{ByCheck, ByTable, StorageMetrics};
-pub use tls::{ByReason, TlsMetrics};
-pub use traces::{TraceMetrics, Traced};
+pub use histogram::{BatchSize, Latency, Traced};
+
+/// Declares the metrics of a group: field, type, name, unit and help text, which also documents the field. A field without
+/// a name is a group itself. A field in `unexported` is no metric.
+macro_rules! metrics {
+    (
+        $(#[$meta:meta])*
+        pub struct $group:ident {
+            $($field:ident: $kind:ty $(= $name:literal $(in $unit:ident)?, $help:literal)?;)*
+        }
+        $(unexported { $hidden:ident: $hidden_kind:ty })?
+    ) => {
+        $(#[$meta])*
+        #[allow(clippy::doc_markdown, reason = "help texts are plain text")]
+        pub struct $group {
+            $($(#[doc = $help])? pub $field: $kind,)*
+            $($hidden: $hidden_kind,)?
+        }
+
+        impl $group {
+            /// Adds the metrics of the group to the registry.
+            pub fn register(&self, r: &mut Registry) {
+                $(metrics!(@register r, self.$field $(, $name $(in $unit)?, $help)?);)*
+            }
+        }
+    };
+    (@register $r:ident, $metric:expr) => { $metric.register($r) };
+    (@register $r:ident, $metric:expr, $name:literal, $help:literal) => { $r.register($name, $help, $metric.clone()) };
+    (@register $r:ident, $metric:expr, $name:literal in $unit:ident, $help:literal) => {
+        $r.register_with_unit($name, $help, Unit::$unit, $metric.clone())
+    };
+}
 
 /// Labels of job counts by type and state.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -50,19 +66,6 @@ pub struct ByOutcome {
     pub outcome: &'static str,
 }
 
-/// Metrics of connections to the gRPC port. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct ConnectionCounts {
-    /// Open connections.
-    pub open: Gauge,
-    /// Connections accepted since the start.
-    pub accepted: Counter,
-    /// Connections closed immediately because of the connection limit.
-    pub refused: Counter,
-    /// Failed accepts, for example because of exhausted file descriptors.
-    pub failed: Counter,
-}
-
 /// Label of rejections by a limit of one principal or address.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByLimit {
@@ -70,134 +73,216 @@ pub struct ByLimit {
     pub limit: &'static str,
 }
 
+/// Label with the reason of a failed TLS handshake, a rejected call or a dropped span.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByReason {
+    /// Reason. For calls `unauthenticated` or `permission_denied`; for spans `collector`, `queue` or `attempts`; for
+    /// handshakes `closed`, `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
+    pub reason: &'static str,
+}
+
+/// Label of metrics per issuer.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByIssuer {
+    /// Name of the issuer in the file of issuers.
+    pub issuer: String,
+}
+
+/// Label of metrics per table.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByTable {
+    /// Table name: `ready`, `leased`, `scheduled` or `waiting`. For sizes also `dead`, `history`, `payload`, `audit` or
+    /// `other`.
+    pub table: &'static str,
+}
+
+/// Labels of findings.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByCheck {
+    /// Name of the check, as `howdah doctor` prints it.
+    pub check: &'static str,
+    /// `problem` or `advice`.
+    pub level: &'static str,
+}
+
 /// Number of rejected requests by limit. Clones share the counters.
 pub type Refusals = Family<ByLimit, Counter>;
 
-/// Metrics of a broker.
-pub struct Metrics {
-    /// Number of jobs by task type and state, from the last count.
-    pub jobs: Family<TypeState, Gauge>,
-    /// Age of the oldest ready job of a type, in seconds.
-    pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
-    /// Number of this broker's workers that are subscribed to a task type.
-    pub workers: Family<ByType, Gauge>,
-    /// Last time at which a client without a stream pulled jobs of a task type, in seconds of Unix time.
-    pub last_pull: Family<ByType, Gauge>,
-    /// 1 while a task type is braked; only for types with a brake.
-    pub braked: Family<ByType, Gauge>,
-    /// Enqueued jobs.
-    pub enqueued: Counter,
-    /// Number of jobs that were enqueued and leased in one statement.
-    pub direct: Counter,
-    /// Claimed jobs.
-    pub claimed: Counter,
-    /// Number of claimed jobs that were released because they could not be sent to a worker.
-    pub unsent: Counter,
-    /// Number of jobs that became ready because their limit key allowed it.
-    pub admitted: Counter,
-    /// Number of enqueued jobs rejected because of a full backlog.
-    pub backlog_refusals: Counter,
-    /// Number of jobs enqueued by schedules.
-    pub scheduled: Counter,
-    /// Number of ended attempts by outcome.
-    pub settled: Family<ByOutcome, Counter>,
-    /// Total number of ended attempts; not exported.
-    ended: Counter,
-    /// Number of jobs per enqueue statement.
-    pub enqueue_batch: Histogram,
-    /// Jobs per claim.
-    pub claim_batch: Histogram,
-    /// Number of outcomes per settle statement.
-    pub settle_batch: Histogram,
-    /// Time from the arrival of an enqueue request to its response, in seconds.
-    pub enqueue_latency: Histogram,
-    /// Time from a job being ready to its claim, in seconds.
-    pub pickup_latency: Latency,
-    /// Time from the arrival of outcomes to their response, in seconds.
-    pub settle_latency: Latency,
-    /// Number of calls rejected by authentication or authorization.
-    pub refused_calls: Family<ByReason, Counter>,
-    /// Connections of clients.
-    pub connections: ConnectionCounts,
-    /// Open worker streams.
-    pub sessions: Gauge,
-    /// Number of leases that this broker's sessions hold.
-    pub leases: Gauge,
-    /// Number of open connections in the main connection pool.
-    pub pool_open: Gauge,
-    /// Number of idle connections in the main connection pool.
-    pub pool_idle: Gauge,
-    /// 1 while the LISTEN connection works.
-    pub listening: Gauge,
-    /// Number of requests rejected by a limit of one principal or address.
-    pub refusals: Refusals,
-    /// Number of sweeps.
-    pub sweeps: Counter,
-    /// Failed statements.
-    pub store_errors: Counter,
-    /// TLS metrics of both ports.
-    pub tls: TlsMetrics,
-    /// JSON Web Token metrics.
-    pub jwt: JwtMetrics,
-    /// Span metrics.
-    pub traces: TraceMetrics,
-    /// Schedule metrics.
-    pub schedules: ScheduleMetrics,
-    /// Archive metrics.
-    pub archive: ArchiveMetrics,
-    /// Storage metrics.
-    pub storage: StorageMetrics,
+/// A gauge with fractions.
+type Fraction = Gauge<f64, AtomicU64>;
+
+metrics! {
+    /// Metrics of a broker.
+    #[derive(Default)]
+    pub struct Metrics {
+        jobs: Family<TypeState, Gauge> = "jobs",
+            "Jobs that are ready, leased, scheduled, waiting or dead; counted every 15 s, less often when counting is slow";
+        oldest_ready: Family<ByType, Fraction> = "oldest_ready_age" in Seconds,
+            "Age of the oldest ready job of the type; 0 without ready jobs";
+        workers: Family<ByType, Gauge> = "workers",
+            "Workers of a type at this broker: streams that are subscribed to it, and calls that wait for its jobs";
+        last_pull: Family<ByType, Gauge> = "last_pull_timestamp" in Seconds,
+            "Unix time of the last PullJobs for the type at any broker, accurate to about 35 s; only for types with such calls";
+        braked: Family<ByType, Gauge> = "braked",
+            "1 while the type is braked after failed attempts in a row, at all brokers; only for types with a brake";
+        enqueued: Counter = "enqueued", "Jobs stored";
+        direct: Counter = "direct",
+            "Jobs enqueued directly to a worker: stored and leased in one step, without a claim";
+        claimed: Counter = "claimed", "Jobs claimed";
+        unsent: Counter = "unsent", "Claimed jobs that were released because they could not be written to a worker";
+        admitted: Counter = "admitted", "Jobs that became ready when their limit key allowed it";
+        backlog_refusals: Counter = "backlog_refusals", "Enqueues refused because the backlog of a type was full";
+        scheduled: Counter = "scheduled", "Jobs enqueued by schedules";
+        settled: Family<ByOutcome, Counter> = "settled", "Attempts ended, by outcome";
+        enqueue_batch: BatchSize = "enqueue_batch_jobs", "Jobs stored per enqueue statement";
+        claim_batch: BatchSize = "claim_batch_jobs", "Jobs claimed per statement";
+        settle_batch: BatchSize = "settle_batch_jobs", "Outcomes written per settle statement";
+        enqueue_latency: Latency = "enqueue_latency" in Seconds, "Time from the arrival of an enqueue request to its answer";
+        pickup_latency: Latency = "pickup_latency" in Seconds, "Time from when a job becomes ready to its claim";
+        settle_latency: Latency = "settle_latency" in Seconds, "Time from the arrival of outcomes to their answer";
+        refused_calls: Family<ByReason, Counter> = "refused_calls",
+            "Calls of both ports that were refused: unauthenticated, permission_denied";
+        connections: ConnectionCounts;
+        sessions: Gauge = "sessions", "Open worker streams";
+        leases: Gauge = "leases", "Leases held by this broker's sessions";
+        pool_open: Gauge = "pool_connections", "Open connections to Postgres for jobs";
+        pool_idle: Gauge = "pool_idle_connections", "Idle connections to Postgres for jobs";
+        listening: Gauge = "listening", "1 while the LISTEN connection is up; 0 in poll mode";
+        refusals: Refusals = "limit_refusals",
+            "Requests, streams, connections and credentials refused because of a limit of one principal or address";
+        sweeps: Counter = "sweeps", "Sweeps: searches of the tables for work without a notification";
+        store_errors: Counter = "store_errors", "Statements that failed";
+        tls: TlsMetrics;
+        jwt: JwtMetrics;
+        traces: TraceMetrics;
+        schedules: ScheduleMetrics;
+        archive: ArchiveMetrics;
+        storage: StorageMetrics;
+    }
+    unexported { ended: Counter }
+}
+
+metrics! {
+    /// Metrics of connections to the gRPC port. Clones share them.
+    #[derive(Clone, Debug, Default)]
+    pub struct ConnectionCounts {
+        open: Gauge = "connections", "Open connections of clients";
+        accepted: Counter = "connections_accepted", "Connections accepted";
+        refused: Counter = "connections_refused", "Connections closed immediately because limits.connections was reached";
+        failed: Counter = "accept_errors",
+            "Failures to accept a connection, for example because file descriptors ran out";
+    }
+}
+
+metrics! {
+    /// Metrics of TLS on both ports. Clones share them.
+    #[derive(Clone, Debug, Default)]
+    pub struct TlsMetrics {
+        expires: Gauge = "tls_certificate_expires" in Seconds,
+            "When the broker's certificate expires, in Unix time; 0: the broker serves without TLS";
+        reloads: Counter = "tls_reloads", "Changed TLS files that were activated";
+        reload_failures: Counter = "tls_reload_failures",
+            "Changed TLS files that were invalid, so that the old ones stayed active";
+        failed_handshakes: Family<ByReason, Counter> = "tls_handshake_failures",
+            "Connections closed without a TLS handshake: closed (by the client), timeout, plaintext, alpn, client_certificate, other";
+    }
+}
+
+metrics! {
+    /// Metrics of reading the public keys of JSON Web Token issuers. Clones share them.
+    #[derive(Clone, Debug, Default)]
+    pub struct JwtMetrics {
+        key_reads: Family<ByIssuer, Counter> = "jwt_key_reads", "Reads of the keys of an issuer of JSON Web Tokens";
+        key_read_failures: Family<ByIssuer, Counter> = "jwt_key_read_failures",
+            "Failed reads of an issuer's keys; the known keys stay valid";
+        keys_read_at: Family<ByIssuer, Gauge> = "jwt_keys_read_at" in Seconds,
+            "When the keys of an issuer were last read, in Unix time";
+    }
+}
+
+metrics! {
+    /// Metrics of spans. Clones share them.
+    #[derive(Clone, Debug, Default)]
+    pub struct TraceMetrics {
+        exported: Counter = "spans_exported", "Spans that the collector of traces has taken";
+        dropped: Family<ByReason, Counter> = "spans_dropped",
+            "Spans that were dropped: collector (it did not take them), queue (too many waited for it), attempts (too many \
+             sampled attempts at once)";
+    }
+}
+
+metrics! {
+    /// Metrics of schedules as last read from the database, equal for every broker.
+    #[derive(Default)]
+    pub struct ScheduleMetrics {
+        delay: Fraction = "schedule_delay" in Seconds,
+            "Delay of the most overdue planned time of a schedule, without its jitter; 0 if none is overdue";
+        failing: Gauge = "schedules_failing",
+            "Schedules whose last planned time could not fire; howdah schedule list shows the error";
+    }
+}
+
+metrics! {
+    /// Metrics of the archive: whether finished jobs are archived in time.
+    #[derive(Default)]
+    pub struct ArchiveMetrics {
+        late: Gauge = "archive_late",
+            "Days that have been over for two hours and have jobs that are not archived; their partitions are kept";
+        jobs: Counter = "archived_jobs", "Finished jobs that this broker has archived";
+        bytes: Counter = "archived" in Bytes, "Files of the archive that this broker has written";
+        expired_days: Counter = "archive_expired_days",
+            "Days of the archive that this broker has deleted, because they were older than archive_days";
+        failures: Counter = "archive_failures",
+            "Attempts of this broker to archive a day, or to delete an old one, that failed; howdah archive list shows why";
+    }
+}
+
+metrics! {
+    /// Metrics of the storage as last read from the database, equal for every broker.
+    #[derive(Default)]
+    pub struct StorageMetrics {
+        replica_lag: Fraction = "read_replica_lag" in Seconds,
+            "Upper bound of the replication lag of the read replica; 0 without a replica";
+        replica_is_read: Gauge = "read_replica_used",
+            "1 while the broker reads from the replica, which answers and is not too far behind; 0: it reads from the primary";
+        live_rows: Family<ByTable, Gauge> = "live_rows",
+            "Rows of the tables ready, leased, scheduled and waiting, as Postgres estimates";
+        dead_rows: Family<ByTable, Gauge> = "dead_rows",
+            "Rows of the same tables that vacuum has not removed yet, as Postgres estimates";
+        snapshot_age: Fraction = "oldest_snapshot_age" in Seconds,
+            "Age of the transaction that holds back vacuum the most, or how long this broker has seen a holder of unknown age; \
+             0: none";
+        snapshot_transactions: Gauge = "oldest_snapshot_transactions",
+            "Age in transactions of the oldest snapshot that holds back vacuum";
+        snapshot_hurts: Gauge = "snapshot_hurts", "1 while a held snapshot makes the tables grow";
+        queue_usage: Fraction = "notification_queue_usage",
+            "How full Postgres's notification queue is, for all databases of the server, 0 to 1";
+        history_partitions: Gauge = "history_partitions",
+            "Partitions of history, without the default one: one for each day kept, and some ahead";
+        partition_days_ahead: Gauge = "partition_days_ahead",
+            "Days after today for which history, payloads and the audit already have their partitions; at most 3";
+        findings: Family<ByCheck, Gauge> = "findings",
+            "Findings of howdah doctor, which runs once a minute in the broker; no series: nothing to change";
+        clock_ahead: Fraction = "database_clock_ahead" in Seconds,
+            "How far the database's clock is ahead of this broker's; negative: behind";
+        clock_doubtful: Gauge = "database_clock_doubtful",
+            "1 while this broker deletes no old data, because the database's clock has jumped, or is not within 5 min of the \
+             broker's";
+        table_bytes: Family<ByTable, Gauge> = "table" in Bytes,
+            "Size of a table with its indexes and partitions, as of their last vacuum or analyze; other: all other tables";
+    }
 }
 
 impl Metrics {
     /// Creates all metrics at zero, without exemplars.
     pub fn new() -> Self {
-        Self::with_exemplars(false)
+        Self::default()
     }
 
     /// Creates all metrics at zero, optionally with exemplars in the latencies.
     pub fn with_exemplars(are_wanted: bool) -> Self {
-        let batch = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
-        // Buckets from 0.1 ms to 52 s.
-        let seconds = || Histogram::new(exponential_buckets(0.0001, 2.0, 20));
-        Self {
-            jobs: Family::default(),
-            oldest_ready: Family::default(),
-            workers: Family::default(),
-            last_pull: Family::default(),
-            braked: Family::default(),
-            enqueued: Counter::default(),
-            direct: Counter::default(),
-            claimed: Counter::default(),
-            unsent: Counter::default(),
-            admitted: Counter::default(),
-            backlog_refusals: Counter::default(),
-            scheduled: Counter::default(),
-            settled: Family::default(),
-            ended: Counter::default(),
-            enqueue_batch: batch(),
-            claim_batch: batch(),
-            settle_batch: batch(),
-            enqueue_latency: seconds(),
-            pickup_latency: Latency::new(are_wanted),
-            settle_latency: Latency::new(are_wanted),
-            refused_calls: Family::default(),
-            connections: ConnectionCounts::default(),
-            sessions: Gauge::default(),
-            leases: Gauge::default(),
-            pool_open: Gauge::default(),
-            pool_idle: Gauge::default(),
-            listening: Gauge::default(),
-            refusals: Refusals::default(),
-            sweeps: Counter::default(),
-            store_errors: Counter::default(),
-            tls: TlsMetrics::default(),
-            jwt: JwtMetrics::default(),
-            traces: TraceMetrics::default(),
-            schedules: ScheduleMetrics::default(),
-            archive: ArchiveMetrics::default(),
-            storage: StorageMetrics::default(),
-        }
+        let latency = || Latency::new(are_wanted);
+        Self { pickup_latency: latency(), settle_latency: latency(), ..Self::default() }
     }
 
     /// Creates a registry with all metrics.
@@ -212,100 +297,7 @@ impl Metrics {
     }
 
     fn registered(&self, mut r: Registry) -> Registry {
-        r.register(
-            "jobs",
-            "Jobs that are ready, leased, scheduled, waiting or dead; counted every 15 s, less often when counting is slow",
-            self.jobs.clone(),
-        );
-        r.register_with_unit(
-            "oldest_ready_age",
-            "Age of the oldest ready job of the type; 0 without ready jobs",
-            Unit::Seconds,
-            self.oldest_ready.clone(),
-        );
-        r.register(
-            "workers",
-            "Workers of a type at this broker: streams that are subscribed to it, and calls that wait for its jobs",
-            self.workers.clone(),
-        );
-        r.register_with_unit(
-            "last_pull_timestamp",
-            "Unix time of the last PullJobs for the type at any broker, accurate to about 35 s; only for types with such calls",
-            Unit::Seconds,
-            self.last_pull.clone(),
-        );
-        r.register(
-            "braked",
-            "1 while the type is braked after failed attempts in a row, at all brokers; only for types with a brake",
-            self.braked.clone(),
-        );
-        r.register("enqueued", "Jobs stored", self.enqueued.clone());
-        r.register(
-            "direct",
-            "Jobs enqueued directly to a worker: stored and leased in one step, without a claim",
-            self.direct.clone(),
-        );
-        r.register("claimed", "Jobs claimed", self.claimed.clone());
-        r.register(
-            "unsent",
-            "Claimed jobs that were released because they could not be written to a worker",
-            self.unsent.clone(),
-        );
-        r.register("admitted", "Jobs that became ready when their limit key allowed it", self.admitted.clone());
-        r.register(
-            "backlog_refusals",
-            "Enqueues refused because the backlog of a type was full",
-            self.backlog_refusals.clone(),
-        );
-        r.register("scheduled", "Jobs enqueued by schedules", self.scheduled.clone());
-        r.register("settled", "Attempts ended, by outcome", self.settled.clone());
-        r.register("enqueue_batch_jobs", "Jobs stored per enqueue statement", self.enqueue_batch.clone());
-        r.register("claim_batch_jobs", "Jobs claimed per statement", self.claim_batch.clone());
-        r.register("settle_batch_jobs", "Outcomes written per settle statement", self.settle_batch.clone());
-        r.register_with_unit(
-            "enqueue_latency",
-            "Time from the arrival of an enqueue request to its answer",
-            Unit::Seconds,
-            self.enqueue_latency.clone(),
-        );
-        self.pickup_latency.register(&mut r, "pickup_latency", "Time from when a job becomes ready to its claim");
-        self.settle_latency.register(&mut r, "settle_latency", "Time from the arrival of outcomes to their answer");
-        r.register(
-            "refused_calls",
-            "Calls of both ports that were refused: unauthenticated, permission_denied",
-            self.refused_calls.clone(),
-        );
-        let connections = &self.connections;
-        r.register("connections", "Open connections of clients", connections.open.clone());
-        r.register("connections_accepted", "Connections accepted", connections.accepted.clone());
-        r.register(
-            "connections_refused",
-            "Connections closed immediately because limits.connections was reached",
-            connections.refused.clone(),
-        );
-        r.register(
-            "accept_errors",
-            "Failures to accept a connection, for example because file descriptors ran out",
-            connections.failed.clone(),
-        );
-        r.register("sessions", "Open worker streams", self.sessions.clone());
-        r.register("leases", "Leases held by this broker's sessions", self.leases.clone());
-        r.register("pool_connections", "Open connections to Postgres for jobs", self.pool_open.clone());
-        r.register("pool_idle_connections", "Idle connections to Postgres for jobs", self.pool_idle.clone());
-        r.register("listening", "1 while the LISTEN connection is up; 0 in poll mode", self.listening.clone());
-        r.register(
-            "limit_refusals",
-            "Requests, streams, connections and credentials refused because of a limit of one principal or address",
-            self.refusals.clone(),
-        );
-        r.register("sweeps", "Sweeps: searches of the tables for work without a notification", self.sweeps.clone());
-        r.register("store_errors", "Statements that failed", self.store_errors.clone());
-        self.tls.register(&mut r);
-        self.jwt.register(&mut r);
-        self.traces.register(&mut r);
-        self.schedules.register(&mut r);
-        self.archive.register(&mut r);
-        self.storage.register(&mut r);
+        self.register(&mut r);
         r
     }
 
@@ -323,8 +315,9 @@ impl Metrics {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
+impl TraceMetrics {
+    /// Counts dropped spans.
+    pub fn drop_spans(&self, reason: &'static str, count: usize) {
+        self.dropped.get_or_create(&ByReason { reason }).inc_by(count as u64);
     }
 }
