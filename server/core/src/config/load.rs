@@ -13,7 +13,7 @@ use super::{
     setting::{Setting, Settings, variable},
     settings::ALL,
     stores::{self, StoreText},
-    url_file::UrlFile,
+    url::UrlFile,
 };
 use crate::job::ClusterSettings;
 

@@ -2,17 +2,14 @@
 
 mod dsn; // connection strings in libpq's formats
 mod check; // rules between several settings
-mod formats; // formats of values: counts, sizes, durations
+mod formats; // formats of values: counts, sizes, durations, names, filters, paths
 mod libpq; // options of a connection string, and libpq's variables
 mod load; // merges the layers; errors name the source of a value
 mod passfile; // passwords by server, database and user
-mod setting; // the type of a setting
+mod setting; // the type of a setting; the effective settings as a configuration file
 mod settings; // the table of all settings: key, bounds, field in `Config`, text for help and docs
 mod stores; // configuration of several stores
-mod show; // the effective settings as a configuration file
-mod url; // database URLs: validation, and display without the password
-mod url_file; // files that contain connection strings
-mod words; // validation of texts: names, filters, paths
+mod url; // database URLs: validation, display without the password, files that contain them
 
 #[cfg(test)]
 mod dsn_tests;
@@ -27,12 +24,10 @@ pub use check::{check_addresses, too_small_for};
 pub use dsn::{Dsn, TlsVersion, Verify};
 pub use formats::{bytes_of, bytes_words, duration_text};
 pub use load::{ConfigError, Environment, Flag, load};
-pub use setting::{Setting, Settings};
+pub use setting::{Setting, Settings, as_toml};
 pub use settings::ALL as SETTINGS;
-pub use show::as_toml;
 pub use stores::{DEFAULT_STORE, MOST_STORES, StoreConfig};
-pub use url::redacted;
-pub use url_file::UrlFile;
+pub use url::{UrlFile, redacted};
 
 /// How a broker learns that jobs are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,9 @@
 use super::{
     formats::{
         ARCHIVE_PAYLOADS, Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, PAGE,
-        Size, Switch, Text, Time, WAKE,
+        Size, Switch, Text, Time, WAKE, archive_url, collector, log_filter, page_prefix, schema_name,
     },
     setting::{Setting, bounds},
-    words::{archive_url, collector, log_filter, page_prefix, schema_name},
 };
 use crate::job::{ClusterSettings, Limits};
 

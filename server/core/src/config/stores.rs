@@ -7,11 +7,10 @@ use toml::{Table, Value};
 
 use super::{
     Config, WakeMode,
+    formats::{store_name, store_name_or_pattern},
     load::{ConfigError, Given, nearest, read},
     setting::{Setting, Settings},
-    url,
-    url_file::UrlFile,
-    words::{store_name, store_name_or_pattern},
+    url::{self, UrlFile},
 };
 use crate::job::StoreNumber;
 

@@ -2,7 +2,9 @@
 
 use std::time::SystemTime;
 
-use super::{BulkFields, JobConditions, JobState, PagePosition, TaskTypeName, TypeId};
+use serde::{Deserialize, Serialize};
+
+use super::{JobConditions, JobState, PagePosition, TaskTypeName, TypeId};
 
 /// The change that a bulk operation makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,6 +267,38 @@ impl BulkState {
     /// The state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// Fields of jobs to set; unset fields stay unchanged. SQL reads this struct as JSON under these names
+/// (`server/engine/schema/functions/set.sql`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BulkFields {
+    /// Maximum number of attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<i16>,
+    /// Timeout of an attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<i64>,
+    /// Start time in µs after 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_us: Option<i64>,
+    /// Delay after the start of the bulk operation, by the database's clock. It is stored as `start_us`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<i64>,
+    /// Tags to add.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub add_tags: Vec<String>,
+    /// Tags to remove.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remove_tags: Vec<String>,
+}
+
+impl BulkFields {
+    /// Whether the start time is set.
+    pub const fn has_start(&self) -> bool {
+        self.start_us.is_some() || self.delay_ms.is_some()
     }
 }
 

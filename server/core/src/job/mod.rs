@@ -1,9 +1,6 @@
 //! The model of a job and its rules without I/O: states, rank, retry and limits.
 
 mod bulk;
-mod bulk_fields;
-mod chosen;
-mod closed;
 mod conditions;
 mod cluster_settings;
 mod coordination;
@@ -16,7 +13,6 @@ pub mod options;
 mod outcome;
 mod progress;
 mod rank;
-mod ready;
 mod request_key;
 mod retry;
 pub mod schedule;
@@ -29,12 +25,9 @@ mod type_limits;
 mod view;
 mod worker;
 
-pub use bulk::{Bulk, BulkArgs, BulkChange, BulkPreview, BulkSpec, BulkState};
-pub use bulk_fields::BulkFields;
-pub use chosen::Chosen;
-pub use closed::Closed;
+pub use bulk::{Bulk, BulkArgs, BulkChange, BulkFields, BulkPreview, BulkSpec, BulkState};
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
-pub use conditions::JobConditions;
+pub use conditions::{Chosen, JobConditions};
 pub use coordination::{
     CompletedStage, CoordinationView, DependencyFailure, DependencyResult, HolderFailure, KeyPolicy, StagePayload,
 };
@@ -45,14 +38,13 @@ pub use limits::Limits;
 pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Start};
 pub use outcome::{AttemptError, Outcome, SettleStatus, Settlement};
 pub use progress::{Progress, ProgressReport};
-pub use rank::{PRIORITY_STEP, rank_base};
-pub use ready::Ready;
+pub use rank::{PRIORITY_STEP, Ready, rank_base};
 pub use request_key::RequestKey;
 pub use retry::{RetryKind, RetryOverride, RetryPolicy};
 pub use search::{Having, SearchFound, SearchIndex, SearchPage, SearchPosition, SearchQuery, SearchRange};
 pub use state::JobState;
 pub use statistics::{AttemptGroups, DurationStats, Started, Stats, StatsPeriod};
-pub use store_number::{IDS as IDS_OF_A_STORE, StoreNumber};
+pub use store_number::{Closed, IDS as IDS_OF_A_STORE, StoreNumber};
 pub use task_type::{TaskTypeName, TypeId};
 pub use type_limits::{Braked, TypeLimits};
 pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, Look, PagePosition, TypeSettings, TypeView};

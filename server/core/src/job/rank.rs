@@ -1,5 +1,7 @@
 //! Rank: one number that orders the ready jobs of a type: `priority * step + ready_time_in_µs`, lower first.
 
+use super::TypeId;
+
 /// Default priority step in µs: 2^45 µs, about 407 days. With it, priority is strict, and jobs of one priority run in the order in
 /// which they became ready. With a smaller step jobs age: a job that has waited for one step longer runs before a job whose
 /// priority is better by one.
@@ -8,6 +10,24 @@ pub const PRIORITY_STEP: i64 = 1 << 45;
 /// Part of the rank that comes from the priority. The database adds the time at which the job becomes ready.
 pub const fn rank_base(priority: i16, step_us: i64) -> i64 {
     priority as i64 * step_us
+}
+
+/// Jobs of one type that became ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// The type.
+    pub type_id: TypeId,
+    /// Lowest rank of the jobs.
+    pub lowest_rank: i64,
+    /// Number of jobs.
+    pub jobs: u64,
+}
+
+impl Ready {
+    /// Reports at least one ready job of a type, if the number of jobs is unknown.
+    pub fn some(type_id: TypeId, lowest_rank: i64) -> Self {
+        Self { type_id, lowest_rank, jobs: 1 }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The number of a store, which the ids of its jobs begin with.
+//! The number of a store, which the ids of its jobs begin with; and the closing of a store.
 
-use std::fmt;
+use std::{fmt, time::SystemTime};
 
 /// Number of ids per store: store `n` gives out `n * IDS + 1` to `n * IDS + IDS - 1`. It is a power of ten, so that
 /// people can read the store's number in an id: job 17 of store 3 is 300000000000017. `howdah.ids_of_a_store()` has the
@@ -40,8 +40,30 @@ impl fmt::Display for StoreNumber {
 // The ids of the last store end below 2^53.
 const _: () = assert!((StoreNumber::MOST as i64 + 1) * IDS <= 1 << 53);
 
+/// When, by whom and under which name a store was closed. Its existing jobs continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Time of the closing, by the clock of the database.
+    pub since: SystemTime,
+    /// Name of the store when it was closed.
+    pub name: String,
+    /// Principal that closed the store; empty if authentication was off. Shown only to callers who may list stores.
+    pub by: String,
+}
+
+impl Closed {
+    /// Error for callers with new jobs, with the same text as `howdah.refuse_closed`.
+    pub fn refusal(&self) -> String {
+        let Self { since, name, .. } = self;
+        let since = humantime::format_rfc3339_seconds(*since).to_string().replace('T', " ");
+        format!("store {name} is closed to new jobs since {since}; `howdah store open {name}` opens it")
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use super::*;
 
     #[test]
@@ -56,5 +78,14 @@ mod tests {
     fn a_number_is_at_most_89() {
         assert_eq!(StoreNumber::new(89).map(StoreNumber::get), Some(89));
         assert_eq!(StoreNumber::new(90), None);
+    }
+
+    #[test]
+    fn a_refusal_says_which_store_since_when_and_what_opens_it() {
+        let closed = Closed { since: UNIX_EPOCH + Duration::from_secs(86_400), name: "shop".into(), by: String::new() };
+        assert_eq!(
+            closed.refusal(),
+            "store shop is closed to new jobs since 1970-01-02 00:00:00Z; `howdah store open shop` opens it"
+        );
     }
 }

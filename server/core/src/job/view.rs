@@ -160,6 +160,19 @@ pub struct PagePosition {
     pub id: i64,
 }
 
+impl PagePosition {
+    /// Returns the position at which a scan of the jobs in this state starts. Finished jobs come newest first, from id 0.
+    pub const fn first(state: JobState) -> Self {
+        Self { state, rank: i64::MIN, id: if state.is_finished() { 0 } else { i64::MIN } }
+    }
+
+    /// Returns the first position of the state that follows `state` in the order of a scan. `None` after the last state.
+    pub fn after(state: JobState, order: &[JobState]) -> Option<Self> {
+        let at = order.iter().position(|s| *s == state)?;
+        order.get(at + 1).copied().map(Self::first)
+    }
+}
+
 /// Settings of a task type; `None` means the broker's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeSettings {
