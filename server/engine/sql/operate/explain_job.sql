@@ -25,7 +25,7 @@ WITH job AS MATERIALIZED (
            failures, NULL
     FROM howdah.history_of(ARRAY[$1::bigint])
 )
-SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempts, j.created, j.run_at, j.leased_at, j.finished,
+SELECT $1 AS id, j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempts, j.created, j.run_at, j.leased_at, j.finished,
        j.deadline, j.weight, now() AS now, b.name AS broker,
        j.broker_id IS NOT NULL AND coalesce(b.expires <= now(), true) AS broker_gone,
        j.options ->> 'limit_key' AS limit_key, howdah.limit_max_of(j.options) AS limit_max, j.options ->> 'fair_key' AS fair_key,

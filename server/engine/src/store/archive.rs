@@ -10,7 +10,12 @@ use tokio_postgres::{
     types::{FromSql, Json, Type},
 };
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params};
+use super::{
+    Actor, Statement, Store, StoreError,
+    audit::Change,
+    connection::Params,
+    rows::{FromRow as _, from_row},
+};
 
 /// Timeout of reserving a day for an archive run. That may first move the jobs of the day from the default partition to
 /// the day partition.
@@ -39,6 +44,14 @@ pub struct TakenDay {
     /// JSON manifest of the replacement files of an interrupted forget operation (early deletion of finished jobs). The
     /// run finishes that operation and does nothing else. Empty if no forget operation was interrupted.
     pub rewrite: String,
+}
+
+from_row! {
+    TakenDay(row) {
+        late: row.get::<_, &str>("state") == "late",
+        publishing: row.get::<_, &str>("state") == "publishing",
+        generation, url, manifest, rewrite,
+    }
 }
 
 /// The archive state of a day, from the database.
@@ -70,6 +83,10 @@ pub struct ArchivedDay {
     pub late: i64,
 }
 
+from_row! {
+    ArchivedDay(row) { day, state, generation, url, jobs, files, bytes, manifest, archived_by, error, late }
+}
+
 /// A file of archived jobs.
 #[derive(Clone, Debug)]
 pub struct ArchivedFile {
@@ -83,6 +100,23 @@ pub struct ArchivedFile {
     pub bytes: u64,
 }
 
+from_row! {
+    ArchivedFile(row) { day, url, path, bytes: row.get::<_, i64>("bytes").max(0) as u64 }
+}
+
+/// A file of archived jobs of one task type.
+#[derive(Clone, Debug)]
+pub struct TypeFile {
+    /// The file.
+    pub file: ArchivedFile,
+    /// Day of the jobs, as the number of days since 0001-01-01.
+    pub day_number: i32,
+    /// Number of jobs in the file.
+    pub jobs: i64,
+}
+
+from_row! { TypeFile(row) { file: ArchivedFile::from_row(row), day_number, jobs } }
+
 /// Inputs for the pace of an archive run: slow while Postgres is busy, fast when the deadline is near.
 #[derive(Clone, Copy, Debug)]
 pub struct ArchiveLoad {
@@ -93,6 +127,8 @@ pub struct ArchiveLoad {
     /// Seconds until the day should be archived. Negative if that time has passed.
     pub seconds_left: f64,
 }
+
+from_row! { ArchiveLoad(row) { changed_rows, jobs, seconds_left } }
 
 /// A page of finished jobs, ordered by id.
 #[derive(Debug, Default)]
@@ -123,7 +159,7 @@ impl<'a> FromSql<'a> for Micros {
 
 impl FinishedJob {
     /// Wraps a row that has the columns of `archive_page.sql`, in the same order.
-    pub(super) fn from_row(row: Row) -> Self {
+    pub(super) fn new(row: Row) -> Self {
         Self(row)
     }
 
@@ -172,8 +208,7 @@ impl Store {
     /// Returns days that ended at least `minutes` ago and have unarchived jobs or an interrupted forget operation
     /// (early deletion of finished jobs), oldest first. `with_today` adds the current day.
     pub async fn days_to_archive(&self, minutes: i32, with_today: bool) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::DaysToArchive, &[&minutes, &with_today]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.general().await?.list(Statement::DaysToArchive, &[&minutes, &with_today]).await
     }
 
     /// Reserves a day for an archive run, for the time `held`. `None` if another run has reserved the day, or if the
@@ -188,29 +223,19 @@ impl Store {
     ) -> Result<Option<TakenDay>, StoreError> {
         let held = held.as_millis() as i64;
         let rows = self.query_within(MOVE_TIMEOUT, Statement::TakeDay, &[&day, &run, &who, &held, &url]).await?;
-        Ok(rows.first().map(|row| {
-            let state: &str = row.get("state");
-            TakenDay {
-                late: state == "late",
-                publishing: state == "publishing",
-                generation: row.get("generation"),
-                url: row.get("url"),
-                manifest: row.get("manifest"),
-                rewrite: row.get("rewrite"),
-            }
-        }))
+        Ok(rows.first().map(TakenDay::from_row))
     }
 
     /// Extends an archive run's reservation of a day until `held` from now. False if another run has reserved the day
     /// since.
     pub async fn hold_day(&self, day: &str, run: &str, held: Duration) -> Result<bool, StoreError> {
-        self.changed_by_run(Statement::HoldDay, &[&day, &run, &(held.as_millis() as i64)]).await
+        self.general().await?.changes(Statement::HoldDay, &[&day, &run, &(held.as_millis() as i64)]).await
     }
 
     /// Records the manifest of the written and verified archive files, before they get their final names. False if
     /// another run has reserved the day since.
     pub async fn publish_day(&self, day: &str, run: &str, manifest: &str) -> Result<bool, StoreError> {
-        self.changed_by_run(Statement::PublishDay, &[&day, &run, &manifest]).await
+        self.general().await?.changes(Statement::PublishDay, &[&day, &run, &manifest]).await
     }
 
     /// Records that an archive run has archived a day. False if another run has reserved the day since.
@@ -223,20 +248,19 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let (sums, files, bytes, text) = manifest;
         let params: Params<'_> = &[&day, &run, &who, &sums.rows, &(files as i32), &(bytes as i64), &text];
-        self.changed_by_run(Statement::ArchivedDay, params).await
+        self.general().await?.changes(Statement::ArchivedDay, params).await
     }
 
     /// Records why an archive run failed, and ends its reservation of the day, so that the next run can take the day.
     pub async fn record_day_error(&self, day: &str, run: &str, why: &str) -> Result<(), StoreError> {
         // Errors of other programs may contain NUL, which Postgres rejects in text.
         let why = why.replace('\0', "");
-        self.general().await?.query(Statement::FailedDay, &[&day, &run, &why]).await.map(drop)
+        self.general().await?.run(Statement::FailedDay, &[&day, &run, &why]).await
     }
 
     /// Returns archived days older than `days_kept` whose partitions are dropped, oldest first.
     pub async fn expired_days(&self, days_kept: i32) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::ExpiredDays, &[&days_kept]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.general().await?.list(Statement::ExpiredDays, &[&days_kept]).await
     }
 
     /// Reserves a day whose archive retention has ended, and excludes its files from job lookups. `None` if another run
@@ -252,18 +276,13 @@ impl Store {
     ) -> Result<Option<(Option<String>, String)>, StoreError> {
         let held = held.as_millis() as i64;
         let params: Params<'_> = &[&day, &days_kept, &run, &who, &held];
-        let rows = self.general().await?.query(Statement::TakeExpiredDay, params).await?;
-        Ok(rows.first().map(|row| (row.get("url"), row.get("manifest"))))
+        self.general().await?.find(Statement::TakeExpiredDay, params).await
     }
 
     /// Deletes the row of an archived day whose archive files were deleted at the end of their retention. False if
     /// another run has reserved the day since.
     pub async fn delete_day(&self, day: &str, run: &str) -> Result<bool, StoreError> {
-        self.changed_by_run(Statement::ExpiredDay, &[&day, &run]).await
-    }
-
-    async fn changed_by_run(&self, statement: Statement, params: Params<'_>) -> Result<bool, StoreError> {
-        Ok(!self.general().await?.query(statement, params).await?.is_empty())
+        self.general().await?.changes(Statement::ExpiredDay, &[&day, &run]).await
     }
 
     /// Reads at most `limit` jobs of a day with ids above `after`. An empty page means the end. If `late` is set, reads
@@ -277,16 +296,14 @@ impl Store {
         payloads: bool,
     ) -> Result<ArchivePage, StoreError> {
         let mut transaction = self.begin_general().await?;
-        transaction.connection().set_timeout(PAGE_TIMEOUT);
-        transaction.connection().batch(BY_ID).await?;
-        let read = match &late {
-            None => transaction.query(Statement::ArchivePage, &[&day, &after, &limit, &payloads]).await,
-            Some(generation) => {
-                transaction.query(Statement::ArchiveLatePage, &[&day, &after, &limit, &payloads, generation]).await
-            }
+        transaction.set_timeout(PAGE_TIMEOUT);
+        transaction.batch(BY_ID).await?;
+        let params: Params<'_> = &[&day, &after, &limit, &payloads, &late];
+        let rows = match late {
+            None => transaction.query(Statement::ArchivePage, &params[..4]).await?,
+            Some(_) => transaction.query(Statement::ArchiveLatePage, params).await?,
         };
-        let rows = read?;
-        transaction.connection().set_timeout(self.timeout);
+        transaction.set_timeout(self.timeout);
         transaction.commit().await?;
         let bytes = rows.iter().map(Row::raw_size_bytes).sum();
         Ok(ArchivePage { jobs: rows.into_iter().map(FinishedJob).collect(), bytes })
@@ -320,37 +337,33 @@ impl Store {
     /// which the day should be archived.
     pub async fn archive_load(&self, day: &str, within: Duration) -> Result<ArchiveLoad, StoreError> {
         let within = within.as_millis() as i64;
-        let row = self.general().await?.query_one(Statement::ArchiveLoad, &[&day, &within]).await?;
-        Ok(ArchiveLoad {
-            changed_rows: row.get("changed_rows"),
-            jobs: row.get("jobs"),
-            seconds_left: row.get("seconds_left"),
-        })
+        self.general().await?.one(Statement::ArchiveLoad, &[&day, &within]).await
     }
 
     /// Returns the archive state of days, newest first.
     pub async fn archived_days(&self, at_most: i32) -> Result<Vec<ArchivedDay>, StoreError> {
-        let rows = self.general().await?.query(Statement::ArchivedDays, &[&at_most]).await?;
-        let day = |row: &Row| ArchivedDay {
-            day: row.get("day"),
-            state: row.get("state"),
-            generation: row.get("generation"),
-            url: row.get("url"),
-            jobs: row.get("jobs"),
-            files: row.get("files"),
-            bytes: row.get("bytes"),
-            manifest: row.get("manifest"),
-            archived_by: row.get("archived_by"),
-            error: row.get("error"),
-            late: row.get("late"),
-        };
-        Ok(rows.iter().map(day).collect())
+        self.general().await?.list(Statement::ArchivedDays, &[&at_most]).await
     }
 
     /// Returns archive files that may contain the job with this id, latest day first.
     pub async fn find_archived(&self, id: i64, at_most: i32) -> Result<Vec<ArchivedFile>, StoreError> {
-        let rows = self.general().await?.query(Statement::FindArchived, &[&id, &at_most]).await?;
-        Ok(rows.iter().map(file).collect())
+        self.general().await?.list(Statement::FindArchived, &[&id, &at_most]).await
+    }
+
+    /// Returns archive files with jobs of a task type, of this day (the number of days since 0001-01-01) and earlier
+    /// ones, latest day first: at least `at_least`, if there are as many, and all files of each day.
+    pub async fn archived_of_type(
+        &self,
+        task_type: &str,
+        last_day: i32,
+        at_least: i32,
+    ) -> Result<Vec<TypeFile>, StoreError> {
+        self.general().await?.list(Statement::ArchivedOfType, &[&task_type, &last_day, &at_least]).await
+    }
+
+    /// Returns the number of archived jobs of a task type.
+    pub async fn count_archived(&self, task_type: &str) -> Result<i64, StoreError> {
+        self.general().await?.one(Statement::CountArchived, &[&task_type]).await
     }
 
     /// Returns the stages and dependencies, and the original task type, from the options of an archived job. Task type
@@ -368,33 +381,21 @@ impl Store {
 
     /// Returns the names of all task types.
     pub async fn type_names(&self) -> Result<Vec<(TypeId, String)>, StoreError> {
-        let rows = self.general().await?.query(Statement::TypeNames, &[]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        self.general().await?.list(Statement::TypeNames, &[]).await
     }
 
     /// Returns the URL to which brokers must archive finished jobs before they drop a day. `None` if archiving is off.
     pub async fn archive_target(&self) -> Result<Option<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::ArchiveTarget, &[]).await?;
-        Ok(rows.first().map(|row| row.get(0)))
+        self.general().await?.find(Statement::ArchiveTarget, &[]).await
     }
 
     /// Turns archiving off: days are dropped at the end of their retention even if they are not archived. Returns the
     /// previous URL.
     pub async fn clear_archive_target(&self, by: &Actor) -> Result<Option<String>, StoreError> {
         let mut transaction = self.begin_general().await?;
-        let rows = transaction.query(Statement::ClearArchiveTarget, &[]).await?;
-        let urls: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let urls: Vec<String> = transaction.list(Statement::ClearArchiveTarget, &[]).await?;
         transaction.record(by, &Change::of_ids(&urls)).await?;
         transaction.commit().await?;
         Ok(urls.into_iter().next())
-    }
-}
-
-pub(super) fn file(row: &Row) -> ArchivedFile {
-    ArchivedFile {
-        day: row.get("day"),
-        url: row.get("url"),
-        path: row.get("path"),
-        bytes: row.get::<_, i64>("bytes").max(0) as u64,
     }
 }

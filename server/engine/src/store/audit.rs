@@ -6,9 +6,12 @@ use std::{
 };
 
 use howdah_core::job::TypeId;
-use tokio_postgres::Row;
 
-use super::{Connection, Statement, Store, StoreError, connection::Params, transaction::Transaction};
+use super::{
+    Connection, Statement, Store, StoreError,
+    connection::Params,
+    rows::{self, from_row},
+};
 
 /// Maximum number of record ids, and of task types, in an audit row. The row of a larger change has the first ones and
 /// the total number of records.
@@ -70,8 +73,8 @@ impl SettingsBefore {
 
     /// Reads the settings in the transaction that will change them.
     pub(super) async fn read(connection: &mut Connection, kind: &'static str, name: &str) -> Result<Self, StoreError> {
-        let row = connection.query_one(Statement::AuditedSettings, &[&kind, &name]).await?;
-        Ok(Self { kind, name: name.to_owned(), values: row.get("settings") })
+        let values = connection.one(Statement::AuditedSettings, &[&kind, &name]).await?;
+        Ok(Self { kind, name: name.to_owned(), values })
     }
 }
 
@@ -100,6 +103,12 @@ pub struct AuditEntry {
     pub reason: String,
     /// Changed settings with their old and new values.
     pub changes: Vec<String>,
+}
+
+from_row! {
+    AuditEntry(row) {
+        id, time_us: row.get("time"), principal, broker, peer, method, types, count, ids, reason, changes,
+    }
 }
 
 /// Filter and position of a page of the audit log, newest rows first. `None` matches every row.
@@ -158,30 +167,21 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Writes the audit row of a change, in the transaction of the change. Does nothing if no record was changed.
-pub(super) async fn record(connection: &mut Connection, by: &Actor, change: &Change<'_>) -> Result<(), StoreError> {
-    if change.count == 0 {
-        return Ok(());
-    }
-    connection.mark_audited();
-    let Actor { principal, broker, peer, method, reason } = by;
-    let Change { type_ids, types, count, ids, before } = change;
-    let (kind, name) = before.as_ref().map(|before| (before.kind, &*before.name)).unzip();
-    let values = before.as_ref().and_then(|before| before.values.as_deref());
-    let principal = principal.as_deref();
-    connection
-        .query(
-            Statement::RecordChange,
-            &[&principal, broker, peer, method, reason, type_ids, types, count, ids, &kind, &name, &values],
-        )
-        .await
-        .map(drop)
-}
-
-impl Transaction<'_> {
-    /// Writes the audit row of a change that this transaction has made.
+impl Connection {
+    /// Writes the audit row of a change, in the transaction of the change. Does nothing if no record was changed.
     pub(super) async fn record(&mut self, by: &Actor, change: &Change<'_>) -> Result<(), StoreError> {
-        record(self.connection(), by, change).await
+        if change.count == 0 {
+            return Ok(());
+        }
+        self.mark_audited();
+        let Actor { principal, broker, peer, method, reason } = by;
+        let Change { type_ids, types, count, ids, before } = change;
+        let (kind, name) = before.as_ref().map(|before| (before.kind, &*before.name)).unzip();
+        let values = before.as_ref().and_then(|before| before.values.as_deref());
+        let principal = principal.as_deref();
+        let params: Params<'_> =
+            &[&principal, broker, peer, method, reason, type_ids, types, count, ids, &kind, &name, &values];
+        self.run(Statement::RecordChange, params).await
     }
 }
 
@@ -191,29 +191,12 @@ impl Store {
         let (after_time, after_id) = after.unzip();
         let params: Params<'_> =
             &[since_us, until_us, &after_time, &after_id, principal, method, id, at_most, task_type];
-        let rows = self.read(Statement::ListAudit, params).await?;
-        Ok(rows.iter().map(entry).collect())
+        Ok(rows::all(&self.read(Statement::ListAudit, params).await?))
     }
 }
 
 impl AuditEntry {
     pub fn time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(self.time_us).unwrap_or_default())
-    }
-}
-
-fn entry(row: &Row) -> AuditEntry {
-    AuditEntry {
-        id: row.get("id"),
-        time_us: row.get("time"),
-        principal: row.get("principal"),
-        broker: row.get("broker"),
-        peer: row.get("peer"),
-        method: row.get("method"),
-        types: row.get("types"),
-        count: row.get("count"),
-        ids: row.get("ids"),
-        reason: row.get("reason"),
-        changes: row.get("changes"),
     }
 }

@@ -10,7 +10,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{
-    Actor, Pick, Picked, Statement, Store, StoreError, audit::Change, connection::Params, pick::in_sql,
+    Actor, Pick, Picked, Statement, Store, StoreError, audit::Change, connection::Params, pick::in_sql, rows::millis,
     transaction::retry_while_locked_in_side_lane,
 };
 
@@ -104,9 +104,7 @@ impl Store {
     /// Returns the time until the next bulk operation is due that this broker owns, or that no living broker owns.
     /// `None` if no such operation is running.
     pub async fn next_bulk(&self, broker_id: i32) -> Result<Option<Duration>, StoreError> {
-        let row = self.general().await?.query_one(Statement::NextBulk, &[&broker_id]).await?;
-        let in_ms: Option<i64> = row.get("in_ms");
-        Ok(in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
+        Ok(millis(&self.general().await?.query_one(Statement::NextBulk, &[&broker_id]).await?, "in_ms"))
     }
 
     /// Stores the position up to which a bulk operation has changed jobs. `next` is `None` if the scan has reached the
@@ -139,13 +137,13 @@ impl Store {
         retry_while_locked_in_side_lane(self, |store| async move {
             let from: Vec<&str> = from.iter().map(|state| state.name()).collect();
             let mut transaction = store.begin().await?;
-            let rows = transaction.query(Statement::ChangeBulk, &[&bulk.id, &to.name(), &from]).await?;
-            if !rows.is_empty() {
+            let is_changed = transaction.changes(Statement::ChangeBulk, &[&bulk.id, &to.name(), &from]).await?;
+            if is_changed {
                 let change = Change::of_name(&bulk.id.to_string(), bulk.spec.task_type.as_str());
                 transaction.record(by, &change).await?;
             }
             transaction.commit().await?;
-            Ok(!rows.is_empty())
+            Ok(is_changed)
         })
         .await
     }
@@ -170,7 +168,7 @@ impl Store {
 
     /// Deletes bulk operations that ended more than `days` ago. Of the other ended operations, keeps at most `at_most`.
     pub async fn delete_old_bulks(&self, days: i32, at_most: i64) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::DeleteOldBulks, &[&days, &at_most]).await.map(drop)
+        self.general().await?.run(Statement::DeleteOldBulks, &[&days, &at_most]).await
     }
 
     /// Returns ids of the next jobs of a bulk operation, from a position on.
@@ -196,8 +194,8 @@ impl Store {
         let mut picked = self.pick(&pick).await?;
         if let Some(fields) = spec.change.fields() {
             let params: Params<'_> = &[&picked.ids, type_id, &from.state.name(), &Json(fields)];
-            let changeable = self.general().await?.query(Statement::ChangeableForBulk, params).await?;
-            let changeable: HashSet<i64> = changeable.iter().map(|row| row.get("id")).collect();
+            let changeable: Vec<i64> = self.general().await?.list(Statement::ChangeableForBulk, params).await?;
+            let changeable: HashSet<i64> = changeable.into_iter().collect();
             picked.ids.retain(|id| changeable.contains(id));
         }
         Ok(picked)

@@ -63,7 +63,7 @@ impl Store {
         by: &Actor,
     ) -> Result<Option<BulkChanged>, StoreError> {
         let mut transaction = self.begin().await?;
-        if transaction.query(Statement::LockBulk, &[&bulk.id, &broker_id]).await?.is_empty() {
+        if !transaction.changes(Statement::LockBulk, &[&bulk.id, &broker_id]).await? {
             transaction.commit().await?;
             return Ok(None);
         }
@@ -116,8 +116,7 @@ fn counted(ids: &[i64], changed: BulkChanged) -> (BulkChanged, usize, String) {
 impl Transaction<'_> {
     /// Locks the given jobs that are still in the given state, and writes them to the undo journal. Returns their ids.
     async fn write_bulk_journal(&mut self, bulk: &Bulk, state: JobState, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let rows = self.query(Statement::WriteBulkJournal, &[&bulk.id, &ids, &bulk.type_id, &state.name()]).await?;
-        Ok(rows.iter().map(|row| row.get("job_id")).collect())
+        self.list(Statement::WriteBulkJournal, &[&bulk.id, &ids, &bulk.type_id, &state.name()]).await
     }
 
     /// Cancels jobs in the given state. If the operation includes waiting jobs, dependent jobs of its type are
@@ -133,8 +132,7 @@ impl Transaction<'_> {
         let mut dependents = Vec::new();
         if bulk.spec.states().contains(&JobState::Waiting) {
             let params: Params<'_> = &[&ids, &bulk.type_id, &bulk.last_job_id, &in_sql(&bulk.spec.conditions)];
-            let rows = self.query(Statement::DependentsForBulk, params).await?;
-            dependents = rows.iter().map(|row| row.get("id")).collect();
+            dependents = self.list(Statement::DependentsForBulk, params).await?;
         }
         let (mut cancelled, mut woken, mut found) = (Vec::new(), Vec::new(), 0);
         for (state, ids) in [(JobState::Waiting, &*dependents), (state, ids)] {
@@ -191,7 +189,7 @@ impl Transaction<'_> {
         failed: i64,
         problem: &str,
     ) -> Result<(), StoreError> {
-        self.query(Statement::AddToBulk, &[&id, &done, &skipped, &failed, &problem]).await.map(drop)
+        self.run(Statement::AddToBulk, &[&id, &done, &skipped, &failed, &problem]).await
     }
 }
 

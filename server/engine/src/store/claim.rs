@@ -133,8 +133,7 @@ impl Store {
 
     /// Finds the leases of a claim whose answer was lost, by the fencing tokens of that claim.
     pub async fn lost_claim(&self, broker_id: i32, tokens: &Tokens) -> Result<Vec<Lease>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LostClaim, &[&broker_id, tokens.as_vec()]).await?;
-        Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
+        self.hot().await?.list(Statement::LostClaim, &[&broker_id, tokens.as_vec()]).await
     }
 }
 

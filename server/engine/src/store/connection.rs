@@ -8,6 +8,7 @@ use tokio_postgres::{Client, Row, SimpleQueryMessage, error::SqlState, types::To
 use super::{
     error::{StoreError, ends_connection},
     replica::LastChange,
+    rows::{self, FromRow},
     servers::{Lost, Primary},
     session::Session,
     sqlstate,
@@ -29,7 +30,7 @@ pub struct Connection {
     primary: Primary,
     last_change: Arc<LastChange>,
     /// Whether the open transaction has written an audit row. Its commit then updates `last_change`.
-    changes: bool,
+    is_audited: bool,
 }
 
 impl Connection {
@@ -41,7 +42,7 @@ impl Connection {
         primary: Primary,
         last_change: Arc<LastChange>,
     ) -> Self {
-        Self { client, schema, session, timeout, broken: false, primary, last_change, changes: false }
+        Self { client, schema, session, timeout, broken: false, primary, last_change, is_audited: false }
     }
 
     /// Whether the pool must drop the connection.
@@ -63,10 +64,43 @@ impl Connection {
             .ok_or_else(|| StoreError::Refused(format!("statement {} returned no row", statement.name()).into()))
     }
 
+    /// Runs a statement and returns its rows as values.
+    pub(super) async fn list<T: FromRow>(
+        &mut self,
+        statement: Statement,
+        params: Params<'_>,
+    ) -> Result<Vec<T>, StoreError> {
+        Ok(rows::all(&self.query(statement, params).await?))
+    }
+
+    /// Runs a statement and returns its first row as a value. `None` if it returns no row.
+    pub(super) async fn find<T: FromRow>(
+        &mut self,
+        statement: Statement,
+        params: Params<'_>,
+    ) -> Result<Option<T>, StoreError> {
+        Ok(self.query(statement, params).await?.first().map(T::from_row))
+    }
+
+    /// Runs a statement that returns exactly one row, and returns the row as a value.
+    pub(super) async fn one<T: FromRow>(&mut self, statement: Statement, params: Params<'_>) -> Result<T, StoreError> {
+        Ok(T::from_row(&self.query_one(statement, params).await?))
+    }
+
+    /// Runs a statement whose rows do not matter.
+    pub(super) async fn run(&mut self, statement: Statement, params: Params<'_>) -> Result<(), StoreError> {
+        self.query(statement, params).await.map(drop)
+    }
+
+    /// Runs a statement that returns the rows that it has changed. False if it has changed none.
+    pub(super) async fn changes(&mut self, statement: Statement, params: Params<'_>) -> Result<bool, StoreError> {
+        Ok(!self.query(statement, params).await?.is_empty())
+    }
+
     /// Runs fixed SQL without parameters, such as BEGIN, COMMIT or SET.
     pub(super) async fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
         let done = self.simple(sql).await.map(drop);
-        if sql == "COMMIT" && mem::take(&mut self.changes) {
+        if sql == "COMMIT" && mem::take(&mut self.is_audited) {
             self.last_change.now();
         }
         done
@@ -74,7 +108,7 @@ impl Connection {
 
     /// Marks the open transaction as a change. After its commit, replicas are read only once they have replayed it.
     pub(super) fn mark_audited(&mut self) {
-        self.changes = true;
+        self.is_audited = true;
     }
 
     /// Runs fixed SQL in a transaction. False if it failed with one of the given SQLSTATEs.

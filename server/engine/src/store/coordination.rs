@@ -3,13 +3,14 @@
 
 use std::time::SystemTime;
 
-use howdah_core::job::{Lease, TypeId};
+use howdah_core::job::{Lease, Ready, TypeId};
 use postgres_types::Json;
 use serde_json::Value;
 use tokio_postgres::Row;
 
 use super::{
-    Acked, Moved, Statement, Store, StoreError,
+    Acked, Statement, Store, StoreError,
+    rows::{FromRow as _, from_row},
     settle::lease_columns,
     transaction::{Transaction, retry_conflicts, retry_while_locked_in_side_lane},
 };
@@ -48,7 +49,7 @@ impl Ending {
 #[derive(Clone, Debug, Default)]
 pub struct Wakeups {
     /// Jobs that became ready.
-    pub ready: Vec<Moved>,
+    pub ready: Vec<Ready>,
     /// Time in µs until the first scheduled job is due.
     pub due_in_us: Option<i64>,
     /// Whether limit keys must be checked for free slots now.
@@ -61,10 +62,10 @@ impl Wakeups {
     /// Adds a row of the SQL type `howdah.wakeup`. False if the row is no wake-up, but the result for a job.
     pub(super) fn add(&mut self, row: &Row) -> bool {
         match row.get::<_, Option<&str>>("kind") {
-            Some("ready") => self.ready.push(Moved {
+            Some("ready") => self.ready.push(Ready {
                 type_id: row.get("type_id"),
                 lowest_rank: row.get("rank"),
-                jobs: row.get("jobs"),
+                jobs: row.get::<_, i64>("jobs") as u64,
             }),
             Some("scheduled") => {
                 let us: i64 = row.get("in_us");
@@ -88,8 +89,8 @@ impl Wakeups {
     }
 
     /// Returns the number of jobs that became ready.
-    pub fn ready_jobs(&self) -> i64 {
-        self.ready.iter().map(|moved| moved.jobs).sum()
+    pub fn ready_jobs(&self) -> u64 {
+        self.ready.iter().map(|ready| ready.jobs).sum()
     }
 }
 
@@ -103,6 +104,11 @@ pub(crate) struct Ended {
     pub(super) ending: Ending,
     /// Start of the attempt that has ended. `None` if the job did not run, or if `requeue_for_limit` gets the start.
     pub(super) attempt_start: Option<SystemTime>,
+}
+
+// A row of `expire_leases.sql`: a job whose expiry time has passed.
+from_row! {
+    Ended(row) { id, type_id, key, options: row.get::<_, Json<_>>("options").0, ending: Ending::Expired, attempt_start: None }
 }
 
 impl Ended {
@@ -167,17 +173,15 @@ impl Store {
 
     /// Ends jobs that had already expired when they were claimed. The leases must be sorted by id.
     pub async fn expire_leases(&self, leases: &[Lease], owner: Option<i32>) -> Result<Wakeups, StoreError> {
-        retry_conflicts(|| self.expire_leases_once(leases, owner)).await
-    }
-
-    async fn expire_leases_once(&self, leases: &[Lease], owner: Option<i32>) -> Result<Wakeups, StoreError> {
-        let (ids, tokens) = lease_columns(leases.iter().copied());
-        let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::ExpireLeases, &[&ids, &tokens, &owner]).await?;
-        let ended: Vec<Ended> = rows.iter().map(ended).collect();
-        let wakeups = transaction.after_end(&ended).await?;
-        transaction.commit().await?;
-        Ok(wakeups)
+        let (ids, tokens) = &lease_columns(leases.iter().copied());
+        let expire = || async move {
+            let mut transaction = self.begin().await?;
+            let ended: Vec<Ended> = transaction.list(Statement::ExpireLeases, &[ids, tokens, &owner]).await?;
+            let wakeups = transaction.after_end(&ended).await?;
+            transaction.commit().await?;
+            Ok(wakeups)
+        };
+        retry_conflicts(expire).await
     }
 
     /// Returns leases of coordinated jobs whose broker is lost, with the id of that broker. `keyed` adds jobs that are
@@ -185,26 +189,12 @@ impl Store {
     /// leases if the calling broker's own row has expired.
     pub async fn lost_coordinated(&self, at_most: i32, by: i32, keyed: bool) -> Result<Vec<(Lease, i32)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostCoordinated, &[&at_most, &by, &keyed]).await?;
-        Ok(rows.iter().map(|row| (Lease { id: row.get(0), token: row.get(1) }, row.get(2))).collect())
+        Ok(rows.iter().map(|row| (Lease::from_row(row), row.get(2))).collect())
     }
 
     /// Marks jobs that a caller waits for. Returns the jobs that have not ended.
     pub async fn mark_awaited(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let mark = |store: Store| async move { store.hot().await?.query(Statement::MarkAwaited, &[&ids]).await };
-        let rows = retry_while_locked_in_side_lane(self, mark).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-}
-
-/// Converts a row of `expire_leases.sql` to a job whose expiry time has passed.
-fn ended(row: &Row) -> Ended {
-    let options: Json<Value> = row.get("options");
-    Ended {
-        id: row.get("id"),
-        type_id: row.get("type_id"),
-        key: row.get("key"),
-        options: options.0,
-        ending: Ending::Expired,
-        attempt_start: None,
+        let mark = |store: Store| async move { store.hot().await?.list(Statement::MarkAwaited, &[&ids]).await };
+        retry_while_locked_in_side_lane(self, mark).await
     }
 }

@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use howdah_core::job::{DependencyResult, JobOptions, JobState, LeasedJob};
-use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{ClaimRequest, Connection, Statement, Store, StoreError};
+use super::{
+    ClaimRequest, Connection, Statement, Store, StoreError,
+    rows::{from_row, json},
+};
 
 /// Maximum size of a result that is sent with a job, in bytes.
 pub const SENT_RESULT: i64 = 64 << 10;
@@ -26,6 +28,9 @@ pub struct Dependent {
     /// Options of the job, which list its dependencies.
     pub options: Box<JobOptions>,
 }
+
+// Invalid options, which a role with SQL access may have written, are read as empty.
+from_row! { Dependent(row) { task_type, options: json(row, "options").unwrap_or_default() } }
 
 /// Columns of the statement `DependencyResults`.
 #[derive(Default)]
@@ -77,12 +82,7 @@ impl Store {
 
     /// Returns the task type and the options of a job in any state.
     pub async fn dependent(&self, id: i64) -> Result<Option<Dependent>, StoreError> {
-        let rows = self.general().await?.query(Statement::DependenciesOf, &[&id]).await?;
-        Ok(rows.first().map(|row| {
-            // Invalid options, which a role with SQL access may have written, are read as empty.
-            let options: Option<Json<_>> = row.try_get("options").unwrap_or_default();
-            Dependent { task_type: row.get("task_type"), options: options.map(|Json(o)| o).unwrap_or_default() }
-        }))
+        self.general().await?.find(Statement::DependenciesOf, &[&id]).await
     }
 
     /// Returns a page of dependencies with their results: as many of the given jobs as fit, at least one.

@@ -6,7 +6,7 @@ use howdah_core::job::{JobOptions, Lease, NewJob, Tokens, TypeId};
 use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError, connection::Param, enqueue_one::OneJob};
+use super::{Statement, Store, StoreError, connection::Param};
 
 /// A job with the settings that apply to it.
 #[derive(Clone, Copy)]
@@ -131,9 +131,9 @@ fn unless_all_none<T>(values: impl Iterator<Item = Option<T>> + Clone) -> Option
 
 /// Request key and body hash of a request with a single job. Both are `None` if the request is not idempotent.
 #[derive(Default)]
-pub(super) struct OneRequest<'a> {
-    pub(super) key: Option<&'a str>,
-    pub(super) body_hash: Option<&'a [u8]>,
+struct OneRequest<'a> {
+    key: Option<&'a str>,
+    body_hash: Option<&'a [u8]>,
 }
 
 /// Idempotent requests of a batch: request key, body hash, and first and last position of the jobs of the request.
@@ -147,7 +147,7 @@ impl<'a> RequestKeys<'a> {
     }
 
     /// Returns the request of a statement with a single job. `None` if the idempotent requests have more than one job.
-    pub(super) fn of_one(&self) -> Option<OneRequest<'a>> {
+    fn of_one(&self) -> Option<OneRequest<'a>> {
         match self.0[..] {
             [] => Some(OneRequest::default()),
             [(key, body_hash, 1, 1)] => Some(OneRequest { key: Some(key), body_hash: Some(body_hash) }),
@@ -174,6 +174,50 @@ struct RequestColumns<'a> {
     body_hash: Option<Vec<&'a [u8]>>,
     first: Option<Vec<i32>>,
     last: Option<Vec<i32>>,
+}
+
+/// Parameters of a single job, for statements that Postgres executes with less fixed cost than those for batches.
+struct OneJob<'a> {
+    job: PlainJob<'a>,
+    timeout_ms: Option<i64>,
+    headers: Option<Json<&'a HashMap<String, String>>>,
+    options: Option<Json<Cow<'a, JobOptions>>>,
+    payload: &'a [u8],
+    request: OneRequest<'a>,
+}
+
+impl<'a> OneJob<'a> {
+    /// Returns the parameters if there is exactly one job and its payload is stored inline.
+    fn new(jobs: &[PlainJob<'a>], requests: &RequestKeys<'a>) -> Option<Self> {
+        let &[job] = jobs else { return None };
+        if job.out_of_line {
+            return None;
+        }
+        let request = requests.of_one()?;
+        Some(Self {
+            job,
+            timeout_ms: job.job.timeout.map(|timeout| timeout.as_millis() as i64),
+            headers: (!job.job.headers.is_empty()).then_some(Json(&job.job.headers)),
+            options: job.options(),
+            payload: job.payload(),
+            request,
+        })
+    }
+
+    fn params(&self) -> [Param<'_>; 10] {
+        [
+            &self.job.type_id,
+            &self.job.rank_base,
+            &self.job.job.priority,
+            &self.job.max_attempts,
+            &self.timeout_ms,
+            &self.headers,
+            &self.options,
+            &self.payload,
+            &self.request.key,
+            &self.request.body_hash,
+        ]
+    }
 }
 
 macro_rules! params {

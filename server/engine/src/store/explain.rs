@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::SystemTime};
 
 use howdah_core::job::{Braked, JobState, RelatedJob, TypeId};
 
-use super::{Statement, Store, StoreError, limits};
+use super::{Statement, Store, StoreError, connection::Params, limits, rows::from_row};
 
 /// A job, with facts about its task type, its keys and its broker.
 #[derive(Clone, Debug)]
@@ -74,6 +74,25 @@ pub struct JobFacts {
     pub undone: Option<Undone>,
 }
 
+from_row! {
+    JobFacts(row) {
+        id, state: JobState::from_name(row.get("state")).unwrap_or(JobState::Discarded),
+        type_id, task_type, rank, attempt, max_attempts, now, run_at, leased_at, finished, deadline, weight,
+        broker, broker_gone, limit_key, limit_max, fair_key,
+        error, failed_last: row.get::<_, Option<bool>>("failed_last").unwrap_or(false),
+        queued_behind, key_holder, after, paused, moves,
+        max_running, rate_per_s, key_rate_per_s, key_rate_burst, key_min_gap_ms, key_gap_from_end, key_strict,
+        ended_by: row.get::<_, Option<i64>>("bulk_id").map(|id| (id, row.get("bulk_reason"))),
+        undone: row.get::<_, Option<i64>>("undone_bulk_id").map(|bulk| Undone {
+            bulk,
+            operation: row.get("undone_operation"),
+            ended: row.get("undone_changed"),
+            undone: row.get("undone"),
+            by: row.get::<_, Option<i64>>("undo_id").map(|id| (id, row.get("undo_principal"))),
+        }),
+    }
+}
+
 /// How a bulk operation ended a job and another bulk operation restored the job.
 #[derive(Clone, Debug)]
 pub struct Undone {
@@ -112,6 +131,12 @@ pub struct ReadyFacts {
     pub settled_s: f64,
 }
 
+from_row! {
+    ReadyFacts(row) {
+        before, takes_turns, running, next_token, braked: limits::braked(row), pulled, settled, settled_s,
+    }
+}
+
 /// State of a limit key.
 #[derive(Clone, Debug)]
 pub struct LimitKeyFacts {
@@ -131,71 +156,28 @@ pub struct LimitKeyFacts {
     pub before: i64,
 }
 
+from_row! {
+    LimitKeyFacts(row) {
+        paused, paused_until, max_running, gap_over, next_token,
+        slots: {
+            let of = |state: JobState| row.get::<_, Vec<i64>>(state.name()).into_iter().map(move |id| (id, state));
+            [JobState::Leased, JobState::Ready, JobState::Scheduled].into_iter().flat_map(of).collect()
+        },
+        before,
+    }
+}
+
 impl Store {
     /// Returns facts about a job. `None` if the job does not exist.
     pub async fn explain_job(&self, id: i64) -> Result<Option<JobFacts>, StoreError> {
-        let rows = self.general().await?.query(Statement::ExplainJob, &[&id]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(JobFacts {
-            id,
-            state: JobState::from_name(row.get("state")).unwrap_or(JobState::Discarded),
-            type_id: row.get("type_id"),
-            task_type: row.get("task_type"),
-            rank: row.get("rank"),
-            attempt: row.get("attempt"),
-            max_attempts: row.get("max_attempts"),
-            now: row.get("now"),
-            run_at: row.get("run_at"),
-            leased_at: row.get("leased_at"),
-            finished: row.get("finished"),
-            deadline: row.get("deadline"),
-            weight: row.get("weight"),
-            broker: row.get("broker"),
-            broker_gone: row.get("broker_gone"),
-            limit_key: row.get("limit_key"),
-            limit_max: row.get("limit_max"),
-            fair_key: row.get("fair_key"),
-            error: row.get("error"),
-            failed_last: row.get::<_, Option<bool>>("failed_last").unwrap_or(false),
-            queued_behind: row.get("queued_behind"),
-            key_holder: row.get("key_holder"),
-            after: row.get("after"),
-            paused: row.get("paused"),
-            moves: row.get("moves"),
-            max_running: row.get("max_running"),
-            rate_per_s: row.get("rate_per_s"),
-            key_rate_per_s: row.get("key_rate_per_s"),
-            key_rate_burst: row.get("key_rate_burst"),
-            key_min_gap_ms: row.get("key_min_gap_ms"),
-            key_gap_from_end: row.get("key_gap_from_end"),
-            key_strict: row.get("key_strict"),
-            ended_by: row.get::<_, Option<i64>>("bulk_id").map(|id| (id, row.get("bulk_reason"))),
-            undone: row.get::<_, Option<i64>>("undone_bulk_id").map(|bulk| Undone {
-                bulk,
-                operation: row.get("undone_operation"),
-                ended: row.get("undone_changed"),
-                undone: row.get("undone"),
-                by: row.get::<_, Option<i64>>("undo_id").map(|id| (id, row.get("undo_principal"))),
-            }),
-        }))
+        self.general().await?.find(Statement::ExplainJob, &[&id]).await
     }
 
     /// Returns facts about a ready job. Counts at most `at_most` jobs ahead of it. Skips ranks below `floor`, because
     /// all jobs with these ranks were claimed, and only dead rows are left.
     pub async fn explain_ready(&self, job: &JobFacts, floor: i64, at_most: i64) -> Result<ReadyFacts, StoreError> {
-        let mut connection = self.general().await?;
-        let args = [&job.type_id as super::connection::Param<'_>, &job.rank, &job.id, &floor, &at_most, &job.fair_key];
-        let row = connection.query_one(Statement::ExplainReady, &args).await?;
-        Ok(ReadyFacts {
-            before: row.get("before"),
-            takes_turns: row.get("takes_turns"),
-            running: row.get("running"),
-            next_token: row.get("next_token"),
-            braked: limits::braked(&row),
-            pulled: row.get("pulled"),
-            settled: row.get("settled"),
-            settled_s: row.get("settled_s"),
-        })
+        let args: Params<'_> = &[&job.type_id, &job.rank, &job.id, &floor, &at_most, &job.fair_key];
+        self.general().await?.one(Statement::ExplainReady, args).await
     }
 
     /// Returns the state of the limit key for which a job waits.
@@ -206,31 +188,8 @@ impl Store {
         at_most: i64,
     ) -> Result<LimitKeyFacts, StoreError> {
         let has_started = job.attempt > 0;
-        let mut connection = self.general().await?;
-        let args = [
-            &job.type_id as super::connection::Param<'_>,
-            &key,
-            &job.rank,
-            &job.id,
-            &has_started,
-            &at_most,
-            &job.limit_max,
-        ];
-        let row = connection.query_one(Statement::ExplainLimitKey, &args).await?;
-        let of = |column, state| row.get::<_, Vec<i64>>(column).into_iter().map(move |id| (id, state));
-        let slots = of("leased", JobState::Leased)
-            .chain(of("ready", JobState::Ready))
-            .chain(of("scheduled", JobState::Scheduled))
-            .collect();
-        Ok(LimitKeyFacts {
-            paused: row.get("paused"),
-            paused_until: row.get("paused_until"),
-            max_running: row.get("max_running"),
-            gap_over: row.get("gap_over"),
-            next_token: row.get("next_token"),
-            slots,
-            before: row.get("before"),
-        })
+        let args: Params<'_> = &[&job.type_id, &key, &job.rank, &job.id, &has_started, &at_most, &job.limit_max];
+        self.general().await?.one(Statement::ExplainLimitKey, args).await
     }
 
     /// Returns the task types and states of jobs. A job that does not exist has neither.

@@ -1,13 +1,13 @@
 //! Statements on failed jobs: retry them, discard them, list error groups.
 
 use howdah_core::job::{Chosen, ErrorGroup, JobState, TypeId};
-use tokio_postgres::Row;
 
 use super::{
     Actor, Statement, Store, StoreError,
     audit::Change,
     connection::Params,
     coordination::{Ended, Ending, Wakeups},
+    rows::{self, from_row},
     transaction::{Transaction, retry_conflicts},
 };
 
@@ -47,6 +47,8 @@ pub struct Retried {
     pub due_in_ms: i64,
 }
 
+from_row! { Retried(row) { id, type_id, rank, key_held, due_in_ms } }
+
 /// Query for the jobs that failed last.
 #[derive(Clone, Copy, Debug)]
 pub struct FailuresArgs<'a> {
@@ -70,6 +72,15 @@ pub struct FailedJob {
     pub id: i64,
 }
 
+from_row! { FailedJob(row) { failed_us, id } }
+
+from_row! {
+    ErrorGroup(row) {
+        task_type, error_group, dead, backing_off, first: row.get("first_time"), last: row.get("last_time"), example_id,
+        example_error: row.get::<_, Option<String>>("example_error").unwrap_or_default(),
+    }
+}
+
 impl Store {
     /// Returns the jobs that failed last, the newest failure first.
     pub async fn newest_failures(&self, query: &FailuresArgs<'_>) -> Result<Vec<FailedJob>, StoreError> {
@@ -78,8 +89,7 @@ impl Store {
         let backing_off = state.is_none_or(|state| state == JobState::Scheduled) && error_group.is_none();
         let (failed_us, id) = (before.map(|job| job.failed_us), before.map_or(i64::MAX, |job| job.id));
         let params: Params<'_> = &[type_id, &dead, &backing_off, error_group, &failed_us, &id, at_most];
-        let rows = self.read(Statement::NewestFailures, params).await?;
-        Ok(rows.iter().map(|row| FailedJob { failed_us: row.get("failed_us"), id: row.get("id") }).collect())
+        Ok(rows::all(&self.read(Statement::NewestFailures, params).await?))
     }
 
     /// Retries the given jobs that are scheduled or dead. Returns also the ids of dependent jobs that were cancelled
@@ -90,37 +100,29 @@ impl Store {
         retry: &RetryArgs<'_>,
         by: &Actor,
     ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
-        retry_conflicts(|| self.retry_once(jobs, retry, by)).await
-    }
-
-    async fn retry_once(
-        &self,
-        jobs: &Chosen,
-        retry: &RetryArgs<'_>,
-        by: &Actor,
-    ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
-        let mut transaction = self.begin().await?;
-        let retried = transaction.retry_jobs(jobs, retry, by).await?;
-        transaction.commit().await?;
-        Ok(retried)
+        let run = || async move {
+            let mut transaction = self.begin().await?;
+            let retried = transaction.retry_jobs(jobs, retry, by).await?;
+            transaction.commit().await?;
+            Ok(retried)
+        };
+        retry_conflicts(run).await
     }
 
     /// Discards the given jobs that are dead. Returns their ids, and wake-ups.
     pub async fn discard_jobs(&self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
-        retry_conflicts(|| self.discard_once(jobs, by)).await
-    }
-
-    async fn discard_once(&self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
-        let mut transaction = self.begin().await?;
-        let discarded = transaction.discard_jobs(jobs, by).await?;
-        transaction.commit().await?;
-        Ok(discarded)
+        let run = || async move {
+            let mut transaction = self.begin().await?;
+            let discarded = transaction.discard_jobs(jobs, by).await?;
+            transaction.commit().await?;
+            Ok(discarded)
+        };
+        retry_conflicts(run).await
     }
 
     /// Returns the task types with dead jobs older than their `dead_days`, and this number of days.
     pub async fn types_with_old_dead(&self) -> Result<Vec<(TypeId, i32)>, StoreError> {
-        let rows = self.general().await?.query(Statement::TypesWithOldDead, &[]).await?;
-        Ok(rows.iter().map(|row| (row.get("id"), row.get("days"))).collect())
+        self.general().await?.list(Statement::TypesWithOldDead, &[]).await
     }
 
     /// Discards at most `at_most` jobs of a task type that died more than `days` days ago. Skips locked jobs. Returns
@@ -133,8 +135,7 @@ impl Store {
         by: &Actor,
     ) -> Result<(usize, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::LockOldDead, &[&type_id, &days, &at_most]).await?;
-        let mut ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
+        let mut ids: Vec<i64> = transaction.list(Statement::LockOldDead, &[&type_id, &days, &at_most]).await?;
         if ids.is_empty() {
             return Ok((0, Wakeups::default()));
         }
@@ -153,17 +154,7 @@ impl Store {
     ) -> Result<(Vec<ErrorGroup>, bool), StoreError> {
         let rows = self.read(Statement::ListErrorGroups, &[&type_id, &at_most]).await?;
         let partial = rows.first().is_some_and(|row| row.get("partial"));
-        let group = |row: &Row| ErrorGroup {
-            task_type: row.get("task_type"),
-            error_group: row.get("error_group"),
-            dead: row.get("dead"),
-            backing_off: row.get("backing_off"),
-            first: row.get("first_time"),
-            last: row.get("last_time"),
-            example_id: row.get("example_id"),
-            example_error: row.get::<_, Option<String>>("example_error").unwrap_or_default(),
-        };
-        Ok((rows.iter().map(group).collect(), partial))
+        Ok((rows::all(&rows), partial))
     }
 }
 
@@ -190,17 +181,10 @@ impl Transaction<'_> {
             .await?;
         let parents: Vec<i64> = rows.iter().filter(|row| row.get("coordinated")).map(|row| row.get("id")).collect();
         let revived =
-            if parents.is_empty() { Vec::new() } else { self.query(Statement::ReviveDependents, &[&parents]).await? };
+            if parents.is_empty() { Vec::new() } else { self.list(Statement::ReviveDependents, &[&parents]).await? };
         let done = rows.iter().filter(|row| !row.get::<_, bool>("key_held"));
         self.record(by, &Change::of_jobs(done.map(|row| (row.get("id"), row.get("type_id"))))).await?;
-        let retried = |row: &Row| Retried {
-            id: row.get("id"),
-            type_id: row.get("type_id"),
-            rank: row.get("rank"),
-            key_held: row.get("key_held"),
-            due_in_ms: row.get("due_in_ms"),
-        };
-        Ok((rows.iter().map(retried).collect(), revived.iter().map(|row| row.get("id")).collect()))
+        Ok((rows::all(&rows), revived))
     }
 
     /// Discards the given jobs that are dead, as [`Store::discard_jobs`] does.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use howdah_archive::Manifest;
 use howdah_core::job::TypeId;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change};
+use super::{Actor, Statement, Store, StoreError, audit::Change, rows::from_row};
 
 /// Timeout of one transaction of a forget operation.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,6 +36,8 @@ pub struct ForgetDay {
     pub is_rewritten: bool,
 }
 
+from_row! { ForgetDay(row) { day, is_busy, is_rewritten } }
+
 /// An archived day that a forget operation has reserved, in order to rewrite the archive files of the day.
 #[derive(Clone, Debug)]
 pub struct RewriteDay {
@@ -48,11 +50,12 @@ pub struct RewriteDay {
     pub rewrite: String,
 }
 
+from_row! { RewriteDay(row) { url, manifest, rewrite } }
+
 impl Store {
     /// Returns partitions of history that may have jobs which ended before a time.
     pub async fn history_parts(&self, before: Option<SystemTime>) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::HistoryParts, &[&before]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.general().await?.list(Statement::HistoryParts, &[&before]).await
     }
 
     /// Deletes matching jobs of a history partition in small transactions, and writes audit rows with the author `by`.
@@ -67,11 +70,11 @@ impl Store {
         let (mut forgotten, mut from, only_count) = (0, Some(0_i64), by.is_none());
         while let Some(block) = from {
             let mut transaction = self.begin_general().await?;
-            transaction.connection().set_timeout(TIMEOUT);
+            transaction.set_timeout(TIMEOUT);
             let read = transaction
                 .query_one(Statement::ForgetHistory, &[&part, key, type_id, before, &only_count, &block, &BLOCKS])
                 .await;
-            transaction.connection().set_timeout(self.timeout);
+            transaction.set_timeout(self.timeout);
             let row = read?;
             let jobs: i64 = row.get("jobs");
             if let Some(by) = by {
@@ -97,19 +100,12 @@ impl Store {
         task_type: Option<&str>,
         before: Option<SystemTime>,
     ) -> Result<Vec<ForgetDay>, StoreError> {
-        let rows = self.general().await?.query(Statement::ForgetDays, &[&task_type, &before]).await?;
-        let day = |row: &tokio_postgres::Row| ForgetDay {
-            day: row.get("day"),
-            is_busy: row.get("is_busy"),
-            is_rewritten: row.get("is_rewritten"),
-        };
-        Ok(rows.iter().map(day).collect())
+        self.general().await?.list(Statement::ForgetDays, &[&task_type, &before]).await
     }
 
     /// Returns the archive URL of a day, and the JSON manifest of its archive files.
     pub async fn archived_day_of(&self, day: &str) -> Result<Option<(String, String)>, StoreError> {
-        let rows = self.general().await?.query(Statement::ArchivedDayOf, &[&day]).await?;
-        Ok(rows.first().map(|row| (row.get("url"), row.get("manifest"))))
+        self.general().await?.find(Statement::ArchivedDayOf, &[&day]).await
     }
 
     /// Reserves an archived day, in order to rewrite its archive files. `None` if another run has reserved the day.
@@ -121,12 +117,7 @@ impl Store {
         held: Duration,
     ) -> Result<Option<RewriteDay>, StoreError> {
         let held = held.as_millis() as i64;
-        let rows = self.general().await?.query(Statement::TakeRewrite, &[&day, &run, &who, &held]).await?;
-        Ok(rows.first().map(|row| RewriteDay {
-            url: row.get("url"),
-            manifest: row.get("manifest"),
-            rewrite: row.get("rewrite"),
-        }))
+        self.general().await?.find(Statement::TakeRewrite, &[&day, &run, &who, &held]).await
     }
 
     /// Records the manifest of the new files of a day. Writes an audit row with the number, first ids and task types of
@@ -140,7 +131,7 @@ impl Store {
         (jobs, ids, types): (i64, Vec<i64>, Vec<&str>),
     ) -> Result<bool, StoreError> {
         let mut transaction = self.begin_general().await?;
-        let ours = !transaction.query(Statement::NoteRewrite, &[&day, &run, &manifest]).await?.is_empty();
+        let ours = transaction.changes(Statement::NoteRewrite, &[&day, &run, &manifest]).await?;
         if ours {
             let ids = ids.iter().map(i64::to_string).collect();
             transaction.record(by, &Change { types, count: jobs, ids, ..Change::default() }).await?;
@@ -159,17 +150,15 @@ impl Store {
         text: &str,
     ) -> Result<bool, StoreError> {
         let (files, bytes) = (manifest.parts.len() as i32, manifest.bytes as i64);
-        let rows = self
-            .general()
+        self.general()
             .await?
-            .query(Statement::RewrittenDay, &[&day, &run, &manifest.sums.rows, &files, &bytes, &text])
-            .await?;
-        Ok(!rows.is_empty())
+            .changes(Statement::RewrittenDay, &[&day, &run, &manifest.sums.rows, &files, &bytes, &text])
+            .await
     }
 
     /// Ends the reservation of a day after its old archive files are deleted. False if another run has reserved the day
     /// since.
     pub async fn end_rewrite(&self, day: &str, run: &str) -> Result<bool, StoreError> {
-        Ok(!self.general().await?.query(Statement::EndRewrite, &[&day, &run]).await?.is_empty())
+        self.general().await?.changes(Statement::EndRewrite, &[&day, &run]).await
     }
 }

@@ -8,8 +8,9 @@ use tokio_postgres::Row;
 
 use super::{
     Statement, Store, StoreError,
-    archive::{ArchivedFile, BY_ID, FinishedJob, file},
+    archive::{ArchivedFile, BY_ID, FinishedJob},
     connection::Param,
+    rows::FromRow as _,
 };
 
 /// Timeout of reading one page, a bounded scan step of [`PAGE`] jobs.
@@ -65,8 +66,7 @@ impl Store {
         since: Option<SystemTime>,
         until: Option<SystemTime>,
     ) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::HistoryDays, &[&since, &until]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.general().await?.list(Statement::HistoryDays, &[&since, &until]).await
     }
 
     /// Returns the sources of the finished jobs of a day. `task_type` restricts the archive files to one task type.
@@ -79,7 +79,7 @@ impl Store {
             generation: first.map(|row| row.get("generation")).unwrap_or_default(),
             has_late: first.is_some_and(|row| row.get("has_late")),
             late: first.is_some_and(|row| row.get("late")),
-            files: rows.iter().filter(has_path).map(file).collect(),
+            files: rows.iter().filter(has_path).map(ArchivedFile::from_row).collect(),
         })
     }
 
@@ -94,8 +94,8 @@ impl Store {
     ) -> Result<HistoryPage, StoreError> {
         let HistoryChoice { type_id, key, outcome, since, until, payloads } = choice;
         let mut transaction = self.begin_general().await?;
-        transaction.connection().set_timeout(TIMEOUT);
-        transaction.connection().batch(BY_ID).await?;
+        transaction.set_timeout(TIMEOUT);
+        transaction.batch(BY_ID).await?;
         let mut params: Vec<Param<'_>> = vec![&day, &after, &PAGE, payloads, &late, type_id, outcome, since, until];
         let statement = match key {
             None => Statement::HistoryPage,
@@ -104,12 +104,11 @@ impl Store {
                 Statement::HistoryKeyPage
             }
         };
-        let read = transaction.query(statement, &params).await;
-        let mut rows = read?;
-        transaction.connection().set_timeout(self.timeout);
+        let mut rows = transaction.query(statement, &params).await?;
+        transaction.set_timeout(self.timeout);
         transaction.commit().await?;
         let next = rows.iter().map(|row| row.get(0)).max();
         rows.retain(|row| row.get("chosen"));
-        Ok(HistoryPage { jobs: rows.into_iter().map(FinishedJob::from_row).collect(), next })
+        Ok(HistoryPage { jobs: rows.into_iter().map(FinishedJob::new).collect(), next })
     }
 }

@@ -1,9 +1,9 @@
-//! Statements of operators' calls: get a job, list jobs, cancel jobs.
+//! Statements of operators' calls: get a job, list jobs, find the jobs with the most attempts, cancel jobs.
 
-use std::{collections::HashMap, time::SystemTime};
+use std::time::SystemTime;
 
+use bytes::Bytes;
 use howdah_core::job::{Chosen, Failure, JobConditions, JobState, JobView, PagePosition, TypeId};
-use postgres_types::Json;
 use serde::Deserialize;
 use tokio_postgres::Row;
 
@@ -13,6 +13,7 @@ use super::{
     connection::{Param, Params},
     coordination::{Ended, Ending, Wakeups},
     pick::in_sql,
+    rows::{self, FromRow as _, from_row, json},
     transaction::{Transaction, retry_conflicts},
 };
 
@@ -80,17 +81,42 @@ struct StoredFailure {
     place: Option<String>,
 }
 
+/// Maximum number of rows that one bounded scan step reads. The SQL statements contain the same number.
+const STEP: i64 = 20_000;
+
+/// A job that was attempted at least once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempted {
+    /// Number of attempts started so far.
+    pub attempt: i16,
+    pub id: i64,
+}
+
+from_row! { Attempted(row) { attempt, id } }
+
+/// Result of one bounded scan step.
+#[derive(Debug, Default)]
+pub struct AttemptsStep {
+    /// Jobs with the most attempts among the scanned rows.
+    pub jobs: Vec<Attempted>,
+    /// Position at which the next scan step starts. `None` if no rows are left.
+    pub next: Option<PagePosition>,
+    /// Number of jobs scanned.
+    pub scanned_count: i64,
+}
+
+from_row! { CancelledJob(row) { id, token, broker_id } }
+
 impl Store {
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, StoreError> {
-        let rows = self.general().await?.query(Statement::GetJob, &[&id]).await?;
-        Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
+        self.general().await?.find(Statement::GetJob, &[&id]).await
     }
 
     /// Returns the given jobs that are finished or dead: always the first such job, and others up to a total size of
     /// `bytes`.
     pub async fn ended_jobs(&self, ids: &[i64], bytes: i64) -> Result<EndedJobs, StoreError> {
         let rows = self.general().await?.query(Statement::EndedJobs, &[&ids, &bytes]).await?;
-        let jobs: Vec<_> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
+        let jobs: Vec<JobView> = rows::all(&rows);
         let (bytes, ended) = rows.last().map_or((0, 0), |row| (row.get("bytes"), row.get::<_, i64>("ended")));
         Ok(EndedJobs { cut: jobs.len() < ended as usize, jobs, bytes })
     }
@@ -124,12 +150,47 @@ impl Store {
         let last = |row: &Row| row.get::<_, Option<i64>>("last_rank").zip(row.get("last_id"));
         let last_scanned = rows.first().and_then(last);
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
-        let jobs: Vec<_> = found.map(|row| (job_view(row, row.get("task_type")), row.get::<_, i64>("rank"))).collect();
+        let jobs: Vec<_> = found.map(|row| (JobView::from_row(row), row.get::<_, i64>("rank"))).collect();
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
         // True if the page ended at its limit of bytes or jobs, because then more jobs may follow.
         let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);
         let bytes = rows.last().map_or(0, |row| row.get("bytes"));
         Ok(Listed { jobs, last_scanned, cut, bytes })
+    }
+
+    /// Runs one bounded scan step over unfinished jobs in one state, from a position on. Dead jobs need only one step,
+    /// because an index orders them by attempts.
+    pub async fn most_attempts(
+        &self,
+        type_id: TypeId,
+        from: PagePosition,
+        at_most: i32,
+    ) -> Result<AttemptsStep, StoreError> {
+        let statement = match from.state {
+            JobState::Ready => Statement::MostAttemptsReady,
+            JobState::Leased => Statement::MostAttemptsLeased,
+            JobState::Scheduled => Statement::MostAttemptsScheduled,
+            JobState::Waiting => Statement::MostAttemptsWaiting,
+            _ => return self.most_attempts_dead(type_id, at_most).await,
+        };
+        let rows = self.read(statement, &[&type_id, &from.rank, &from.id, &at_most]).await?;
+        let mut step = AttemptsStep::default();
+        for row in &rows {
+            let id = row.get("id");
+            match row.get::<_, Option<i64>>("scanned_count") {
+                None => step.jobs.push(Attempted { attempt: row.get("attempt"), id }),
+                Some(scanned_count) => {
+                    step.scanned_count = scanned_count;
+                    step.next = (scanned_count >= STEP).then(|| PagePosition { rank: row.get("rank"), id, ..from });
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    async fn most_attempts_dead(&self, type_id: TypeId, at_most: i32) -> Result<AttemptsStep, StoreError> {
+        let rows = self.read(Statement::MostAttemptsDead, &[&type_id, &at_most]).await?;
+        Ok(AttemptsStep { jobs: rows::all(&rows), ..AttemptsStep::default() })
     }
 
     /// Cancels the given jobs, or only the jobs in one state. May miss a job that changes its state concurrently.
@@ -140,32 +201,24 @@ impl Store {
         only: Option<JobState>,
         by: &Actor,
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
-        retry_conflicts(|| self.cancel_once(jobs, only, by)).await
-    }
-
-    async fn cancel_once(
-        &self,
-        jobs: &Chosen,
-        only: Option<JobState>,
-        by: &Actor,
-    ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
-        let mut transaction = self.begin().await?;
-        let cancelled = transaction.cancel(jobs, only, by).await?;
-        transaction.commit().await?;
-        Ok(cancelled)
+        let run = || async move {
+            let mut transaction = self.begin().await?;
+            let cancelled = transaction.cancel(jobs, only, by).await?;
+            transaction.commit().await?;
+            Ok(cancelled)
+        };
+        retry_conflicts(run).await
     }
 
     /// Returns one of the given jobs that is ready, leased, scheduled or waiting, and that history may not keep if it
     /// succeeds, with the name of its type. `types` are the task types whose history does not keep every job.
     pub async fn live_unkept(&self, ids: &[i64], types: &[TypeId]) -> Result<Option<(i64, String)>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LiveUnkept, &[&ids, &types]).await?;
-        Ok(rows.first().map(|row| (row.get("id"), row.get("name"))))
+        self.hot().await?.find(Statement::LiveUnkept, &[&ids, &types]).await
     }
 
     /// Returns the given jobs that are not in history. Dead jobs are included.
     pub async fn still_live(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.hot().await?.list(Statement::StillLive, &[&ids]).await
     }
 }
 
@@ -183,47 +236,27 @@ impl Transaction<'_> {
         let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
         let wakeups = self.after_end(&ended).await?;
         self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
-        let cancelled =
-            |row: &Row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") };
-        Ok((rows.iter().map(cancelled).collect(), wakeups))
+        Ok((rows::all(&rows), wakeups))
     }
 }
 
-pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
-    // A role with SQL access may have written invalid JSON values. They are read as empty, so that the job can be
-    // shown.
-    let headers: Option<Json<HashMap<String, String>>> = row.try_get("headers").unwrap_or_default();
-    let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();
-    // Only statements that read a single job select the column `options`.
-    let options: Option<Json<_>> = row.try_get("options").unwrap_or_default();
-    let tags: Option<Json<Vec<String>>> = row.try_get("tags").unwrap_or_default();
-    let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());
-    JobView {
-        id: row.get("id"),
-        task_type,
-        state: JobState::from_name(row.get("state")).unwrap_or(JobState::Discarded),
-        priority: row.get("priority"),
-        attempt: row.get("attempt"),
-        max_attempts: row.get("max_attempts"),
-        key: row.get("key"),
-        created: row.get("created"),
-        run_at: row.get("run_at"),
-        leased_at: row.get("leased_at"),
-        finished: row.get("finished"),
-        deadline: row.get("deadline"),
-        headers: headers.map(|Json(h)| h).unwrap_or_default(),
-        failures: failures.map(|Json(f)| f.into_iter().map(failure).collect()).unwrap_or_default(),
-        payload: bytes("payload"),
-        result: bytes("result"),
-        options: options.map(|Json(options)| options),
-        // Invalid options are ignored, because an operator must be able to read the job.
-        coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
-        original_task_type: row.get("original_task_type"),
-        tags: tags.map(|Json(tags)| tags).unwrap_or_default(),
-        // Only statements that may return leased jobs select the column `broker`.
-        broker: row.try_get("broker").unwrap_or_default(),
+from_row! {
+    JobView(row) {
+        id, task_type, state: JobState::from_name(row.get("state")).unwrap_or(JobState::Discarded),
+        priority, attempt, max_attempts, key, created, run_at, leased_at, finished, deadline,
+        headers: json(row, "headers").unwrap_or_default(),
+        failures: json::<Vec<_>>(row, "failures").unwrap_or_default().into_iter().map(failure).collect(),
+        payload: bytes(row, "payload"), result: bytes(row, "result"),
+        // Only statements that read a single job select the columns `options` and `broker`.
+        options: json(row, "options"), broker: row.try_get("broker").unwrap_or_default(),
+        coordination: json(row, "coordination"), original_task_type,
+        tags: json(row, "tags").unwrap_or_default(),
         worker: None,
     }
+}
+
+fn bytes(row: &Row, column: &str) -> Option<Bytes> {
+    row.get::<_, Option<&[u8]>>(column).map(Bytes::copy_from_slice)
 }
 
 fn failure(stored: StoredFailure) -> Failure {

@@ -9,7 +9,11 @@ use postgres_types::Json;
 use serde_json::{Map, Value};
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError, settle::lease_columns};
+use super::{
+    Statement, Store, StoreError,
+    rows::{FromRow as _, from_row, json},
+    settle::lease_columns,
+};
 
 /// A lease that this broker has adopted, or will adopt when it is unlocked.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +26,8 @@ pub struct Adopted {
     /// Whether another transaction has locked the lease, which then still belongs to its previous broker.
     pub locked: bool,
 }
+
+from_row! { Adopted(row) { lease: Lease::from_row(row), type_id, bytes, locked: false } }
 
 /// The attempt of an adopted lease, for the trace span that this broker continues.
 #[derive(Clone, Debug)]
@@ -36,6 +42,12 @@ pub struct AdoptedAttempt {
     pub tracestate: Option<String>,
     /// Database time of the adoption, in µs since 1970.
     pub at_us: i64,
+}
+
+from_row! {
+    AdoptedAttempt(row) {
+        lease: Lease::from_row(row), type_id, number: row.get("attempt"), traceparent, tracestate, at_us: row.get("now_us"),
+    }
 }
 
 /// Result of an adoption.
@@ -54,6 +66,10 @@ pub struct Adoption {
 pub struct EndedLease {
     pub lease: Lease,
     pub ending: LeaseEnding,
+}
+
+from_row! {
+    EndedLease(row) { lease: Lease::from_row(row), ending: LeaseEnding::from_name(row.get("ending")) }
 }
 
 /// Reason why a broker no longer has a lease.
@@ -95,6 +111,14 @@ pub struct LeaseFacts {
     pub options: Option<Box<JobOptions>>,
 }
 
+from_row! {
+    LeaseFacts(row) {
+        id, type_id, attempt, max_attempts,
+        // A role with SQL access may have written invalid options. They are ignored.
+        options: json(row, "options"),
+    }
+}
+
 impl Store {
     /// Adopts the leases of a resumed session, sorted by id, and returns the leases that the session still has. `from`
     /// restricts the adoption to leases of these broker ids. Locked leases do not delay the adoption of the others.
@@ -113,7 +137,8 @@ impl Store {
         let (ids, tokens) = lease_columns(locked.iter().copied());
         let rows = self.hot().await?.query(Statement::LockedForAdoption, &[&ids, &tokens, &from]).await?;
         // A locked lease that already belongs to this broker needs no adoption.
-        let locked = |row: &Row| adopted(row, row.get::<_, i32>("broker_id") != broker_id);
+        let locked =
+            |row: &Row| Adopted { locked: row.get::<_, i32>("broker_id") != broker_id, ..Adopted::from_row(row) };
         adoption.adopted.extend(rows.iter().map(locked));
         Ok(adoption)
     }
@@ -122,8 +147,7 @@ impl Store {
     /// changed since then. A restored lease lasts one minute. Returns the ids of the jobs whose leases were restored.
     pub async fn regain(&self, leases: &[Lease]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
-        let rows = self.hot().await?.query(Statement::Regain, &[&ids, &tokens]).await?;
-        Ok(rows.iter().map(|row| row.get("id")).collect())
+        self.hot().await?.list(Statement::Regain, &[&ids, &tokens]).await
     }
 
     async fn adopt_all(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
@@ -137,8 +161,8 @@ impl Store {
             if let Some(other) = row.get("other_id") {
                 adoption.others.push((other, row.get("other_ids")));
             } else {
-                adoption.adopted.push(adopted(row, false));
-                adoption.attempts.push(attempt(row));
+                adoption.adopted.push(Adopted::from_row(row));
+                adoption.attempts.push(AdoptedAttempt::from_row(row));
             }
         }
         Ok(adoption)
@@ -148,19 +172,13 @@ impl Store {
     pub async fn ended_leases(&self, leases: &[Lease], broker_ids: &[i32]) -> Result<Vec<EndedLease>, StoreError> {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         let tokens: Vec<i64> = leases.iter().map(|lease| lease.token).collect();
-        let rows = self.hot().await?.query(Statement::EndedLeases, &[&ids, &tokens, &broker_ids]).await?;
-        let ended = rows.iter().map(|row| EndedLease {
-            lease: Lease { id: row.get("id"), token: row.get("token") },
-            ending: LeaseEnding::from_name(row.get("ending")),
-        });
-        Ok(ended.collect())
+        self.hot().await?.list(Statement::EndedLeases, &[&ids, &tokens, &broker_ids]).await
     }
 
     /// Returns the leases of these jobs, sorted by id, each with its broker id (0 if the job was pulled).
     pub async fn leases_of(&self, jobs: &Chosen) -> Result<Vec<(Lease, i32)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LeasesOf, &[&jobs.ids, &jobs.types()]).await?;
-        let lease = |row: &Row| (Lease { id: row.get("id"), token: row.get("token") }, row.get("broker_id"));
-        Ok(rows.iter().map(lease).collect())
+        Ok(rows.iter().map(|row| (Lease::from_row(row), row.get("broker_id"))).collect())
     }
 
     /// Sets the deadline of each lease to the given duration from now. The leases must be sorted by id. Returns the ids
@@ -168,8 +186,7 @@ impl Store {
     pub async fn extend(&self, extensions: &[(Lease, Duration)]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(extensions.iter().map(|(lease, _)| *lease));
         let durations: Vec<i64> = extensions.iter().map(|(_, d)| d.as_millis() as i64).collect();
-        let rows = self.hot().await?.query(Statement::Extend, &[&ids, &tokens, &durations]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.hot().await?.list(Statement::Extend, &[&ids, &tokens, &durations]).await
     }
 
     /// Stores the progress of jobs. The reports must be unique and sorted by job id. Returns the ids of the jobs whose
@@ -177,44 +194,16 @@ impl Store {
     pub async fn report_progress(&self, reports: &[&ProgressReport]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(reports.iter().map(|report| report.lease));
         let changes: Vec<Json<Value>> = reports.iter().map(|report| Json(changes(report))).collect();
-        let rows = self.hot().await?.query(Statement::ReportProgress, &[&ids, &tokens, &changes]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.hot().await?.list(Statement::ReportProgress, &[&ids, &tokens, &changes]).await
     }
 
     /// Returns facts for the retry policy. The leases must be sorted by job id, and the result has the same order.
     pub async fn lease_facts(&self, leases: &[Lease]) -> Result<Vec<LeaseFacts>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
-        let rows = self.hot().await?.query(Statement::LeaseFacts, &[&ids, &tokens]).await?;
-        let mut facts: Vec<LeaseFacts> = rows
-            .iter()
-            .map(|row| LeaseFacts {
-                id: row.get("id"),
-                type_id: row.get("type_id"),
-                attempt: row.get("attempt"),
-                max_attempts: row.get("max_attempts"),
-                // A role with SQL access may have written invalid options. They are ignored.
-                options: row.try_get::<_, Option<Json<_>>>("options").unwrap_or_default().map(|Json(o)| o),
-            })
-            .collect();
+        let mut facts: Vec<LeaseFacts> = self.hot().await?.list(Statement::LeaseFacts, &[&ids, &tokens]).await?;
         facts.sort_unstable_by_key(|f| f.id);
         Ok(facts)
     }
-}
-
-fn attempt(row: &Row) -> AdoptedAttempt {
-    AdoptedAttempt {
-        lease: Lease { id: row.get("id"), token: row.get("token") },
-        type_id: row.get("type_id"),
-        number: row.get("attempt"),
-        traceparent: row.get("traceparent"),
-        tracestate: row.get("tracestate"),
-        at_us: row.get("now_us"),
-    }
-}
-
-fn adopted(row: &Row, locked: bool) -> Adopted {
-    let lease = Lease { id: row.get("id"), token: row.get("token") };
-    Adopted { lease, type_id: row.get("type_id"), bytes: row.get("bytes"), locked }
 }
 
 /// Converts a progress report to a change of the `options` column, with the field names of [`JobOptions`].

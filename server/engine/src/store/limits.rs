@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use super::{
     Actor, Statement, Store, StoreError,
     audit::{Change, SettingsBefore},
+    rows::{self, from_row, micros, millis},
     transaction::{Transaction, retry_while_locked_in_side_lane},
 };
 
@@ -23,6 +24,12 @@ pub struct Quota {
     pub retry_in: Option<Duration>,
     /// Whether another transaction has locked the row of the limit, so that the quota is 0 for now.
     pub is_locked: bool,
+}
+
+from_row! {
+    Quota(row) {
+        type_id, allowed, retry_in: millis(row, "retry_in_ms").map(|time| time.max(Duration::from_millis(1))), is_locked,
+    }
 }
 
 /// A limit key, for operators.
@@ -41,6 +48,10 @@ pub struct LimitKeyView {
     pub max_running: Option<i32>,
 }
 
+from_row! {
+    LimitKeyView(row) { key: row.get("limit_key"), waiting, running, paused_until, paused, max_running }
+}
+
 /// A brake that has started or ended.
 #[derive(Clone, Copy, Debug)]
 pub struct BrakeChange {
@@ -53,6 +64,8 @@ pub struct BrakeChange {
     pub is_braked: bool,
 }
 
+from_row! { BrakeChange(row) { type_id, failures, since, is_braked } }
+
 /// Reads the state of a brake from the columns `braked_since`, `braked_failures` and `braked_next`.
 pub(super) fn braked(row: &Row) -> Option<Braked> {
     let since = row.get::<_, Option<_>>("braked_since")?;
@@ -63,16 +76,7 @@ impl Transaction<'_> {
     /// Returns how many jobs of these task types may be claimed. Locks the rows of the limits until this transaction
     /// ends. Meanwhile, other transactions get a quota of 0 for these types.
     pub(super) async fn quotas(&mut self, types: &[TypeId], wanted: &[i32]) -> Result<Vec<Quota>, StoreError> {
-        let rows = self.query(Statement::TypeQuota, &[&types, &wanted]).await?;
-        Ok(rows
-            .iter()
-            .map(|row| Quota {
-                type_id: row.get("type_id"),
-                allowed: row.get("allowed"),
-                retry_in: row.get::<_, Option<i64>>("retry_in_ms").map(|ms| Duration::from_millis(ms.max(1) as u64)),
-                is_locked: row.get("is_locked"),
-            })
-            .collect())
+        self.list(Statement::TypeQuota, &[&types, &wanted]).await
     }
 
     /// Moves nacked jobs (rows of `settle_nack.sql`) to waiting if they need a new slot of their limit key. Returns the
@@ -98,13 +102,13 @@ impl Transaction<'_> {
 
     /// Counts claimed jobs against the rate limits of their task types.
     pub(super) async fn spend(&mut self, types: &[TypeId], jobs: &[i32]) -> Result<(), StoreError> {
-        self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
+        self.run(Statement::SpendTokens, &[&types, &jobs]).await
     }
 
     /// Replaces the limits of a task type. Ready jobs that the new limits hold back must become waiting: this function
     /// moves the first ones, and `continue_limit_changes` the others.
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
-        self.query(Statement::ReplaceLimits, &[&name, &Json(limits)]).await.map(drop)
+        self.run(Statement::ReplaceLimits, &[&name, &Json(limits)]).await
     }
 }
 
@@ -112,7 +116,7 @@ impl Store {
     /// Applies changed limits to at most `at_most` keys and jobs. Returns the time until the next step is due.
     pub async fn continue_limit_changes(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
         let row = self.hot().await?.query_one(Statement::ContinueLimitChanges, &[&at_most]).await?;
-        Ok(row.get::<_, Option<i64>>("next_in_us").map(|us| Duration::from_micros(us.max(0) as u64)))
+        Ok(micros(&row, "next_in_us"))
     }
 
     /// Counts ended attempts for the brakes of task types: the type, whether an attempt succeeded, and the number of
@@ -126,13 +130,7 @@ impl Store {
     ) -> Result<(Vec<BrakeChange>, Vec<TypeId>), StoreError> {
         let rows = self.hot().await?.query(Statement::CountForBrakes, &[&types, &succeeded, &failed]).await?;
         let (locked, changed): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row.get("is_locked"));
-        let change = |row: &Row| BrakeChange {
-            type_id: row.get("type_id"),
-            failures: row.get("failures"),
-            since: row.get("since"),
-            is_braked: row.get("is_braked"),
-        };
-        Ok((changed.iter().map(change).collect(), locked.iter().map(|row| row.get("type_id")).collect()))
+        Ok((rows::all(&changed), locked.iter().map(|row| row.get("type_id")).collect()))
     }
 
     /// Pauses a limit key, indefinitely if there is no duration.
@@ -179,7 +177,7 @@ impl Store {
             let mut transaction = store.begin().await?;
             transaction.query(Statement::LockSettings, &[]).await?;
             let of = format!("{name} {key}");
-            let before = SettingsBefore::read(transaction.connection(), SettingsBefore::LIMIT_KEY, &of).await?;
+            let before = SettingsBefore::read(&mut transaction, SettingsBefore::LIMIT_KEY, &of).await?;
             transaction.query(Statement::ReplaceKeyLimit, &[&type_id, &key, &max_running]).await?;
             let change = Change { before: Some(before), ..Change::of_name(key, name) };
             transaction.record(by, &change).await?;
@@ -196,23 +194,12 @@ impl Store {
         after: &str,
         at_most: i32,
     ) -> Result<Vec<LimitKeyView>, StoreError> {
-        let rows = self.read(Statement::ListLimitKeys, &[&type_id, &after, &at_most]).await?;
-        Ok(rows
-            .iter()
-            .map(|row| LimitKeyView {
-                key: row.get("limit_key"),
-                waiting: row.get("waiting"),
-                running: row.get("running"),
-                paused_until: row.get("paused_until"),
-                paused: row.get("paused"),
-                max_running: row.get("max_running"),
-            })
-            .collect())
+        Ok(rows::all(&self.read(Statement::ListLimitKeys, &[&type_id, &after, &at_most]).await?))
     }
 
     /// Deletes rows that are no longer needed: states of limit keys and fair keys, held job keys, and revocations of
     /// JSON Web Tokens.
     pub async fn delete_idle_limit_states(&self) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::DeleteIdleLimitStates, &[]).await.map(drop)
+        self.general().await?.run(Statement::DeleteIdleLimitStates, &[]).await
     }
 }

@@ -129,8 +129,7 @@ impl Store {
 
     /// Returns the job ids of the given leases that another transaction has locked now.
     pub async fn locked_leases(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LockedLeases, &[&ids]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.hot().await?.list(Statement::LockedLeases, &[&ids]).await
     }
 
     /// Runs a request in a side lane. Meanwhile, looks for the sessions whose locks block the request, and returns

@@ -3,24 +3,17 @@
 
 #[cfg(feature = "archive")]
 mod archive; // days of history to archive
-#[cfg(feature = "archive")]
-mod archived_type; // archive files of a task type
-mod attempts; // operators: jobs with the most attempts
 mod audit; // audit rows: who changed which records
-mod brokers; // rows of brokers: lease, identity, readiness
+mod brokers; // rows of brokers: lease, identity, readiness; sessions of workers at all brokers
 mod bulk; // rows of bulk operations
 mod bulk_change; // transactions of bulk operations
 mod claim; // claims jobs: ready → leased
-mod clock; // database clock; repair of stored times after the clock went back
-mod cluster_settings; // settings that all brokers share
+mod cluster_settings; // settings that all brokers share; number of the store; closing of the store
 mod connection; // prepared statements, statement timeouts
-mod connection_limits; // connection limits of the role, the database and the server
 mod coordination; // effects of a job's end on other jobs; checks of limit keys
 mod dependencies; // results of the jobs that a job depended on
 mod enqueue; // stores plain new jobs as ready or leased
-mod enqueue_coordinated; // new jobs with stages, dependencies, limits, key policies → ready, scheduled, waiting
-mod enqueue_keyed; // new jobs with keys or start times → ready, scheduled
-mod enqueue_one; // enqueues a request with a single job
+mod enqueue_keyed; // new jobs with keys, start times, stages, dependencies, limits → ready, scheduled, waiting
 mod error; // errors, classified by how the caller may react
 mod explain; // why a job does not run
 mod examine; // queries of `howdah doctor`
@@ -29,28 +22,26 @@ mod failed; // operators: retry, discard, error groups
 mod forget; // deletion of finished jobs before their retention ends
 #[cfg(feature = "archive")]
 mod history; // finished jobs for queries that also read the archive
-mod housekeeping; // maintenance tasks: find work, promote due jobs, rescue leases
+mod housekeeping; // maintenance tasks: find work, promote due jobs, rescue leases, day partitions, clock
 mod job_table; // SQL fragments for statements that differ only in the table of jobs
-mod jobs; // operators: get, list, cancel
+mod jobs; // operators: get, list, most attempts, cancel
 mod leases; // adopt and extend leases, read facts about them
 mod limits; // limits of task types and limit keys
-mod listen; // the LISTEN connection
 mod locks; // locks of other transactions, side lanes
 mod migrate; // creates and upgrades the schema
 mod moving; // moves task types to another store
 mod option_sql; // generates schema text from the job options
 mod circuit_breaker; // circuit breaker for the connection to Postgres
 mod connect_backoff; // backoff between connection attempts
-mod partitions; // day partitions: create, drop, move rows out of the default partitions
 mod pick; // ids of the jobs of a selection
-mod pool; // bb8 pool with its own manager
+mod pool; // bb8 pool with its own manager, LISTEN connection, connection limits
 mod sqlstate; // meaning of each SQLSTATE
 mod release; // comparison of broker versions
 #[cfg(feature = "archive")]
 mod restore; // enqueues archived jobs again
 mod replica; // read replica for read-only queries
-mod rerun; // enqueues copies of finished jobs
 mod rerank; // new ranks after a change of priorities or priority steps
+mod rows; // conversion of rows to values
 mod rights; // rights of roles on functions and tables
 mod schema; // sources of the schema
 mod schedules; // rows of schedules, and the transaction that fires them
@@ -61,39 +52,34 @@ mod settle; // settles jobs: leased → history, scheduled, ready, dead
 mod source; // connection strings, whose files are read again after changes
 mod statement; // enum of all statements
 mod statistics; // aggregates and reads statistics
-mod storage; // dead rows, and sessions that hold back VACUUM
-mod store_number; // number that identifies a store
+mod storage; // dead rows, sessions that hold back VACUUM, figures on maintenance tasks; archive target
 mod task_types; // names and settings of task types
 mod timeline; // WAL timelines, to detect former primaries
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers, revocations, logged-out browser sessions
 mod transaction; // transactions of several statements
-mod upkeep; // figures on maintenance tasks and sizes of tables; archive target
-mod workers; // sessions of workers at all brokers
 
 use std::{sync::Arc, time::Duration};
 
 use howdah_core::config::{Config, WakeMode};
 
 #[cfg(feature = "archive")]
-pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay};
-#[cfg(feature = "archive")]
-pub use archived_type::TypeFile;
-pub use attempts::{Attempted, AttemptsStep};
+pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay, TypeFile};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use brokers::BrokerView;
 pub use bulk::{NewBulk, PickBulk};
 pub use bulk_change::BulkChanged;
 pub use claim::{ClaimRequest, Claimed, Want};
+pub use cluster_settings::StoreFacts;
 pub use connect_backoff::{ConnectBackoff, reload_files};
 pub use connection::Connection;
-pub use connection_limits::{ConnectionLimits, Limit};
 pub use coordination::Wakeups;
 pub use dependencies::Dependent;
 pub use dependencies::{SENT_RESULT, SENT_RESULTS};
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
-pub use enqueue_coordinated::StoredCoordinated;
-pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
+pub use enqueue_keyed::{
+    FirstRequests, KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredCoordinated, StoredKeyed,
+};
 pub use error::{Cause, StoreError};
 pub use examine::{Facts, LockHolder, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
@@ -102,23 +88,21 @@ pub use failed::{FailedJob, FailuresArgs, Retried, RetryArgs, RetryStart};
 pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
 #[cfg(feature = "archive")]
 pub use history::{HistoryChoice, HistoryDay, HistoryPage};
-pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
+pub use housekeeping::{DEFAULTS, NextDue, PrunableDay, Sweep};
 #[cfg(feature = "archive")]
 pub(crate) use jobs::failures_of;
-pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
+pub use jobs::{Attempted, AttemptsStep, CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, AdoptedAttempt, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{BrakeChange, LimitKeyView, Quota};
-pub use listen::Listener;
 pub use locks::retry_while_locked;
 pub use locks::{Lane, LockWait};
 pub use migrate::MigrationReport;
 pub use moving::{LeavingJob, LeavingState, LeftToMove};
-pub use partitions::DEFAULTS;
 pub use pick::{Pick, Picked};
-pub use pool::Purpose;
 pub use pool::open as open_connection;
+pub use pool::{ConnectionLimits, Limit, Listener, Purpose};
 pub use replica::ReplicaState;
-pub use rerank::{Reprioritized, Step, WalkPosition};
+pub use rerank::{Reprioritized, Step};
 #[cfg(feature = "archive")]
 pub use restore::{RestoreOutcome, RestoredJob};
 pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
@@ -127,11 +111,9 @@ pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use source::{Loaded, Source};
 pub use statement::Statement;
 pub use statistics::{StatsRange, StatsRow};
-pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
-pub use store_number::StoreFacts;
+pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth, Upkeep};
 pub use task_types::SettingsRow;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
-pub use upkeep::Upkeep;
 
 use circuit_breaker::CircuitBreaker;
 use pool::Manager;
@@ -247,10 +229,10 @@ impl Store {
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
         // The lock keeps another broker from replacing the functions while rights on them are granted.
         let mut connection = migrate::lock(self).await?;
-        match connection.query(Statement::CreateRoles, &[]).await {
-            Ok(rows) => {
+        match connection.list(Statement::CreateRoles, &[]).await {
+            Ok(roles) => {
                 connection.batch("COMMIT").await?;
-                Ok(rows.iter().map(|row| row.get(0)).collect())
+                Ok(roles)
             }
             Err(error) => {
                 connection.roll_back().await;
@@ -262,8 +244,7 @@ impl Store {
     /// Restores state that logical replication does not copy from the replicated rows: values of sequences, and SQL
     /// functions that return constants. Returns a description of each change.
     pub async fn sync_state_with_rows(&self) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::SyncStateWithRows, &[]).await?;
-        Ok(rows.iter().map(|row| row.get("changed")).collect())
+        self.general().await?.list(Statement::SyncStateWithRows, &[]).await
     }
 
     /// Returns the connection counts of the hot pool.

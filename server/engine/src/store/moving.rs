@@ -4,9 +4,11 @@
 use std::time::SystemTime;
 
 use howdah_core::job::{StoreNumber, TypeId};
-use tokio_postgres::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::retry_while_locked_in_side_lane};
+use super::{
+    Actor, Statement, Store, StoreError, audit::Change, connection::Params, rows::from_row,
+    transaction::retry_while_locked_in_side_lane,
+};
 
 /// Upper limit for the count of jobs that cannot move to another store.
 const MOST_STAYING: i32 = 10_001;
@@ -24,6 +26,8 @@ pub struct MoveBegun {
     pub is_new: bool,
 }
 
+from_row! { MoveBegun(row) { version, to: row.get("to_name"), owner, is_new } }
+
 /// A job in the table `leaving` of the source store. It has left the table of its state, and is not yet stored in the
 /// target store.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub struct LeavingJob {
     job: String,
     payload: Vec<u8>,
 }
+
+from_row! { LeavingJob(row) { id, position: row.get("sort_position"), job, payload } }
 
 /// Job state that selects the table of the source store from which jobs are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +77,8 @@ pub struct LeftToMove {
     pub leaving: i64,
 }
 
+from_row! { LeftToMove(row) { running, staying, first_staying: row.get("first_ids"), leaving } }
+
 /// A move of a task type to another store that is in progress or interrupted.
 #[derive(Clone, Debug)]
 pub struct MoveView {
@@ -80,6 +88,8 @@ pub struct MoveView {
     /// Whether a broker is working on the move.
     pub(crate) is_moving: bool,
 }
+
+from_row! { MoveView(row) { task_type, to: row.get("to_name"), started, is_moving } }
 
 impl MoveView {
     /// Returns the command that continues the move.
@@ -97,24 +107,6 @@ impl MoveView {
     }
 }
 
-fn leaving(row: &Row) -> LeavingJob {
-    LeavingJob {
-        id: row.get("id"),
-        position: row.get("sort_position"),
-        job: row.get("job"),
-        payload: row.get("payload"),
-    }
-}
-
-fn view(row: &Row) -> MoveView {
-    MoveView {
-        task_type: row.get("task_type"),
-        to: row.get("to_name"),
-        started: row.get("started"),
-        is_moving: row.get("is_moving"),
-    }
-}
-
 /// Statements for the source store of a move.
 impl Store {
     /// Begins or continues the move of a task type to another store, with this broker as the owner of the move.
@@ -128,14 +120,8 @@ impl Store {
         let begin = |store: Self| async move {
             let mut transaction = store.begin_general().await?;
             let number = i32::from(number.get());
-            let row =
-                transaction.query_one(Statement::BeginMove, &[&type_id, &to, &number, &by.name(), &broker_id]).await?;
-            let begun = MoveBegun {
-                version: row.get("version"),
-                to: row.get("to_name"),
-                owner: row.get("owner"),
-                is_new: row.get("is_new"),
-            };
+            let begun: MoveBegun =
+                transaction.one(Statement::BeginMove, &[&type_id, &to, &number, &by.name(), &broker_id]).await?;
             if begun.is_new {
                 transaction.record(by, &Change::of_name(to, name)).await?;
             }
@@ -155,79 +141,68 @@ impl Store {
         broker_id: i32,
     ) -> Result<Vec<LeavingJob>, StoreError> {
         let (position, id) = after;
-        let params: super::connection::Params<'_> =
-            &[&type_id, &state.name(), &position, &id, &jobs, &bytes, &broker_id];
-        let rows = self.hot().await?.query(Statement::LeaveJobs, params).await?;
-        Ok(rows.iter().map(leaving).collect())
+        let params: Params<'_> = &[&type_id, &state.name(), &position, &id, &jobs, &bytes, &broker_id];
+        self.hot().await?.list(Statement::LeaveJobs, params).await
     }
 
     /// Returns jobs that were left in `leaving` when an earlier move was interrupted.
     pub async fn jobs_in_transit(&self, type_id: TypeId, at_most: i32) -> Result<Vec<LeavingJob>, StoreError> {
-        let rows = self.general().await?.query(Statement::JobsInTransit, &[&type_id, &at_most]).await?;
-        Ok(rows.iter().map(leaving).collect())
+        self.general().await?.list(Statement::JobsInTransit, &[&type_id, &at_most]).await
     }
 
     /// Removes jobs from the table `leaving`. A job with a new id is stored in the target store. A job without a new id
     /// returns to the table of its state, because the target store did not take it. Returns the number of moved jobs.
     pub async fn leave_done(&self, type_id: TypeId, ids: &[(i64, Option<i64>)]) -> Result<i64, StoreError> {
         let (old, new): (Vec<i64>, Vec<Option<i64>>) = ids.iter().copied().unzip();
-        Ok(self.hot().await?.query_one(Statement::LeaveDone, &[&type_id, &old, &new]).await?.get("done"))
+        self.hot().await?.one(Statement::LeaveDone, &[&type_id, &old, &new]).await
     }
 
     /// Counts the jobs of a task type that have not moved.
     pub async fn left_to_move(&self, type_id: TypeId) -> Result<LeftToMove, StoreError> {
-        let row = self.general().await?.query_one(Statement::LeftToMove, &[&type_id, &MOST_STAYING]).await?;
-        Ok(LeftToMove {
-            running: row.get("running"),
-            staying: row.get("staying"),
-            first_staying: row.get("first_ids"),
-            leaving: row.get("leaving"),
-        })
+        self.general().await?.one(Statement::LeftToMove, &[&type_id, &MOST_STAYING]).await
     }
 
     /// Moves the schedules of a task type to the table `leaving_schedule`, and returns them as JSON.
     pub async fn leave_schedules(&self, name: &str) -> Result<Vec<String>, StoreError> {
-        let leave =
-            |store: Self| async move { store.general().await?.query(Statement::LeaveSchedules, &[&name]).await };
-        Ok(retry_while_locked_in_side_lane(self, leave).await?.iter().map(|row| row.get("schedule")).collect())
+        let leave = |store: Self| async move { store.general().await?.list(Statement::LeaveSchedules, &[&name]).await };
+        retry_while_locked_in_side_lane(self, leave).await
     }
 
     /// Removes the schedules of a task type from the table `leaving_schedule`. Schedules named in `moved` are deleted,
     /// because the target store has them. All others become active here again.
     pub async fn leave_schedules_done(&self, name: &str, moved: &[String]) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::LeaveSchedulesDone, &[&name, &moved]).await.map(drop)
+        self.general().await?.run(Statement::LeaveSchedulesDone, &[&name, &moved]).await
     }
 
     /// Ends the move of a task type to another store. Returns the settings version.
     pub async fn end_move(&self, type_id: TypeId, broker_id: i32) -> Result<i64, StoreError> {
-        Ok(self.general().await?.query_one(Statement::EndMove, &[&type_id, &broker_id]).await?.get("version"))
+        self.general().await?.one(Statement::EndMove, &[&type_id, &broker_id]).await
     }
 
     /// Gives up this broker's ownership of the move, so that another broker may continue it.
     pub async fn release_move(&self, type_id: TypeId, broker_id: i32) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::ReleaseMove, &[&type_id, &broker_id]).await.map(drop)
+        self.general().await?.run(Statement::ReleaseMove, &[&type_id, &broker_id]).await
     }
 
     /// Returns the unfinished move of a task type from this store to another one. `None` if the type is not moving.
     pub async fn move_of_type(&self, name: &str) -> Result<Option<MoveView>, StoreError> {
-        Ok(self.general().await?.query(Statement::MoveOfType, &[&name]).await?.first().map(view))
+        self.general().await?.find(Statement::MoveOfType, &[&name]).await
     }
 
     /// Returns the unfinished move to which a job in the table `leaving` belongs. `None` if the job is not in that
     /// table.
     pub(crate) async fn move_of_job(&self, id: i64) -> Result<Option<MoveView>, StoreError> {
-        Ok(self.general().await?.query(Statement::MoveOfJob, &[&id]).await?.first().map(view))
+        self.general().await?.find(Statement::MoveOfJob, &[&id]).await
     }
 
     /// Returns the old and new id of each given job that has moved from this store to another one.
     pub(crate) async fn moved_jobs(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, StoreError> {
-        let rows = self.general().await?.query(Statement::MovedJobs, &[&ids]).await?;
-        Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
+        self.general().await?.list(Statement::MovedJobs, &[&ids]).await
     }
 
     /// Deletes the records (old id, new id) of jobs that moved to another store more than `days` days ago.
     pub(crate) async fn forget_moved(&self, days: i32) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::ForgetMoved, &[&days]).await.map(drop)
+        self.general().await?.run(Statement::ForgetMoved, &[&days]).await
     }
 }
 
@@ -236,14 +211,14 @@ impl Store {
     /// Records that jobs of a task type will arrive from another store, so that brokers do not claim jobs of this type
     /// yet. Returns the settings version.
     pub async fn begin_arrival(&self, type_id: TypeId, from: StoreNumber) -> Result<i64, StoreError> {
-        let params: super::connection::Params<'_> = &[&type_id, &i32::from(from.get())];
-        Ok(self.general().await?.query_one(Statement::BeginArrival, params).await?.get("version"))
+        let params: Params<'_> = &[&type_id, &i32::from(from.get())];
+        self.general().await?.one(Statement::BeginArrival, params).await
     }
 
     /// Makes this store the home store of a task type, which is the store where the type is oldest: sets its creation
     /// time here to before `oldest`, its earliest creation time in other stores. Returns the settings version.
     pub async fn make_home_store(&self, type_id: TypeId, oldest: SystemTime) -> Result<i64, StoreError> {
-        Ok(self.general().await?.query_one(Statement::MakeHomeStore, &[&type_id, &oldest]).await?.get("version"))
+        self.general().await?.one(Statement::MakeHomeStore, &[&type_id, &oldest]).await
     }
 
     /// Stores jobs that arrive from another store, each only once even if the call is repeated. Returns old and new
@@ -256,37 +231,34 @@ impl Store {
         let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
         let rows: Vec<&str> = jobs.iter().map(|job| job.job.as_str()).collect();
         let payloads: Vec<&[u8]> = jobs.iter().map(|job| job.payload.as_slice()).collect();
-        let rows = self.hot().await?.query(Statement::ArriveJobs, &[&type_id, &ids, &rows, &payloads]).await?;
-        Ok(rows.iter().map(|row| (row.get("old_id"), row.get("new_id"))).collect())
+        self.hot().await?.list(Statement::ArriveJobs, &[&type_id, &ids, &rows, &payloads]).await
     }
 
     /// Stores schedules that arrive from another store, each only once even if the call is repeated. Returns the names
     /// of the schedules that now exist here.
     pub async fn arrive_schedules(&self, schedules: &[String]) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::ArriveSchedules, &[&schedules]).await?;
-        Ok(rows.iter().map(|row| row.get("name")).collect())
+        self.general().await?.list(Statement::ArriveSchedules, &[&schedules]).await
     }
 
     /// Records that all jobs that can move to this store have arrived, so that brokers claim jobs of the type again.
     /// Returns the settings version.
     pub async fn end_arrival(&self, type_id: TypeId) -> Result<i64, StoreError> {
-        Ok(self.general().await?.query_one(Statement::EndArrival, &[&type_id]).await?.get("version"))
+        self.general().await?.one(Statement::EndArrival, &[&type_id]).await
     }
 
     /// Deletes the record of a move of a task type to this store.
     pub async fn delete_arrival(&self, type_id: TypeId) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::DeleteArrival, &[&type_id]).await.map(drop)
+        self.general().await?.run(Statement::DeleteArrival, &[&type_id]).await
     }
 
     /// Returns task types whose jobs are not claimed because the type is moving from or to this store, and whether any
     /// jobs have moved from this store.
     pub(crate) async fn unclaimed_types(&self) -> Result<(Vec<TypeId>, bool), StoreError> {
-        let row = self.general().await?.query_one(Statement::UnclaimedTypes, &[]).await?;
-        Ok((row.get("type_ids"), row.get("has_moved")))
+        self.general().await?.one(Statement::UnclaimedTypes, &[]).await
     }
 
     /// Whether every living broker uses this settings version or a later one.
     pub async fn all_brokers_use_version(&self, version: i64) -> Result<bool, StoreError> {
-        Ok(self.general().await?.query_one(Statement::AllBrokersUseVersion, &[&version]).await?.get(0))
+        self.general().await?.one(Statement::AllBrokersUseVersion, &[&version]).await
     }
 }

@@ -1,18 +1,20 @@
-//! Connection manager of the pools. bb8's own manager for Postgres prepares no statements, sends a query at each
+//! Connections: the manager of the pools, the LISTEN connection, and the connection limits of the server. bb8's own manager for Postgres prepares no statements, sends a query at each
 //! checkout, and treats a read-only former primary as healthy.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use howdah_core::{config::Dsn, error::describe};
-use tokio_postgres::{AsyncMessage, Client};
+use tokio::sync::mpsc;
+use tokio_postgres::{AsyncMessage, Client, Notification};
 
 use super::{
+    Statement, Store,
     connection::Connection,
     error::{Cause, StoreError},
     locks::{self, Lane, LockWait},
     replica::LastChange,
-    servers::{Opened, Servers},
+    servers::{Opened, Primary, Servers},
     session::{self, Begin, ParamTypes, Session},
 };
 
@@ -138,9 +140,61 @@ impl bb8::ManageConnection for Manager {
     }
 }
 
+/// A connection that listens for notifications.
+pub struct Listener {
+    notifications: mpsc::Receiver<Notification>,
+    // The connection closes when the client is dropped.
+    _client: Client,
+    driver: BoxFuture<'static, ()>,
+    primary: Primary,
+}
+
+impl Store {
+    /// Listens on a channel. Notifications sent earlier are lost, so the caller checks for work after this call. The
+    /// application name of the session contains the broker id, so that other brokers can end the session once this
+    /// broker's row has expired. Otherwise the session of a frozen broker, which reads no notifications, would hold
+    /// back VACUUM with its snapshot.
+    pub async fn listen(&self, channel: &str, broker: Option<i32>) -> Result<Listener, StoreError> {
+        // If the channel is full, further notifications are dropped. The sweep (the search for work once per poll
+        // interval) finds the work that these notifications announced.
+        let (sender, notifications) = mpsc::channel(4096);
+        let opened = self.listen_servers.connect(self.timeout, Some(&sender)).await?;
+        let Opened { client, mut driver, primary, version } = opened;
+        let begin = async {
+            client.batch_execute(&Purpose::Listen.session(version)).await?;
+            if let Some(id) = broker {
+                let name = format!("SET application_name = 'howdah listener {id} {}'", self.schema);
+                client.batch_execute(&name).await?;
+            }
+            client.batch_execute(&format!("LISTEN {channel}")).await
+        };
+        let listening = tokio::time::timeout(self.timeout, begin);
+        tokio::select! {
+            () = &mut driver => Err(StoreError::NotSent("the connection ended".into())),
+            result = listening => match result {
+                Ok(Ok(())) => Ok(Listener { notifications, _client: client, driver, primary }),
+                Ok(Err(error)) => Err(StoreError::from_postgres(&error)),
+                Err(_) => Err(StoreError::NotSent(format!("no answer within {:?}", self.timeout).into())),
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Returns the payload of the next notification. `None` when the connection has ended.
+    pub async fn next(&mut self) -> Option<String> {
+        tokio::select! {
+            biased;
+            notification = self.notifications.recv() => notification.map(|n| n.payload().to_owned()),
+            () = &mut self.driver => None,
+            () = self.primary.until_former() => None,
+        }
+    }
+}
+
 /// Channel for the notifications of a connection. While the channel is full, notifications are dropped, because the
 /// sweep (the regular search for work) replaces them.
-pub(crate) type Notifications = tokio::sync::mpsc::Sender<tokio_postgres::Notification>;
+pub(crate) type Notifications = mpsc::Sender<Notification>;
 
 /// Opens a connection. Returns the client, the driver and the major version of the server. The driver must be polled
 /// for the client to make progress, and ends with the connection.
@@ -185,4 +239,72 @@ pub async fn open(
 fn major(version: &str) -> Option<u32> {
     let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     version.get(..digits)?.parse().ok()
+}
+
+/// Maximum number of connections of a broker to one store outside the hot pool: side lanes, 4 for operators' calls, 1
+/// for LISTEN.
+const BESIDES_POOL: u32 = locks::CONNECTIONS + 4 + 1;
+
+/// A connection limit and its usage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Maximum number of connections. Negative if there is no limit.
+    pub most: i64,
+    /// Number of open connections.
+    pub open: i64,
+}
+
+/// Connection limits of the role, the database and the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Name of the broker's database role.
+    pub role_name: String,
+    /// Limit of the role (`rolconnlimit`).
+    pub role: Limit,
+    /// Limit of the database (`datconnlimit`).
+    pub database: Limit,
+    /// Limit of the server: `max_connections` without connections reserved for superusers.
+    pub server: Limit,
+}
+
+impl fmt::Display for ConnectionLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = |limit: Limit| match limit.most {
+            ..0 => format!("{} (no limit)", limit.open),
+            most => format!("{} of {most}", limit.open),
+        };
+        let Self { role_name, role, database, server } = self;
+        write!(
+            f,
+            "role {role_name} has {} connections, the database {}, the server {}",
+            limit(*role),
+            limit(*database),
+            limit(*server)
+        )
+    }
+}
+
+impl Store {
+    /// Returns the maximum number of connections that a broker opens to one store.
+    #[must_use]
+    pub const fn most_connections(pool_size: u32) -> u32 {
+        pool_size + BESIDES_POOL
+    }
+
+    /// Queries the connection limits and their usage, through a connection of the hot pool.
+    pub async fn connection_limits(&self) -> Result<ConnectionLimits, StoreError> {
+        let row = self.hot().await?.query_one(Statement::ConnectionLimits, &[]).await?;
+        let limit = |most: &str, open: &str| Limit { most: i64::from(row.get::<_, i32>(most)), open: row.get(open) };
+        Ok(ConnectionLimits {
+            role_name: row.get("role"),
+            role: limit("of_role", "in_role"),
+            database: limit("of_database", "in_database"),
+            server: limit("of_server", "in_server"),
+        })
+    }
+
+    /// Waits until the role, the database or the server has no connection left for this store.
+    pub(crate) async fn until_out_of_connections(&self) {
+        self.breaker.until_out_of_connections().await;
+    }
 }

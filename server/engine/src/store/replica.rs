@@ -195,7 +195,7 @@ impl Store {
     ) -> Result<Vec<Row>, StoreError> {
         let mut transaction = Self::begin_on(self.loan(pool, breaker).await?).await?;
         let limit = format!("SET LOCAL statement_timeout = {}", within.as_millis());
-        transaction.connection().batch(&limit).await?;
+        transaction.batch(&limit).await?;
         match transaction.query(statement, params).await {
             Ok(rows) => transaction.commit().await.map(|()| rows),
             Err(error) => {

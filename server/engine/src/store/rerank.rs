@@ -1,19 +1,14 @@
 //! Changes priorities of jobs, and recomputes ranks after a change of a priority or of a type's priority step.
 
-use howdah_core::job::{Chosen, JobState, TypeId};
+use howdah_core::job::{Chosen, JobState, PagePosition, TypeId};
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params, transaction::Transaction};
-
-/// Position in the scan of a task type's jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WalkPosition {
-    /// State of the jobs: ready, scheduled or waiting.
-    pub state: JobState,
-    /// Rank of the last job that was scanned. Used for ready jobs only.
-    pub rank: i64,
-    /// Id of the last job that was scanned.
-    pub id: i64,
-}
+use super::{
+    Actor, Statement, Store, StoreError,
+    audit::Change,
+    connection::Params,
+    rows::{self, from_row},
+    transaction::Transaction,
+};
 
 /// Result of one bounded scan step.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +18,7 @@ pub struct Step {
     /// Lowest rank of the changed jobs.
     pub lowest_rank: Option<i64>,
     /// Position to continue from. `None` if all jobs of this state were scanned.
-    pub next: Option<WalkPosition>,
+    pub next: Option<PagePosition>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,10 +29,12 @@ pub struct Reprioritized {
     pub rank: Option<i64>,
 }
 
+from_row! { Reprioritized(row) { id, type_id, rank } }
+
 impl Store {
     /// Scans some jobs of a task type in one state, and recomputes their ranks with the current priority step of the
     /// type.
-    pub async fn rerank(&self, type_id: TypeId, from: WalkPosition, at_most: i32) -> Result<Step, StoreError> {
+    pub async fn rerank(&self, type_id: TypeId, from: PagePosition, at_most: i32) -> Result<Step, StoreError> {
         let statement = match from.state {
             JobState::Scheduled => Statement::RerankScheduled,
             JobState::Waiting => Statement::RerankWaiting,
@@ -49,7 +46,7 @@ impl Store {
         let full = row.get::<_, i64>("seen") >= i64::from(at_most);
         let last: (Option<i64>, Option<i64>) = (row.get("last_rank"), row.get("last_id"));
         let next = match last {
-            (Some(rank), Some(id)) if full => Some(WalkPosition { rank, id, ..from }),
+            (Some(rank), Some(id)) if full => Some(PagePosition { rank, id, ..from }),
             _ => None,
         };
         Ok(Step { missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })
@@ -73,14 +70,13 @@ impl Store {
     /// type. A statement runs for at most `under_way_ms` after the change of the step. Negative if that time is over.
     /// `None` if no ranks have to be recomputed.
     pub async fn rerank_due(&self, type_id: TypeId, under_way_ms: i64) -> Result<Option<i64>, StoreError> {
-        let rows = self.general().await?.query(Statement::RerankDue, &[&type_id, &under_way_ms]).await?;
-        Ok(rows.first().map(|row| row.get(0)))
+        self.general().await?.find(Statement::RerankDue, &[&type_id, &under_way_ms]).await
     }
 
     /// Records that all ranks of the task type use its current priority step, unless the step was changed less than
     /// `under_way_ms` ago.
     pub async fn rerank_done(&self, type_id: TypeId, under_way_ms: i64) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::RerankDone, &[&type_id, &under_way_ms]).await.map(drop)
+        self.general().await?.run(Statement::RerankDone, &[&type_id, &under_way_ms]).await
     }
 }
 
@@ -94,11 +90,6 @@ impl Transaction<'_> {
     ) -> Result<Vec<Reprioritized>, StoreError> {
         let rows = self.query(Statement::Reprioritize, &[&jobs.ids, &priority, &jobs.types()]).await?;
         self.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
-        let job = |row: &tokio_postgres::Row| Reprioritized {
-            id: row.get("id"),
-            type_id: row.get("type_id"),
-            rank: row.get("rank"),
-        };
-        Ok(rows.iter().map(job).collect())
+        Ok(rows::all(&rows))
     }
 }

@@ -2,7 +2,7 @@
 
 use howdah_archive::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change};
+use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params, rows::from_row};
 
 /// Maximum number of task types that the audit row of a restore names.
 const NAMED: usize = 10;
@@ -30,6 +30,19 @@ pub struct RestoredJob {
     pub outcome: RestoreOutcome,
 }
 
+from_row! { RestoredJob(row) { old_id, id, outcome: RestoreOutcome::from_name(row.get("outcome")) } }
+
+impl RestoreOutcome {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "repeated" => Self::Earlier,
+            "kept" => Self::KeyHeld,
+            "unfinished" => Self::Unfinished,
+            _ => Self::Restored,
+        }
+    }
+}
+
 impl Store {
     /// Enqueues copies of the given archived jobs, which must have payloads, in one transaction.
     pub async fn restore_jobs(&self, jobs: &[Row], by: &Actor) -> Result<Vec<RestoredJob>, StoreError> {
@@ -48,25 +61,8 @@ impl Store {
         let attempts = column(jobs, |job| job.max_attempts);
         let keys = column(jobs, |job| job.key.as_deref());
         let mut transaction = self.begin_general().await?;
-        let rows = transaction
-            .query(
-                Statement::RestoreJobs,
-                &[&ids, &types, &payloads, &headers, &options, &priorities, &attempts, &keys],
-            )
-            .await?;
-        let done: Vec<RestoredJob> = rows
-            .iter()
-            .map(|row| RestoredJob {
-                old_id: row.get("old_id"),
-                id: row.get("id"),
-                outcome: match row.get("outcome") {
-                    "repeated" => RestoreOutcome::Earlier,
-                    "kept" => RestoreOutcome::KeyHeld,
-                    "unfinished" => RestoreOutcome::Unfinished,
-                    _ => RestoreOutcome::Restored,
-                },
-            })
-            .collect();
+        let params: Params<'_> = &[&ids, &types, &payloads, &headers, &options, &priorities, &attempts, &keys];
+        let done: Vec<RestoredJob> = transaction.list(Statement::RestoreJobs, params).await?;
         let made: Vec<(&RestoredJob, &Row)> =
             done.iter().zip(jobs).filter(|(done, _)| done.outcome == RestoreOutcome::Restored).collect();
         let new_ids: Vec<String> = made.iter().map(|(done, _)| done.id.to_string()).collect();

@@ -10,11 +10,11 @@ use howdah_core::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, Sch
 use tokio_postgres::Row;
 
 use super::{
-    Actor, Connection, KeyedJob, Lane, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated,
-    audit::{self, Change, SettingsBefore},
+    Actor, Connection, FirstRequests, KeyedJob, Lane, RequestColumns, Statement, Store, StoreError, StoredCoordinated,
+    audit::{Change, SettingsBefore},
     connection::{Param, Params},
-    enqueue_coordinated::insert_coordinated,
-    transaction::retry_while_locked_in_side_lane,
+    rows::{self, FromRow},
+    transaction::{Transaction, retry_while_locked_in_side_lane},
 };
 
 #[derive(Debug, Default)]
@@ -38,8 +38,7 @@ pub struct ScheduleCount {
 
 impl Store {
     pub async fn get_schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
-        let rows = self.general().await?.query(Statement::GetSchedule, &[&name]).await?;
-        Ok(rows.first().map(schedule))
+        self.general().await?.find(Statement::GetSchedule, &[&name]).await
     }
 
     /// Returns schedules after the name `after`, up to a number of schedules and of bytes.
@@ -47,7 +46,7 @@ impl Store {
         let rows = self.read(Statement::ListSchedules, &[&after, &at_most, &bytes]).await?;
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
         let more = rows.len() >= at_most as usize || (rows.len() as i64) < in_page;
-        Ok(SchedulePage { schedules: rows.iter().map(schedule).collect(), more })
+        Ok(SchedulePage { schedules: rows::all(&rows), more })
     }
 
     /// Deletes a schedule. False if it did not exist.
@@ -66,8 +65,8 @@ impl Store {
 
     /// Counts all schedules, and the schedules of this principal.
     pub async fn count_schedules(&self, by: &str) -> Result<ScheduleCount, StoreError> {
-        let row = self.general().await?.query_one(Statement::CountSchedules, &[&by]).await?;
-        Ok(ScheduleCount { all: row.get(0), own: row.get(1), now: us(row.get(2)) })
+        let (all, own, now) = self.general().await?.one(Statement::CountSchedules, &[&by]).await?;
+        Ok(ScheduleCount { all, own, now: us(now) })
     }
 
     /// Creates a schedule. `None` if a schedule with this name exists.
@@ -75,12 +74,12 @@ impl Store {
         let create = |store: Self| async move {
             let mut transaction = store.begin().await?;
             let creator = by.name();
-            let rows = write(transaction.connection(), Statement::CreateSchedule, schedule, &[&creator]).await?;
-            if !rows.is_empty() {
+            let created = write(&mut transaction, Statement::CreateSchedule, schedule, &[&creator]).await?;
+            if created.is_some() {
                 transaction.record(by, &change(schedule)).await?;
             }
             transaction.commit().await?;
-            Ok(rows.first().map(self::schedule))
+            Ok(created)
         };
         retry_while_locked_in_side_lane(self, create).await
     }
@@ -88,13 +87,12 @@ impl Store {
     /// Returns schedules that fire again only when the jobs that they have enqueued are finished, with the ids of these
     /// jobs.
     pub async fn watched_schedules(&self) -> Result<Vec<(String, Vec<i64>)>, StoreError> {
-        let rows = self.general().await?.query(Statement::WatchedSchedules, &[]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        self.general().await?.list(Statement::WatchedSchedules, &[]).await
     }
 
     /// Returns the given jobs that are ready, leased, scheduled or waiting. Dead jobs count as finished.
     pub async fn unfinished(&self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
-        unfinished(&mut *self.hot().await?, ids).await
+        self.hot().await?.unfinished(ids).await
     }
 
     /// Begins a transaction, and locks the schedule of this name. Also returns the database time in µs since 1970.
@@ -109,7 +107,7 @@ impl Store {
             let lock = async {
                 let mut transaction = self.schedule_transaction().await?;
                 let found = transaction.lock(name).await?;
-                let before = SettingsBefore::read(&mut transaction.connection, SettingsBefore::SCHEDULE, name).await?;
+                let before = SettingsBefore::read(&mut transaction.transaction, SettingsBefore::SCHEDULE, name).await?;
                 transaction.before = Some(before);
                 Ok((transaction, found))
             };
@@ -132,33 +130,21 @@ impl Store {
 
     /// Begins a transaction on schedules.
     pub async fn schedule_transaction(&self) -> Result<ScheduleTransaction<'_>, StoreError> {
-        let mut connection = self.hot().await?;
-        connection.batch("BEGIN").await?;
-        Ok(ScheduleTransaction { connection, before: None, open: true })
+        Ok(ScheduleTransaction { transaction: self.begin().await?, before: None })
     }
 }
 
 /// A transaction that locks schedules. A drop without commit closes the connection, so Postgres rolls back.
 pub struct ScheduleTransaction<'a> {
-    connection: Loan<'a>,
+    transaction: Transaction<'a>,
     /// The schedule before the change, if it was locked by its name.
     before: Option<SettingsBefore>,
-    open: bool,
-}
-
-impl Drop for ScheduleTransaction<'_> {
-    fn drop(&mut self) {
-        if self.open {
-            self.connection.mark_broken();
-        }
-    }
 }
 
 impl ScheduleTransaction<'_> {
     /// Locks the schedule of this name. Also returns the database time in µs since 1970.
     pub async fn lock(&mut self, name: &str) -> Result<Option<(Schedule, i64)>, StoreError> {
-        let rows = self.connection.query(Statement::LockSchedule, &[&name]).await?;
-        Ok(locked(&rows).pop())
+        Ok(locked(&self.transaction.query(Statement::LockSchedule, &[&name]).await?).pop())
     }
 
     /// Locks and returns due schedules, except the schedules with the names and the times of the last update in `but`. Skips
@@ -168,7 +154,7 @@ impl ScheduleTransaction<'_> {
         at_most: i32,
         (but, updated): (&[String], &[SystemTime]),
     ) -> Result<Vec<(Schedule, i64)>, StoreError> {
-        let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most, &but, &updated]).await?;
+        let rows = self.transaction.query(Statement::LockDueSchedules, &[&at_most, &but, &updated]).await?;
         Ok(locked(&rows))
     }
 
@@ -180,19 +166,19 @@ impl ScheduleTransaction<'_> {
         at_most: i32,
         (but, updated): (&[String], &[SystemTime]),
     ) -> Result<Vec<(Schedule, i64)>, StoreError> {
-        let rows = self.connection.query(Statement::LockSchedules, &[&names, &at_most, &but, &updated]).await?;
+        let rows = self.transaction.query(Statement::LockSchedules, &[&names, &at_most, &but, &updated]).await?;
         Ok(locked(&rows))
     }
 
     /// Returns the given jobs that are ready, leased, scheduled or waiting. Must run after the schedules are locked, so
     /// that the snapshot of this query includes the jobs that the previous lock holder has enqueued.
     pub async fn unfinished(&mut self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
-        unfinished(&mut self.connection, ids).await
+        self.transaction.unfinished(ids).await
     }
 
     /// Returns the finish times of these jobs in µs since 1970. Omits jobs without a known finish time.
     pub async fn finish_times(&mut self, ids: &[i64]) -> Result<HashMap<i64, i64>, StoreError> {
-        let rows = self.connection.query(Statement::FinishTimes, &[&ids]).await?;
+        let rows = self.transaction.query(Statement::FinishTimes, &[&ids]).await?;
         Ok(rows.iter().map(|row| (row.get(0), us(row.get(1)))).collect())
     }
 
@@ -202,13 +188,12 @@ impl ScheduleTransaction<'_> {
         jobs: &[KeyedJob<'_>],
         requests: &RequestColumns<'_>,
     ) -> Result<StoredCoordinated, StoreError> {
-        insert_coordinated(&mut self.connection, jobs, requests).await
+        self.transaction.enqueue_coordinated(jobs, requests).await
     }
 
-    /// Returns the body hash and job ids of the first call with this request key.
-    pub async fn repeated(&mut self, key: &str) -> Result<Option<(Vec<u8>, Vec<i64>)>, StoreError> {
-        let rows = self.connection.query(Statement::RepeatedRequests, &[&[key].as_slice()]).await?;
-        Ok(rows.first().map(|row| (row.get("body_hash"), row.get("ids"))))
+    /// Returns the first request with each of these request keys.
+    pub async fn repeated(&mut self, keys: &[&str]) -> Result<FirstRequests, StoreError> {
+        self.transaction.repeated_requests(keys).await
     }
 
     /// Stores the state of a locked schedule.
@@ -216,33 +201,27 @@ impl ScheduleTransaction<'_> {
         let row = StateRow::new(schedule);
         let mut params: Vec<Param<'_>> = vec![&schedule.spec.name];
         params.extend(row.params());
-        let row = self.connection.query_one(Statement::SaveSchedule, &params).await?;
-        Ok(self::schedule(&row))
+        self.transaction.one(Statement::SaveSchedule, &params).await
     }
 
     /// Stores the definition and the state of a locked schedule.
     pub async fn redefine(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
-        let rows = write(&mut self.connection, Statement::UpdateSchedule, schedule, &[]).await?;
-        rows.first()
-            .map(self::schedule)
-            .ok_or_else(|| StoreError::Refused("bug: a schedule was deleted while it was locked".into()))
+        let updated = write(&mut self.transaction, Statement::UpdateSchedule, schedule, &[]).await?;
+        updated.ok_or_else(|| StoreError::Refused("bug: a schedule was deleted while it was locked".into()))
     }
 
     /// Audits a change of a schedule by this transaction.
     pub async fn record(&mut self, schedule: &Schedule, by: &Actor) -> Result<(), StoreError> {
         let change = Change { before: self.before.take(), ..change(schedule) };
-        audit::record(&mut self.connection, by, &change).await
+        self.transaction.record(by, &change).await
     }
 
-    pub async fn commit(mut self) -> Result<(), StoreError> {
-        self.connection.batch("COMMIT").await?;
-        self.open = false;
-        Ok(())
+    pub async fn commit(self) -> Result<(), StoreError> {
+        self.transaction.commit().await
     }
 
-    pub async fn roll_back(mut self) {
-        self.connection.roll_back().await;
-        self.open = false;
+    pub async fn roll_back(self) {
+        self.transaction.roll_back().await;
     }
 }
 
@@ -250,9 +229,10 @@ fn change(schedule: &Schedule) -> Change<'_> {
     Change::of_name(&schedule.spec.name, &schedule.spec.template.task_type)
 }
 
-async fn unfinished(connection: &mut Connection, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
-    let rows = connection.query(Statement::Unfinished, &[&ids]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+impl Connection {
+    async fn unfinished(&mut self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
+        Ok(rows::all(&self.query(Statement::Unfinished, &[&ids]).await?))
+    }
 }
 
 /// Columns of a schedule's state.
@@ -309,7 +289,7 @@ async fn write(
     statement: Statement,
     schedule: &Schedule,
     more: Params<'_>,
-) -> Result<Vec<Row>, StoreError> {
+) -> Result<Option<Schedule>, StoreError> {
     let spec = &schedule.spec;
     let (period_ms, cron, time_zone) = match &spec.plan {
         PlanText::Period(ms) => (Some(*ms), None, None),
@@ -337,58 +317,61 @@ async fn write(
     ];
     params.extend(state.params());
     params.extend(more);
-    connection.query(statement, &params).await
+    connection.find(statement, &params).await
 }
 
+/// Returns locked schedules, each with the database time in µs since 1970.
 fn locked(rows: &[Row]) -> Vec<(Schedule, i64)> {
-    rows.iter().map(|row| (schedule(row), us(row.get("now")))).collect()
+    rows.iter().map(|row| (Schedule::from_row(row), us(row.get("now")))).collect()
 }
 
-fn schedule(row: &Row) -> Schedule {
-    let time = |column| row.get::<_, Option<SystemTime>>(column).map(us);
-    let plan = match row.get::<_, Option<i64>>("period_ms") {
-        Some(ms) => PlanText::Period(ms),
-        None => PlanText::Cron {
-            expression: row.get::<_, Option<String>>("cron").unwrap_or_default(),
-            time_zone: row.get::<_, Option<String>>("time_zone").unwrap_or_default(),
-        },
-    };
-    let limit = row.get::<_, i32>("missed_limit").max(0) as u32;
-    Schedule {
-        spec: ScheduleSpec {
-            name: row.get("name"),
-            template: Template {
-                message: row.get("template"),
-                payload: Bytes::copy_from_slice(row.get("payload")),
-                task_type: row.get("task_type"),
+impl FromRow for Schedule {
+    fn from_row(row: &Row) -> Self {
+        let time = |column| row.get::<_, Option<SystemTime>>(column).map(us);
+        let plan = match row.get::<_, Option<i64>>("period_ms") {
+            Some(ms) => PlanText::Period(ms),
+            None => PlanText::Cron {
+                expression: row.get::<_, Option<String>>("cron").unwrap_or_default(),
+                time_zone: row.get::<_, Option<String>>("time_zone").unwrap_or_default(),
             },
-            plan,
-            drift: Drift::parse(row.get("drift")),
-            overlap: Overlap::parse(row.get("overlap")),
-            missed: Missed::parse(row.get("missed"), limit),
-            start: time("start_time"),
-            end: time("end_time"),
-            jitter_ms: row.get("jitter_ms"),
-        },
-        state: ScheduleState {
-            paused: row.get("paused"),
-            anchor: us(row.get("anchor")),
-            unplanned: time("next_planned").is_none() && time("next_at").is_some(),
-            next: time("next_planned"),
-            zone_offset: time("next_planned").zip(row.get("zone_offset_s")),
-            held: time("held"),
-            watching: row.get("watching"),
-            job_ids: row.get("job_ids"),
-            last_planned: time("last_planned"),
-            last_fired: time("last_fired"),
-            last_job_id: row.get("last_job_id"),
-            fired: row.get("fired"),
-            skipped: row.get("skipped"),
-            last_error: row.get("last_error"),
-            not_before: None,
-        },
-        created: row.get("created"),
-        updated: row.get("updated"),
+        };
+        let limit = row.get::<_, i32>("missed_limit").max(0) as u32;
+        Schedule {
+            spec: ScheduleSpec {
+                name: row.get("name"),
+                template: Template {
+                    message: row.get("template"),
+                    payload: Bytes::copy_from_slice(row.get("payload")),
+                    task_type: row.get("task_type"),
+                },
+                plan,
+                drift: Drift::parse(row.get("drift")),
+                overlap: Overlap::parse(row.get("overlap")),
+                missed: Missed::parse(row.get("missed"), limit),
+                start: time("start_time"),
+                end: time("end_time"),
+                jitter_ms: row.get("jitter_ms"),
+            },
+            state: ScheduleState {
+                paused: row.get("paused"),
+                anchor: us(row.get("anchor")),
+                unplanned: time("next_planned").is_none() && time("next_at").is_some(),
+                next: time("next_planned"),
+                zone_offset: time("next_planned").zip(row.get("zone_offset_s")),
+                held: time("held"),
+                watching: row.get("watching"),
+                job_ids: row.get("job_ids"),
+                last_planned: time("last_planned"),
+                last_fired: time("last_fired"),
+                last_job_id: row.get("last_job_id"),
+                fired: row.get("fired"),
+                skipped: row.get("skipped"),
+                last_error: row.get("last_error"),
+                not_before: None,
+            },
+            created: row.get("created"),
+            updated: row.get("updated"),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use howdah_core::job::{Having, JobConditions, JobState, JobView, PagePosition, SearchRange, TypeId};
 
-use super::{Statement, Store, StoreError, connection::Param, jobs::job_view, pick::in_sql};
+use super::{Statement, Store, StoreError, connection::Param, pick::in_sql, rows};
 
 /// Parameters of one bounded scan step of a search.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +74,7 @@ impl Store {
         before: i64,
         at_most: i32,
     ) -> Result<Vec<i64>, StoreError> {
-        let rows = self.read(Statement::SearchKey, &[&type_id, &key, &before, &at_most]).await?;
-        Ok(rows.iter().map(|row| row.get("id")).collect())
+        Ok(rows::all(&self.read(Statement::SearchKey, &[&type_id, &key, &before, &at_most]).await?))
     }
 
     /// Counts jobs with a key, up to `at_most`.
@@ -167,7 +166,7 @@ impl Store {
         conditions: &JobConditions,
     ) -> Result<FoundJobs, StoreError> {
         let rows = self.read(Statement::FoundJobs, &[&ids, &bytes, &payload, &in_sql(conditions)]).await?;
-        let jobs: Vec<JobView> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
+        let jobs: Vec<JobView> = rows::all(&rows);
         let (found, bytes) = rows.last().map_or((0, 0), |row| (row.get::<_, i64>("found"), row.get("bytes")));
         Ok(FoundJobs { cut: jobs.len() < found as usize, jobs, bytes })
     }
@@ -180,7 +179,6 @@ impl Store {
 
     /// Returns the error of Postgres for a JSON path. `None` if the path is valid.
     pub async fn json_path_problem(&self, path: &str) -> Result<Option<String>, StoreError> {
-        let row = self.general().await?.query_one(Statement::JsonPathProblem, &[&path]).await?;
-        Ok(row.get("problem"))
+        self.general().await?.one(Statement::JsonPathProblem, &[&path]).await
     }
 }

@@ -10,6 +10,7 @@ use super::{
     audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
+    rows::{FromRow as _, from_row},
     transaction::{Transaction, retry_conflicts},
 };
 
@@ -157,16 +158,9 @@ impl<'a> NackColumns<'a> {
     }
 }
 
-fn nacked(row: &Row) -> Nacked {
-    Nacked {
-        id: row.get("id"),
-        type_id: row.get("type_id"),
-        left_type: row.get("left_type"),
-        action: Action::from_name(row.get("action")),
-        delay_ms: row.get("delay_ms"),
-        broker_id: row.get("broker_id"),
-        rank: row.get("rank"),
-        limited: row.get("limited"),
+from_row! {
+    Nacked(row) {
+        id, type_id, left_type, action: Action::from_name(row.get("action")), delay_ms, broker_id, rank, limited,
     }
 }
 
@@ -260,7 +254,7 @@ impl Store {
     ) -> Result<Wakeups, StoreError> {
         let columns = NackColumns::new(nacks, owners, expired);
         let rows = self.hot().await?.query(Statement::SettleNack, &columns.params(false, false)).await?;
-        nacked.extend(rows.iter().map(self::nacked));
+        nacked.extend(rows.iter().map(Nacked::from_row));
         if rows.len() == nacks.len() {
             return Ok(Wakeups::default());
         }
@@ -302,7 +296,7 @@ impl Store {
         }
         transaction.commit().await?;
         wakeups.limits |= limits;
-        let nacked = rows.iter().map(self::nacked).map(|n| {
+        let nacked = rows.iter().map(Nacked::from_row).map(|n| {
             if superseded.contains(&n.id) {
                 Nacked { action: Action::Superseded, rank: None, ..n }
             } else {
@@ -316,9 +310,8 @@ impl Store {
     pub async fn settled_before(&self, outcomes: &[(Lease, i64)]) -> Result<Vec<usize>, StoreError> {
         let ids: Vec<i64> = outcomes.iter().map(|(lease, _)| lease.id).collect();
         let tokens: Vec<i64> = outcomes.iter().map(|(lease, kind)| lease.token ^ kind).collect();
-        let mut connection = self.hot().await?;
-        let rows = connection.query(Statement::SettledBefore, &[&ids, &tokens]).await?;
-        Ok(rows.iter().map(|row| row.get::<_, i64>(0) as usize - 1).collect())
+        let ordinals: Vec<i64> = self.hot().await?.list(Statement::SettledBefore, &[&ids, &tokens]).await?;
+        Ok(ordinals.into_iter().map(|ordinal| ordinal as usize - 1).collect())
     }
 }
 
@@ -338,7 +331,6 @@ impl Transaction<'_> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.query(Statement::Supersede, &[&ids, &types, &keys, &options]).await?;
-        Ok(rows.iter().map(|row| row.get("id")).collect())
+        self.list(Statement::Supersede, &[&ids, &types, &keys, &options]).await
     }
 }

@@ -5,7 +5,11 @@ use std::time::{Duration, SystemTime};
 use howdah_core::job::{DurationStats, Stats, StatsPeriod, TypeId, TypeView};
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError, connection::Param};
+use super::{
+    Statement, Store, StoreError,
+    connection::Param,
+    rows::{self, from_row},
+};
 
 /// Statistics of a task type in one period, or totals of all requested periods.
 #[derive(Clone, Debug)]
@@ -34,13 +38,12 @@ impl Store {
     /// the number of rows, or `None` if another broker is adding rows or has done so less than `every_ms` ago.
     pub async fn sum_statistics(&self, at_most: i32, every_ms: i64) -> Result<Option<i64>, StoreError> {
         let mut connection = self.general().await?;
-        let row = connection.query_one(Statement::SumStatistics, &[&at_most, &every_ms]).await?;
-        Ok(row.get("summed"))
+        connection.one(Statement::SumStatistics, &[&at_most, &every_ms]).await
     }
 
     /// Deletes statistics whose retention has ended.
     pub async fn forget_statistics(&self) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::ForgetStatistics, &[]).await.map(drop)
+        self.general().await?.run(Statement::ForgetStatistics, &[]).await
     }
 
     /// Stores a sample of the number of jobs per task type and state, at most one per minute. False if the sample of
@@ -59,42 +62,33 @@ impl Store {
     /// than `age` ago.
     pub async fn statistics_until(&self, age: Duration) -> Result<(Option<SystemTime>, bool), StoreError> {
         let age_ms = age.as_millis() as i64;
-        let row = self.general().await?.query_one(Statement::StatisticsUntil, &[&age_ms]).await?;
-        Ok((row.get("summed"), row.get("is_old")))
+        self.general().await?.one(Statement::StatisticsUntil, &[&age_ms]).await
     }
 
     /// Returns the periods in which a task type had jobs or events, oldest first.
     pub async fn statistics_of_type(&self, type_id: TypeId, range: StatsRange) -> Result<Vec<StatsRow>, StoreError> {
         let StatsRange { period, since, until } = range;
         let params: [Param<'_>; 4] = [&type_id, &period.minutes(), &since, &until];
-        let rows = self.read(Statement::StatisticsOfType, &params).await?;
-        Ok(rows.iter().map(row).collect())
+        Ok(rows::all(&self.read(Statement::StatisticsOfType, &params).await?))
     }
 
     /// Returns totals of the busiest task types.
     pub async fn statistics_by_type(&self, range: StatsRange, at_most: i32) -> Result<Vec<StatsRow>, StoreError> {
         let StatsRange { period, since, until } = range;
         let params: [Param<'_>; 4] = [&period.minutes(), &since, &until, &at_most];
-        let rows = self.read(Statement::StatisticsByType, &params).await?;
-        Ok(rows.iter().map(row).collect())
+        Ok(rows::all(&self.read(Statement::StatisticsByType, &params).await?))
     }
 
     /// Returns the periods since a time in which any task type had events, oldest first, with the sums over all types, without
     /// run times.
     pub async fn statistics_of_all(&self, period: StatsPeriod, since: SystemTime) -> Result<Vec<StatsRow>, StoreError> {
-        let rows = self.read(Statement::StatisticsOfAll, &[&period.minutes(), &since]).await?;
-        Ok(rows.iter().map(row).collect())
+        Ok(rows::all(&self.read(Statement::StatisticsOfAll, &[&period.minutes(), &since]).await?))
     }
 }
 
-fn row(row: &Row) -> StatsRow {
-    let durations = |sum: &str, buckets: &str, counts: &str| DurationStats {
-        sum_us: row.get(sum),
-        buckets: row.get::<_, Vec<i16>>(buckets).into_iter().zip(row.get::<_, Vec<i64>>(counts)).collect(),
-    };
-    StatsRow {
-        name: row.get("name"),
-        starts: row.get("starts"),
+from_row! {
+    StatsRow(row) {
+        name, starts,
         stats: Stats {
             enqueued: row.get("enqueued"),
             succeeded: row.get("succeeded"),
@@ -102,10 +96,17 @@ fn row(row: &Row) -> StatsRow {
             dead: row.get("dead"),
             cancelled: row.get("cancelled"),
             expired: row.get("expired"),
-            wait: durations("wait_us", "wait_buckets", "wait_counts"),
-            run: durations("run_us", "run_buckets", "run_counts"),
+            wait: durations(row, "wait_us", "wait_buckets", "wait_counts"),
+            run: durations(row, "run_us", "run_buckets", "run_counts"),
             // Totals have no backlog column.
             backlog: row.try_get::<_, Option<Vec<i64>>>("backlog").ok().flatten().and_then(|n| n.try_into().ok()),
         },
+    }
+}
+
+fn durations(row: &Row, sum: &str, buckets: &str, counts: &str) -> DurationStats {
+    DurationStats {
+        sum_us: row.get(sum),
+        buckets: row.get::<_, Vec<i16>>(buckets).into_iter().zip(row.get::<_, Vec<i64>>(counts)).collect(),
     }
 }

@@ -1,10 +1,12 @@
-//! Figures on the health of storage: dead rows, snapshots that hold back VACUUM, the notification queue, partitions.
+//! Figures on the health of storage: dead rows, snapshots that hold back VACUUM, the notification queue, partitions, sizes
+//! of tables; and figures that show whether maintenance tasks keep up.
 
 use std::time::Duration;
 
-use tokio_postgres::Row;
-
-use super::{Statement, Store, StoreError};
+use super::{
+    Statement, Store, StoreError,
+    rows::{FromRow as _, from_row, millis},
+};
 
 /// Tables of unfinished jobs, in the order of the arrays that the statement returns.
 const HOT_TABLES: [&str; 4] = ["ready", "leased", "scheduled", "waiting"];
@@ -60,6 +62,13 @@ pub struct SnapshotHolder {
     pub age: Option<Duration>,
 }
 
+from_row! {
+    SnapshotHolder(row) {
+        kind: HolderKind::from_number(row.get("kind")), pid, name, user: row.get("user_name"), database, application,
+        broker, state, xid, xid_age, age: millis(row, "age_ms"),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderKind {
     /// A session, or a standby that sends feedback.
@@ -89,11 +98,35 @@ impl HolderKind {
     }
 }
 
+/// Maintenance figures for metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Upkeep {
+    /// Time by which the most overdue schedule is late. Zero if no schedule is late.
+    pub schedule_delay: Duration,
+    /// Number of active schedules whose last attempt to fire failed.
+    pub schedules_failing: i64,
+    /// Number of days among the next `days` days for which all day partitions exist.
+    pub days_ahead: i64,
+    /// Name and size of each table. Sizes are in bytes, as of the last VACUUM or ANALYZE.
+    pub tables: Vec<(String, i64)>,
+}
+
+from_row! {
+    Upkeep(row) {
+        schedule_delay: millis(row, "delay_ms").unwrap_or_default(),
+        schedules_failing: row.get("failing"),
+        days_ahead,
+        tables: {
+            let names = row.get::<_, Option<Vec<String>>>("tables").unwrap_or_default();
+            names.into_iter().zip(row.get::<_, Option<Vec<i64>>>("bytes").unwrap_or_default()).collect()
+        },
+    }
+}
+
 impl Store {
     /// Ends LISTEN sessions of brokers whose lease has expired. Returns pairs of broker id and process id.
     pub async fn end_listeners(&self) -> Result<Vec<(i32, i32)>, StoreError> {
-        let rows = self.general().await?.query(Statement::EndListeners, &[]).await?;
-        Ok(rows.iter().map(|row| (row.get("id"), row.get("pid"))).collect())
+        self.general().await?.list(Statement::EndListeners, &[]).await
     }
 
     /// Reads the storage health from catalogs and statistics of Postgres. Reads no job rows.
@@ -109,25 +142,24 @@ impl Store {
         };
         Ok(StorageHealth {
             tables: HOT_TABLES.into_iter().zip(figures).map(table).collect(),
-            oldest_snapshot: row.get::<_, Option<i32>>("kind").map(|kind| holder(HolderKind::from_number(kind), &row)),
+            oldest_snapshot: row.get::<_, Option<i32>>("kind").map(|_| SnapshotHolder::from_row(&row)),
             notification_queue_usage: row.get("queue_usage"),
             history_partitions: row.get("partitions"),
         })
     }
-}
 
-fn holder(kind: HolderKind, row: &Row) -> SnapshotHolder {
-    SnapshotHolder {
-        kind,
-        pid: row.get("pid"),
-        name: row.get("name"),
-        user: row.get("user_name"),
-        database: row.get("database"),
-        application: row.get("application"),
-        broker: row.get("broker"),
-        state: row.get("state"),
-        xid: row.get("xid"),
-        xid_age: row.get("xid_age"),
-        age: row.get::<_, Option<i64>>("age_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
+    /// Reads the maintenance figures. Looks for partitions on the next `days` days.
+    pub async fn upkeep(&self, days: i32) -> Result<Upkeep, StoreError> {
+        self.general().await?.one(Statement::Upkeep, &[&days]).await
+    }
+
+    /// Counts days that ended at least `minutes` ago and are not archived. 0 if archiving is off.
+    pub async fn archive_overdue(&self, minutes: i32) -> Result<i64, StoreError> {
+        self.general().await?.one(Statement::ArchiveOverdue, &[&minutes]).await
+    }
+
+    /// Turns archiving on: from now on, no broker drops a day that is not archived.
+    pub async fn set_archive_target(&self, url: &str, who: &str) -> Result<(), StoreError> {
+        self.general().await?.run(Statement::SetArchiveTarget, &[&url, &who]).await
     }
 }

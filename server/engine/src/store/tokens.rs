@@ -5,7 +5,13 @@ use std::time::{Duration, SystemTime};
 use howdah_core::job::TypeId;
 use tokio_postgres::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::retry_while_locked_in_side_lane};
+use super::{
+    Actor, Statement, Store, StoreError,
+    audit::Change,
+    connection::Params,
+    rows::{from_row, micros, millis},
+    transaction::retry_while_locked_in_side_lane,
+};
 
 /// A token that is valid now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +26,8 @@ pub struct ActiveToken {
     /// Remaining lifetime. `None` if the token has no expiry.
     pub ends_in: Option<Duration>,
 }
+
+from_row! { ActiveToken(row) { id, hash, principal, scopes, ends_in: millis(row, "ends_in_ms") } }
 
 /// A token to store.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +62,17 @@ pub struct TokenView {
     pub revoked: Option<SystemTime>,
 }
 
+from_row! {
+    TokenView(row) {
+        id, principal, scopes, created_by, created: time(row, "created").unwrap_or(SystemTime::UNIX_EPOCH),
+        expires: time(row, "expires"), revoked: time(row, "revoked"),
+    }
+}
+
+fn time(row: &Row, column: &str) -> Option<SystemTime> {
+    micros(row, column).map(|since| SystemTime::UNIX_EPOCH + since)
+}
+
 /// A revoked JSON Web Token, or a principal whose tokens are revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokedJwt {
@@ -61,6 +80,10 @@ pub struct RevokedJwt {
     pub name: String,
     /// For a principal: tokens issued up to this Unix time in seconds are revoked. `None` for a single token.
     pub issued_until: Option<u64>,
+}
+
+from_row! {
+    RevokedJwt(row) { name, issued_until: row.get::<_, Option<i64>>("issued_until").map(|seconds| seconds.max(0) as u64) }
 }
 
 /// Maximum number of valid tokens. Each broker keeps them in memory.
@@ -71,40 +94,26 @@ impl Store {
     /// remaining lifetime of the cookie.
     pub async fn end_session(&self, hash: &[u8], lasts: Duration) -> Result<(), StoreError> {
         let lasts = lasts.as_millis() as i64;
-        self.general().await?.query(Statement::EndSession, &[&hash, &lasts]).await.map(drop)
+        self.general().await?.run(Statement::EndSession, &[&hash, &lasts]).await
     }
 
     /// Whether the browser session whose cookie has this hash was logged out.
     pub async fn has_ended(&self, hash: &[u8]) -> Result<bool, StoreError> {
-        Ok(self.general().await?.query_one(Statement::HasEnded, &[&hash]).await?.get("ended"))
+        self.general().await?.one(Statement::HasEnded, &[&hash]).await
     }
 
     /// Returns the task types of the given jobs. Omits jobs that do not exist.
     pub async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, TypeId, String)>, StoreError> {
-        let rows = self.general().await?.query(Statement::TypesOf, &[&ids]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
+        self.general().await?.list(Statement::TypesOf, &[&ids]).await
     }
 
     pub async fn active_tokens(&self) -> Result<Vec<ActiveToken>, StoreError> {
-        let rows = self.general().await?.query(Statement::ActiveTokens, &[]).await?;
-        let token = |row: &Row| ActiveToken {
-            id: row.get("id"),
-            hash: row.get("hash"),
-            principal: row.get("principal"),
-            scopes: row.get("scopes"),
-            ends_in: row.get::<_, Option<i64>>("ends_in_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
-        };
-        Ok(rows.iter().map(token).collect())
+        self.general().await?.list(Statement::ActiveTokens, &[]).await
     }
 
     /// Returns the revoked JSON Web Tokens.
     pub async fn revoked_jwts(&self) -> Result<Vec<RevokedJwt>, StoreError> {
-        let rows = self.general().await?.query(Statement::RevokedJwts, &[]).await?;
-        let revoked = |row: &Row| RevokedJwt {
-            name: row.get("name"),
-            issued_until: row.get::<_, Option<i64>>("issued_until").map(|seconds| seconds.max(0) as u64),
-        };
-        Ok(rows.iter().map(revoked).collect())
+        self.general().await?.list(Statement::RevokedJwts, &[]).await
     }
 
     /// Revokes a JSON Web Token, or all JSON Web Tokens of a principal. `lifetime` is the longest remaining lifetime of
@@ -119,11 +128,11 @@ impl Store {
         let lifetime = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
         let revoke = |store: Self| async move {
             let mut transaction = store.begin().await?;
-            let rows =
-                transaction.query(Statement::RevokeJwt, &[&name, &of_principal, &lifetime, &MOST_TOKENS]).await?;
-            transaction.record(by, &changed(&rows)).await?;
+            let names: Vec<String> =
+                transaction.list(Statement::RevokeJwt, &[&name, &of_principal, &lifetime, &MOST_TOKENS]).await?;
+            transaction.record(by, &Change::of_ids(&names)).await?;
             transaction.commit().await?;
-            Ok(!rows.is_empty())
+            Ok(!names.is_empty())
         };
         retry_while_locked_in_side_lane(self, revoke).await
     }
@@ -134,20 +143,19 @@ impl Store {
         let NewToken { id, hash, principal, scopes, created_by, .. } = token;
         let create = |store: Self| async move {
             let mut transaction = store.begin().await?;
-            let rows = transaction
-                .query(Statement::CreateToken, &[&id, &hash, &principal, &scopes, &created_by, &lifetime, &MOST_TOKENS])
-                .await?;
-            transaction.record(by, &changed(&rows)).await?;
+            let params: Params<'_> = &[&id, &hash, &principal, &scopes, &created_by, &lifetime, &MOST_TOKENS];
+            let token: Option<TokenView> = transaction.find(Statement::CreateToken, params).await?;
+            let ids: Vec<String> = token.iter().map(|token| token.id.clone()).collect();
+            transaction.record(by, &Change::of_ids(&ids)).await?;
             transaction.commit().await?;
-            Ok(rows.first().map(view))
+            Ok(token)
         };
         retry_while_locked_in_side_lane(self, create).await
     }
 
     /// Returns a page of tokens with ids above `after`, ordered by id. `ended_too` includes expired and revoked tokens.
     pub async fn list_tokens(&self, after: &str, ended_too: bool, at_most: i32) -> Result<Vec<TokenView>, StoreError> {
-        let rows = self.general().await?.query(Statement::ListTokens, &[&after, &ended_too, &at_most]).await?;
-        Ok(rows.iter().map(view).collect())
+        self.general().await?.list(Statement::ListTokens, &[&after, &ended_too, &at_most]).await
     }
 
     /// Revokes a token by its id, or all tokens of a principal. Returns the ids of the revoked tokens.
@@ -159,31 +167,11 @@ impl Store {
     ) -> Result<Vec<String>, StoreError> {
         let revoke = |store: Self| async move {
             let mut transaction = store.begin().await?;
-            let rows = transaction.query(Statement::RevokeTokens, &[&id, &principal]).await?;
-            transaction.record(by, &changed(&rows)).await?;
+            let ids: Vec<String> = transaction.list(Statement::RevokeTokens, &[&id, &principal]).await?;
+            transaction.record(by, &Change::of_ids(&ids)).await?;
             transaction.commit().await?;
-            Ok(rows.iter().map(|row| row.get("id")).collect())
+            Ok(ids)
         };
         retry_while_locked_in_side_lane(self, revoke).await
-    }
-}
-
-fn changed(rows: &[Row]) -> Change<'static> {
-    Change::of_ids(&rows.iter().map(|row| row.get("id")).collect::<Vec<String>>())
-}
-
-fn view(row: &Row) -> TokenView {
-    let time = |name: &str| {
-        let micros = row.get::<_, Option<i64>>(name)?;
-        Some(SystemTime::UNIX_EPOCH + Duration::from_micros(micros.max(0) as u64))
-    };
-    TokenView {
-        id: row.get("id"),
-        principal: row.get("principal"),
-        scopes: row.get("scopes"),
-        created_by: row.get("created_by"),
-        created: time("created").unwrap_or(SystemTime::UNIX_EPOCH),
-        expires: time("expires"),
-        revoked: time("revoked"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    ops::{Deref, DerefMut},
     time::{Duration, Instant},
 };
 
@@ -9,7 +10,8 @@ use tokio_postgres::Row;
 
 use super::{Connection, Lane, Loan, LockWait, Statement, Store, StoreError, connection::Params};
 
-/// An open transaction. A drop without commit closes the connection, so Postgres rolls back.
+/// An open transaction, on which statements run as on its connection. After an error of a statement, the transaction can
+/// only be rolled back. A drop without commit closes the connection, so Postgres rolls back.
 pub(super) struct Transaction<'a> {
     connection: Loan<'a>,
     open: bool,
@@ -81,11 +83,10 @@ impl Store {
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
         let mut transaction = self.begin_general().await?;
-        let connection = transaction.connection();
-        connection.batch(&format!("SET LOCAL statement_timeout = {}", longest.as_millis())).await?;
-        connection.set_timeout(longest);
+        transaction.batch(&format!("SET LOCAL statement_timeout = {}", longest.as_millis())).await?;
+        transaction.set_timeout(longest);
         let rows = transaction.query(statement, params).await;
-        transaction.connection().set_timeout(self.timeout);
+        transaction.set_timeout(self.timeout);
         let rows = rows?;
         transaction.commit().await?;
         Ok(rows)
@@ -97,21 +98,21 @@ impl Store {
     }
 }
 
-impl Transaction<'_> {
-    pub(super) fn connection(&mut self) -> &mut Connection {
+impl Deref for Transaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Transaction<'_> {
+    fn deref_mut(&mut self) -> &mut Connection {
         &mut self.connection
     }
+}
 
-    /// Runs a statement in the transaction. After an error, the transaction cannot be used any more.
-    pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        self.connection.query(statement, params).await
-    }
-
-    /// Runs a statement that returns exactly one row.
-    pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
-        self.connection.query_one(statement, params).await
-    }
-
+impl Transaction<'_> {
     /// Rolls the transaction back. The connection can be reused.
     pub(super) async fn roll_back(mut self) {
         self.connection.roll_back().await;
