@@ -2,8 +2,11 @@
 
 use std::collections::HashSet;
 
-use howdah_core::{config::Config, job::JobState};
-use howdah_engine::store::{ClaimRequest, Store, WalkPosition, Want};
+use howdah_core::{
+    config::Config,
+    job::{JobState, PagePosition},
+};
+use howdah_engine::store::{ClaimRequest, Store, Want};
 use howdah_proto::v1::{
     JobConditions, NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, Subscribe, TaskTypeSettings, Window,
 };
@@ -130,7 +133,7 @@ async fn an_interrupted_change_of_the_priority_step_is_finished_by_the_next_brok
     let type_id: i32 = client.query_one("SELECT id FROM howdah.task_type WHERE name = 'm'", &[]).await.unwrap().get(0);
     // Changes the ranks of the first 1,000 jobs twice, as if a broker had crashed before it saved its position.
     let store = Store::new(&Config::new(&database.url)).expect("store");
-    let first = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
+    let first = PagePosition::first(JobState::Ready);
     for _ in 0..2 {
         assert_eq!(store.rerank(type_id, first, 1_000).await.expect("step").missed, 0);
     }

@@ -5,9 +5,9 @@ use std::{collections::HashSet, sync::LazyLock, time::Duration};
 
 use howdah_core::{
     config::Config,
-    job::{JobOptions, JobState, Lease, NewJob, PRIORITY_STEP, Start, TaskTypeName, rank_base},
+    job::{JobOptions, JobState, Lease, NewJob, PRIORITY_STEP, PagePosition, Start, TaskTypeName, rank_base},
 };
-use howdah_engine::store::{Action, Actor, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want};
+use howdah_engine::store::{Action, Actor, ClaimRequest, Nack, PlainJob, RequestKeys, Store, Want};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -93,7 +93,7 @@ impl Case {
                 self.client.execute("UPDATE howdah.task_type SET priority_step_us = $1", &[step]).await.expect("step");
             }
             Change::Walk { steps, jobs } => {
-                let mut at = Some(WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN });
+                let mut at = Some(PagePosition::first(JobState::Ready));
                 for _ in 0..*steps {
                     let Some(from) = at else { break };
                     at = store.rerank(TYPE, from, *jobs).await.expect("walk").next;
@@ -161,7 +161,7 @@ impl Case {
     /// Releases leased jobs and completes a scan, after which all ranks use the current priority step.
     async fn end(&mut self) {
         self.apply(&Change::Release).await;
-        let from = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
+        let from = PagePosition::first(JobState::Ready);
         WORLD.store.rerank(TYPE, from, 1_000).await.expect("walk");
         let sql = "SELECT coalesce(bool_and(r.priority = 0 OR howdah.step_of(r.options)
                                             = coalesce(t.priority_step_us, 35184372088832)), true)

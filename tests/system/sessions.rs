@@ -283,7 +283,7 @@ async fn an_expired_broker_rescues_no_leases() {
     assert_eq!(store.lost_coordinated(10, own, false).await.expect("look").len(), 0);
     let other = store.register_broker("other", HOUR).await.expect("register");
     assert_eq!(store.lost_coordinated(10, other, false).await.expect("look").len(), 1);
-    assert_eq!(store.rescue(10, other).await.expect("rescue").iter().map(|moved| moved.jobs).sum::<i64>(), 1);
+    assert_eq!(store.rescue(10, other).await.expect("rescue").iter().map(|moved| moved.jobs).sum::<u64>(), 1);
     // No other worker has received the rescued job, so its old lease can still be settled.
     for job in &jobs {
         worker.ack(job).await;

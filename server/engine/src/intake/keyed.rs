@@ -1,4 +1,5 @@
-//! Requests with job keys or start times, and requests that repeat an earlier one.
+//! Requests whose jobs need more than an insert: with job keys or start times; with options that need coordination (key
+//! policies, stages, dependencies, limits, fair keys); and requests that repeat an earlier one.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,20 +9,50 @@ use howdah_core::{
 };
 
 use super::{Pending, Writer, rounds::Answers};
-use crate::store::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoreError};
+use crate::store::{FirstRequests, KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoreError};
 
-/// Writes the requests in one transaction.
-pub(super) async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, StoreError> {
-    let mut columns = RequestColumns::default();
-    let mut jobs = Vec::new();
-    for (no, request) in requests.iter().enumerate() {
-        if let Some(key) = &request.request {
-            columns.request_no.push(no as i32);
-            columns.key.push(&key.key);
-            columns.body_hash.push(&key.body_hash);
-        }
-        jobs.extend(request.jobs.iter().map(|j| KeyedJob { plain: j.as_plain(), request_no: no as i32 }));
+/// Writes the requests in one statement.
+pub(super) async fn write_coordinated(
+    writer: &Writer,
+    requests: &[Pending],
+) -> Result<Vec<Result<Vec<Enqueued>, Error>>, StoreError> {
+    let (jobs, columns) = numbered(requests);
+    let stored = writer.store.enqueue_coordinated(&jobs, &columns).await?;
+    let new = stored.jobs.iter().flatten().filter(|job| job.is_new()).count();
+    writer.metrics.enqueued.inc_by(new as u64);
+    writer.dispatch.wakeups(&stored.wakeups);
+
+    let mut rest = &stored.jobs[..];
+    let mut answers = Vec::with_capacity(requests.len());
+    for request in requests {
+        let (mine, others) = rest.split_at(request.jobs.len().min(rest.len()));
+        rest = others;
+        let enqueued: Option<Vec<Enqueued>> = mine.iter().copied().collect();
+        answers.push(match (enqueued, &request.request) {
+            (Some(enqueued), _) => Ok(enqueued),
+            (None, Some(key)) => repeat(key, &writer.store.repeated_requests(&[key.key.as_str()]).await?)
+                .unwrap_or_else(|| Err(request_forgotten())),
+            (None, None) => {
+                Err(Error::Internal("bug: a request without a request_key was answered as a duplicate".into()))
+            }
+        });
     }
+    Ok(answers)
+}
+
+/// Returns the jobs of the requests, each with the number of its request, and the idempotent requests.
+fn numbered(requests: &[Pending]) -> (Vec<KeyedJob<'_>>, RequestColumns<'_>) {
+    let (mut jobs, mut columns) = (Vec::new(), RequestColumns::default());
+    for (request_no, request) in (0..).zip(requests) {
+        columns.push(request_no, request.request.as_ref());
+        jobs.extend(request.jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no }));
+    }
+    (jobs, columns)
+}
+
+/// Writes requests without options that need coordination in one transaction.
+pub(super) async fn write_keyed(writer: &Writer, requests: &[Pending]) -> Result<Answers, StoreError> {
+    let (jobs, columns) = numbered(requests);
     let mut transaction = writer.store.enqueue_keyed(&jobs, &columns).await?;
     let answers = match decide(&mut transaction, requests, &jobs).await {
         Ok(answers) => answers,
@@ -75,16 +106,20 @@ async fn decide(
 
 /// Answers a request whose request key was used before: with the job ids of the first call, or with an error if that
 /// call had other jobs.
-pub(crate) fn repeat(
-    key: &RequestKey,
-    repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
-) -> Option<Result<Vec<Enqueued>, Error>> {
+pub(crate) fn repeat(key: &RequestKey, repeated: &FirstRequests) -> Option<Result<Vec<Enqueued>, Error>> {
     // The request counts as new if the row of its key expired between the insert and this read.
     let (hash, ids) = repeated.get(&key.key)?;
     if hash[..] != key.body_hash[..] {
         return Some(Err(Error::RequestKeyReused(RequestKey::given(&key.key).to_owned())));
     }
     Some(Ok(ids.iter().map(|&id| Enqueued { id, outcome: EnqueueOutcome::Repeated }).collect()))
+}
+
+/// Error for a repeated request whose first call was deleted between two statements.
+pub(crate) fn request_forgotten() -> Error {
+    Error::Unavailable(
+        "the record of the first call with this request_key was just deleted; send the request again".into(),
+    )
 }
 
 fn fresh(
@@ -121,7 +156,7 @@ async fn repeated(
     transaction: &mut KeyedTransaction<'_>,
     requests: &[Pending],
     stored: &[(i64, KeyedOutcome)],
-) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
+) -> Result<FirstRequests, StoreError> {
     if stored.iter().all(|(_, outcome)| *outcome != KeyedOutcome::RepeatedRequest) {
         return Ok(HashMap::new());
     }

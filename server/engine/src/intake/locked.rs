@@ -9,7 +9,7 @@ use std::{
 use howdah_core::{error::Error, job::TypeId};
 use parking_lot::Mutex;
 
-use super::{CONFLICT_TRIES, Pending, Writer, coordinated, plain, rounds, wait_for_workers};
+use super::{CONFLICT_TRIES, Pending, Writer, keyed, plain, rounds, wait_for_workers};
 use crate::{
     side_lane::{Item, SideLane, Unwritten, Work},
     store::{Lane, LockWait, StoreError},
@@ -134,7 +134,7 @@ impl Work for Locked {
         let mut tries = 0;
         let error = loop {
             tries += 1;
-            match coordinated::write_once(writer, &now).await {
+            match keyed::write_coordinated(writer, &now).await {
                 Ok(answers) => {
                     wait_for_workers(&mut now);
                     for (request, answer) in now.into_iter().zip(answers) {

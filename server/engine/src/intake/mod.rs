@@ -5,7 +5,6 @@
 
 mod backlog;
 mod batch_breaker;
-mod coordinated;
 mod direct;
 mod keyed;
 mod locked;
@@ -37,7 +36,7 @@ use crate::{
 };
 use backlog::{Admitted, Backlogs, Bounded};
 use batch_breaker::BatchBreaker;
-pub(crate) use keyed::repeat;
+pub(crate) use keyed::{repeat, request_forgotten};
 use locked::{LockDeadline, LockReason, Locked};
 pub use queue::JOB_BYTES;
 pub(crate) use queue::Queue;

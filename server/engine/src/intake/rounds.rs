@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use howdah_core::{error::Error, job::Enqueued};
 
-use super::{Pending, Remedy, Writer, coordinated, keyed, locked, remedy, wait_for_workers};
+use super::{Pending, Remedy, Writer, keyed, locked, remedy, wait_for_workers};
 use crate::{side_lane::SideLane, store::StoreError};
 
 /// One answer per request. `None` if the holder of a job key finished meanwhile, so the request starts over.
@@ -23,8 +23,8 @@ pub(super) enum Kind {
 impl Kind {
     async fn write_once(self, writer: &Writer, requests: &[Pending]) -> Result<Answers, StoreError> {
         match self {
-            Self::Keyed => keyed::write_once(writer, requests).await,
-            Self::Coordinated => Ok(coordinated::write_once(writer, requests).await?.into_iter().map(Some).collect()),
+            Self::Keyed => keyed::write_keyed(writer, requests).await,
+            Self::Coordinated => Ok(keyed::write_coordinated(writer, requests).await?.into_iter().map(Some).collect()),
         }
     }
 }

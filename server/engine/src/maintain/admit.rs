@@ -21,7 +21,7 @@ pub(super) async fn run(context: Arc<Context>) {
 /// key.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let admitted = context.store.admit(BATCH).await?;
-    context.metrics.admitted.inc_by(admitted.ready.iter().map(|moved| moved.jobs.max(0) as u64).sum());
+    context.metrics.admitted.inc_by(admitted.ready_jobs());
     context.dispatch.wakeups(&admitted);
     if let Some(us) = admitted.limit_in_us {
         let least = if admitted.ready.is_empty() { BUSY } else { Duration::ZERO };

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Context, admit, until_done};
+use super::{Context, admit, repeat};
 use crate::store::StoreError;
 
 /// Maximum number of limit keys, and of jobs, that one step changes.
@@ -11,20 +11,7 @@ const BATCH: i32 = 500;
 
 pub(super) async fn run(context: Arc<Context>) {
     // Starts at once, because a change of limits may be unfinished since before this broker started.
-    let mut next = Some(Duration::ZERO);
-    loop {
-        let again = async {
-            match next {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = context.limits_now.notified() => {}
-            () = again => {}
-        }
-        next = until_done(&context, "applying changed limits", || run_once(&context)).await;
-    }
+    repeat(&context, &context.limits_now, "applying changed limits", || run_once(&context)).await;
 }
 
 /// Makes one step and returns the time until the next step. The limit keys of this step are checked at once, so that

@@ -29,12 +29,12 @@ mod time_out;
 mod upkeep;
 mod workers;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use howdah_core::{
     config::{Config, WakeMode},
-    job::schedule::CheckTemplate,
+    job::{Lease, schedule::CheckTemplate},
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -53,7 +53,7 @@ use crate::{
     settle::Release,
     store::{Store, StoreError},
     waiters::Waiters,
-    wake::{Wake, announce_all, run_listen},
+    wake::{Loss, Wake, announce_all, run_listen},
 };
 
 /// Time from the start of a broker until it first reads metrics about the storage, so that claims come first.
@@ -122,6 +122,21 @@ impl Context {
         self.wake.settings_changed();
         if let Err(error) = self.refresh_settings(version).await {
             tracing::debug!(%error, "cannot read the settings; trying again at the next poll");
+        }
+    }
+
+    /// Tells the workers that they have lost these leases, each with its broker.
+    pub(crate) fn tell_workers(&self, leases: impl IntoIterator<Item = (Lease, i32)>, loss: Loss) {
+        let mut of_brokers: HashMap<i32, Vec<Lease>> = HashMap::new();
+        for (lease, broker) in leases {
+            of_brokers.entry(broker).or_default().push(lease);
+        }
+        for (broker, leases) in of_brokers {
+            if broker == self.dispatch.broker_id() {
+                self.sessions.cancel(&leases, loss.into(), &self.dispatch);
+            } else {
+                self.wake.lost_elsewhere(broker, leases.iter().map(|lease| lease.id).collect(), loss);
+            }
         }
     }
 
@@ -237,6 +252,28 @@ pub(crate) async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
             Err(error) => context.store.log_failure(what, &error),
         }
         backoff.pause().await;
+    }
+}
+
+/// Calls `run_once` at once, then whenever `notify` is notified, and after the time that the last call has returned.
+async fn repeat<F: Future<Output = Result<Option<Duration>, StoreError>>>(
+    context: &Context,
+    notify: &Notify,
+    what: &str,
+    mut run_once: impl FnMut() -> F,
+) {
+    loop {
+        let next = until_done(context, what, &mut run_once).await;
+        let again = async {
+            match next {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = notify.notified() => {}
+            () = again => {}
+        }
     }
 }
 

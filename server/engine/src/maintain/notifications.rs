@@ -6,10 +6,7 @@ use howdah_core::job::{Ready, TypeId};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::Context;
-use crate::{
-    session::CancelReason,
-    wake::{Heard, Loss, Notice},
-};
+use crate::wake::{Heard, Notice};
 
 /// Maximum number of task types that wait for a repeated check. The periodic sweep finds ready jobs of further types.
 const MOST_AGAIN: usize = 10_000;
@@ -100,12 +97,7 @@ fn run_once(context: &Context, heard: Heard) {
         Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
         Heard::Notice(Notice::Lost(lost)) => {
             if lost.broker_id == context.dispatch.broker_id() {
-                let reason = match lost.loss {
-                    Loss::Cancelled => CancelReason::Cancelled,
-                    Loss::TimedOut => CancelReason::Timeout,
-                    Loss::Moved => CancelReason::LeaseLost,
-                };
-                context.ended_leases.add(lost.ids, reason);
+                context.ended_leases.add(lost.ids, lost.loss.into());
             }
         }
     }

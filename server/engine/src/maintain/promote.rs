@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use howdah_core::job::Ready;
 use tokio::time::Instant;
 
 use super::{Context, until_done};
@@ -35,13 +34,9 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     loop {
         let floor = *context.scheduled_floor.lock();
         let (moved, next_floor) = context.store.promote(floor, BATCH).await?;
-        let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
-        context.dispatch.ready(moved.iter().map(|m| Ready {
-            type_id: m.type_id,
-            lowest_rank: m.lowest_rank,
-            jobs: m.jobs as u64,
-        }));
-        if jobs < i64::from(BATCH) {
+        let jobs: u64 = moved.iter().map(|ready| ready.jobs).sum();
+        context.dispatch.ready(moved.into_iter());
+        if jobs < BATCH as u64 {
             if next_floor.is_some() {
                 *context.scheduled_floor.lock() = next_floor;
             }
@@ -56,7 +51,7 @@ async fn promote_coordinated(context: &Context) -> Result<(), StoreError> {
     loop {
         let woken = context.store.promote_coordinated(BATCH).await?;
         context.dispatch.wakeups(&woken);
-        if woken.ready_jobs() < i64::from(BATCH) && !woken.limits {
+        if woken.ready_jobs() < BATCH as u64 && !woken.limits {
             return Ok(());
         }
     }

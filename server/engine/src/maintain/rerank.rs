@@ -4,10 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use howdah_core::job::{JobState, Ready, TypeId};
+use howdah_core::job::{JobState, PagePosition, Ready, TypeId};
 
-use super::{Context, until_done};
-use crate::store::{StoreError, WalkPosition};
+use super::{Context, repeat};
+use crate::store::StoreError;
 
 /// Maximum number of jobs in a statement.
 const BATCH: i32 = 1_000;
@@ -28,20 +28,7 @@ const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState:
 
 pub(super) async fn run(context: Arc<Context>) {
     // Starts at once, because a `priority_step` may have changed before this broker started.
-    let mut next = Some(Duration::ZERO);
-    loop {
-        let again = async {
-            match next {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = context.rerank_now.notified() => {}
-            () = again => {}
-        }
-        next = until_done(&context, "applying a new priority_step", || run_once(&context)).await;
-    }
+    repeat(&context, &context.rerank_now, "applying a new priority_step", || run_once(&context)).await;
 }
 
 /// Makes a pass over the jobs of every task type whose `priority_step` has changed. Returns the time until the next
@@ -78,7 +65,7 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
 async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     let mut missed = 0;
     for state in STATES {
-        let mut from = Some(start_of(state));
+        let mut from = Some(PagePosition::first(state));
         while let Some(position) = from {
             let (left, next) = step(context, type_id, position).await?;
             missed += left;
@@ -88,17 +75,12 @@ async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     Ok(missed)
 }
 
-/// Returns the position at which a pass over the jobs in a state starts.
-fn start_of(state: JobState) -> WalkPosition {
-    WalkPosition { state, rank: i64::MIN, id: i64::MIN }
-}
-
 /// Makes one bounded scan step of a pass. Returns the number of skipped locked jobs, and the position of the next step.
 async fn step(
     context: &Context,
     type_id: TypeId,
-    from: WalkPosition,
-) -> Result<(i64, Option<WalkPosition>), StoreError> {
+    from: PagePosition,
+) -> Result<(i64, Option<PagePosition>), StoreError> {
     for last_try in (0..HELD_TRIES).rev().map(|left| left == 0) {
         let step = context.store.rerank(type_id, from, BATCH).await?;
         if let Some(lowest_rank) = step.lowest_rank.filter(|_| from.state == JobState::Ready) {

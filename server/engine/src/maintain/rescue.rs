@@ -3,8 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use howdah_core::job::Ready;
-
 use super::{Context, until_done};
 use crate::store::StoreError;
 
@@ -41,17 +39,13 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             }
             moved => moved?,
         };
-        let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
+        let jobs: u64 = moved.iter().map(|ready| ready.jobs).sum();
         if jobs > 0 {
             tracing::warn!(jobs, "released the leases of brokers whose rows have expired");
             context.metrics.count_settled("lost", jobs as usize);
         }
-        context.dispatch.ready(moved.iter().map(|m| Ready {
-            type_id: m.type_id,
-            lowest_rank: m.lowest_rank,
-            jobs: m.jobs as u64,
-        }));
-        if jobs < i64::from(BATCH) {
+        context.dispatch.ready(moved.into_iter());
+        if jobs < BATCH as u64 {
             while context.release.rescue_coordinated(BATCH, keyed).await? == BATCH as usize {}
             return delete_brokers(context).await;
         }

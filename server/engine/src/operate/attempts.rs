@@ -1,4 +1,4 @@
-//! Lists the jobs of a task type with the most attempts.
+//! Lists the jobs of a task type with the most attempts, and the jobs that failed last.
 
 use std::{
     cmp::Reverse,
@@ -8,14 +8,14 @@ use std::{
 
 use howdah_core::{
     error::Error,
-    job::{JobConditions, JobPage, JobState, Look, PagePosition, TypeId},
+    job::{JobConditions, JobPage, JobState, JobView, Look, PagePosition, TypeId},
 };
 
 use super::{
     ListQuery, Operator,
-    jobs::{LIST_BYTES, LOOKS_FOR, start_of},
+    jobs::{LIST_BYTES, LOOKS_FOR},
 };
-use crate::store::Attempted;
+use crate::store::{Attempted, FailedJob, FailuresArgs};
 
 /// States whose jobs may have started, in the order in which a job passes through them. So a job that changes its state during
 /// a scan is seen twice rather than missed.
@@ -32,7 +32,7 @@ impl Operator {
         let most = query.page_size + 1;
         let (mut found, mut look) = (Vec::new(), Look::default());
         let of = |state: &JobState| query.state.is_none_or(|only| only == *state);
-        let mut ahead: VecDeque<PagePosition> = STATES.into_iter().filter(of).map(start_of).collect();
+        let mut ahead: VecDeque<PagePosition> = STATES.into_iter().filter(of).map(PagePosition::first).collect();
         let (mut first_steps, begun) = (ahead.len(), Instant::now());
         while let Some(from) = ahead.pop_front() {
             if first_steps == 0 && begun.elapsed() > LOOKS_FOR {
@@ -64,6 +64,39 @@ fn keep_most(found: &mut Vec<Attempted>, most: usize) {
     let mut seen = HashSet::new();
     found.retain(|job| seen.insert(job.id));
     found.truncate(most);
+}
+
+impl Operator {
+    /// Returns a page of the dead jobs and the jobs that wait for a retry, the newest failure first. The rank of a position is the
+    /// time of the failure in µs.
+    pub(super) async fn newest_failures(&self, type_id: Option<TypeId>, query: &ListQuery) -> Result<JobPage, Error> {
+        let store = &self.context.store;
+        let failures = FailuresArgs {
+            type_id,
+            state: query.state,
+            error_group: query.error_group.as_deref(),
+            before: query.from.map(|from| FailedJob { failed_us: from.rank, id: from.id }),
+            at_most: query.page_size as i32,
+        };
+        let found = store.newest_failures(&failures).await?;
+        let ids: Vec<i64> = found.iter().map(|job| job.id).collect();
+        let mut shown = store.found_jobs(&ids, LIST_BYTES, query.payload, &JobConditions::default()).await?;
+        let place = |job: &JobView| ids.iter().position(|id| *id == job.id).unwrap_or(ids.len());
+        shown.jobs.sort_by_cached_key(place);
+        // A page that ended at its limit of bytes goes on after its last job.
+        let last = if shown.cut { shown.jobs.last().and_then(|job| found.get(place(job))) } else { found.last() };
+        let is_full = found.len() == query.page_size || shown.cut;
+        let state = query.state.unwrap_or(JobState::Dead);
+        let next = last.filter(|_| is_full).map(|job| PagePosition { state, rank: job.failed_us, id: job.id });
+        // A job may have changed its state or its type since it was found.
+        let failed = |job: &JobView| match query.state {
+            Some(state) => job.state == state,
+            None => matches!(job.state, JobState::Dead | JobState::Scheduled),
+        };
+        let of_type = |job: &JobView| query.task_type.as_ref().is_none_or(|name| job.task_type == name.as_str());
+        shown.jobs.retain(|job| failed(job) && of_type(job));
+        Ok(JobPage { jobs: shown.jobs, next, ..JobPage::default() })
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use howdah_core::{
     error::Error,
-    job::{Chosen, ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
+    job::{ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
 };
 
 use super::{Operator, Selection, selection::Walk};
@@ -42,45 +42,21 @@ impl Operator {
     /// Makes scheduled and dead jobs ready now or at a given time.
     pub async fn retry_jobs(&self, query: RetryQuery, by: &Actor) -> Result<RetryAnswer, Error> {
         let mut answer = RetryAnswer::default();
-        match &query.selection {
-            Selection::Ids(jobs) => {
-                let payload = query.payload.as_deref();
-                let args = RetryArgs { start: query.start, state: None, payload, failed: false };
-                self.retry_batch(jobs, (&args, by), &mut answer).await?;
-            }
-            Selection::OfType(selection) => {
-                let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
-                    return Ok(answer);
-                };
-                let mut walk = Walk::new(self, type_id, selection, true, &RETRY_STATES).await?;
-                while let Some((state, ids)) = walk.next().await? {
-                    let args = RetryArgs { start: query.start, state: Some(state), payload: None, failed: true };
-                    self.retry_batch(&ids.into(), (&args, by), &mut answer).await?;
-                }
-                answer.next = walk.rest();
-            }
-        }
-        Ok(answer)
-    }
-
-    /// Retries these jobs, and wakes the brokers that can assign them to workers.
-    async fn retry_batch(
-        &self,
-        jobs: &Chosen,
-        (args, by): (&RetryArgs<'_>, &Actor),
-        answer: &mut RetryAnswer,
-    ) -> Result<(), Error> {
-        let args = *args;
-        for ids in jobs.ids.chunks(1_000) {
+        let mut walk = Walk::new(self, &query.selection, true, &RETRY_STATES).await?;
+        while let Some((state, jobs)) = walk.next().await? {
+            let payload = query.payload.as_deref();
+            let args = RetryArgs { start: query.start, state, payload, failed: state.is_some() };
             let retry = |store: Store, ids: Vec<i64>| {
                 let jobs = jobs.but(ids);
                 async move { store.retry_jobs(&jobs, &args, by).await }
             };
-            self.but_for_locked(ids.to_vec(), retry, |retried| self.retried(retried, answer)).await?;
+            self.but_for_locked(jobs.ids.clone(), retry, |retried| self.retried(retried, &mut answer)).await?;
         }
-        Ok(())
+        answer.next = walk.rest();
+        Ok(answer)
     }
 
+    /// Reports retried jobs to dispatch, and adds them to the answer.
     pub(super) fn retried(&self, (jobs, revived): (Vec<Retried>, Vec<i64>), answer: &mut RetryAnswer) {
         answer.revived.extend(revived);
         let (held, retried): (Vec<Retried>, Vec<Retried>) = jobs.into_iter().partition(|job| job.key_held);
@@ -100,36 +76,19 @@ impl Operator {
         by: &Actor,
     ) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
         let mut discarded = Vec::new();
-        match &selection {
-            Selection::Ids(jobs) => {
-                for ids in jobs.ids.chunks(1_000) {
-                    self.discard_batch(jobs.but(ids.to_vec()), by, &mut discarded).await?;
-                }
-                Ok((discarded, None))
-            }
-            Selection::OfType(selection) => {
-                let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
-                    return Ok((discarded, None));
-                };
-                let mut walk = Walk::new(self, type_id, selection, true, &[JobState::Dead]).await?;
-                while let Some((_, ids)) = walk.next().await? {
-                    self.discard_batch(ids.into(), by, &mut discarded).await?;
-                }
-                Ok((discarded, walk.rest()))
-            }
+        let mut walk = Walk::new(self, &selection, true, &[JobState::Dead]).await?;
+        while let Some((_, jobs)) = walk.next().await? {
+            let discard = |store: Store, ids: Vec<i64>| {
+                let jobs = jobs.but(ids);
+                async move { store.discard_jobs(&jobs, by).await }
+            };
+            let report = |(gone, woken): (Vec<i64>, Wakeups)| {
+                self.context.dispatch.wakeups(&woken);
+                discarded.extend(gone);
+            };
+            self.but_for_locked(jobs.ids.clone(), discard, report).await?;
         }
-    }
-
-    async fn discard_batch(&self, jobs: Chosen, by: &Actor, discarded: &mut Vec<i64>) -> Result<(), Error> {
-        let discard = |store: Store, ids: Vec<i64>| {
-            let jobs = jobs.but(ids);
-            async move { store.discard_jobs(&jobs, by).await }
-        };
-        let report = |(gone, woken): (Vec<i64>, Wakeups)| {
-            self.context.dispatch.wakeups(&woken);
-            discarded.extend(gone);
-        };
-        self.but_for_locked(jobs.ids.clone(), discard, report).await
+        Ok((discarded, walk.rest()))
     }
 
     /// Returns the error groups of failed jobs, largest first, and whether some jobs were not counted.

@@ -1,9 +1,6 @@
 //! Get, list and cancel jobs.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use howdah_core::{
     error::Error,
@@ -12,7 +9,6 @@ use howdah_core::{
 
 use super::{Operator, Selection, selection::Walk};
 use crate::{
-    session::CancelReason,
     store::{Actor, CancelledJob, Dependent, ListArgs, Store, Wakeups},
     wake::Loss,
 };
@@ -104,7 +100,7 @@ impl Operator {
         }
         let held = self.held_by_worker_of(&query.conditions, type_id).await?;
         let first = query.state.unwrap_or(LIST_ORDER[0]);
-        let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
+        let mut at = Some(query.from.unwrap_or(PagePosition::first(first)));
         let mut page = JobPage::default();
         let mut bytes_left = LIST_BYTES;
         let begun = Instant::now();
@@ -126,7 +122,8 @@ impl Operator {
                     Some(PagePosition { state: from.state, rank: *rank, id: job.id })
                 }
                 (_, Some((rank, id))) => Some(PagePosition { rank, id, ..from }),
-                _ => next_state(from.state, query.state),
+                _ if query.state.is_some() => None,
+                _ => PagePosition::after(from.state, &LIST_ORDER),
             };
             page.jobs.extend(listed.jobs.into_iter().map(|(job, _)| job));
             bytes_left -= listed.bytes;
@@ -151,16 +148,14 @@ impl Operator {
         match selection {
             Selection::Ids(jobs) => gone = self.cancel_ids(jobs, by).await?,
             Selection::OfType(selection) => {
-                if let Some(type_id) = self.context.registry.find(&selection.task_type).await? {
-                    // Only failed jobs have an error group.
-                    let failed = selection.error_group.is_some();
-                    let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
-                    let mut walk = Walk::new(self, type_id, &selection, failed, states).await?;
-                    while let Some((state, ids)) = walk.next().await? {
-                        gone.extend(self.cancel_in(ids.into(), Some(state), by).await?);
-                    }
-                    rest = walk.rest();
+                // Only failed jobs have an error group.
+                let failed = selection.error_group.is_some();
+                let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
+                let mut walk = Walk::of_type(self, &selection, failed, states).await?;
+                while let Some((state, jobs)) = walk.next().await? {
+                    gone.extend(self.cancel_in(jobs, state, by).await?);
                 }
+                rest = walk.rest();
             }
         }
         let mut cancelled: Vec<i64> = gone.iter().map(|job| job.id).collect();
@@ -205,32 +200,7 @@ impl Operator {
 
     /// Tells the workers that hold these jobs to stop.
     pub(super) fn notify_workers(&self, cancelled: &[CancelledJob]) {
-        let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
-        for job in cancelled {
-            if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {
-                leases.entry(broker_id).or_default().push(Lease { id: job.id, token });
-            }
-        }
-        let c = &self.context;
-        for (broker_id, leases) in leases {
-            if broker_id == c.dispatch.broker_id() {
-                c.sessions.cancel(&leases, CancelReason::Cancelled, &c.dispatch);
-            } else {
-                c.wake.lost_elsewhere(broker_id, leases.iter().map(|lease| lease.id).collect(), Loss::Cancelled);
-            }
-        }
+        let lease = |job: &CancelledJob| Some((Lease { id: job.id, token: job.token? }, job.broker_id?));
+        self.context.tell_workers(cancelled.iter().filter_map(lease), Loss::Cancelled);
     }
-}
-
-pub(super) fn start_of(state: JobState) -> PagePosition {
-    let id = if state.is_finished() { 0 } else { i64::MIN };
-    PagePosition { state, rank: i64::MIN, id }
-}
-
-fn next_state(state: JobState, only: Option<JobState>) -> Option<PagePosition> {
-    if only.is_some() {
-        return None;
-    }
-    let position = LIST_ORDER.iter().position(|s| *s == state)?;
-    LIST_ORDER.get(position + 1).copied().map(start_of)
 }

@@ -1,16 +1,15 @@
 //! Ends leases on behalf of operators.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use howdah_core::{
     error::Error,
-    job::{Chosen, JobState, Lease, PagePosition},
+    job::{Chosen, JobState, PagePosition},
 };
 use parking_lot::Mutex;
 
 use super::{Operator, Selection, selection::Walk};
 use crate::{
-    session::CancelReason,
     store::{Actor, Store, StoreError},
     wake::Loss,
 };
@@ -33,13 +32,10 @@ impl Operator {
             Selection::Ids(jobs) => return Ok((self.end_leases_of(jobs, error, by).await?, None)),
             Selection::OfType(selection) => selection,
         };
-        let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
-            return Ok((Vec::new(), None));
-        };
         let mut ended = Vec::new();
-        let mut walk = Walk::new(self, type_id, &selection, false, &[JobState::Leased]).await?;
-        while let Some((_, ids)) = walk.next().await? {
-            ended.extend(self.end_leases_of(ids.into(), error, by).await?);
+        let mut walk = Walk::of_type(self, &selection, false, &[JobState::Leased]).await?;
+        while let Some((_, jobs)) = walk.next().await? {
+            ended.extend(self.end_leases_of(jobs, error, by).await?);
         }
         Ok((ended, walk.rest()))
     }
@@ -73,25 +69,10 @@ impl Operator {
                 break;
             }
             let (now, result) = self.context.release.end_for_operator(store.clone(), &leases, error, by).await;
-            self.notify_lease_lost(&now);
+            self.context.tell_workers(now.iter().copied().filter(|(_, broker)| *broker != 0), Loss::Moved);
             ended.lock().extend(now.iter().map(|(lease, _)| lease.id));
             result?;
         }
         Ok(())
-    }
-
-    fn notify_lease_lost(&self, ended: &[(Lease, i32)]) {
-        let mut of_brokers: HashMap<i32, Vec<Lease>> = HashMap::new();
-        for (lease, broker) in ended.iter().filter(|(_, broker)| *broker != 0) {
-            of_brokers.entry(*broker).or_default().push(*lease);
-        }
-        let c = &self.context;
-        for (broker, leases) in of_brokers {
-            if broker == c.dispatch.broker_id() {
-                c.sessions.cancel(&leases, CancelReason::LeaseLost, &c.dispatch);
-            } else {
-                c.wake.lost_elsewhere(broker, leases.iter().map(|lease| lease.id).collect(), Loss::Moved);
-            }
-        }
     }
 }

@@ -2,24 +2,21 @@
 //! reprioritize and run again jobs; the same for many jobs in the background; settings of task types; schedules.
 
 mod archived;
-mod attempts;
+mod attempts; // jobs with the most attempts, and jobs that failed last
 pub mod bulk;
 pub(crate) mod explain;
 mod failed;
 pub mod jobs;
 mod leases;
 mod locked; // changes of many jobs, some of which are locked
-mod newest_failures;
 pub mod priority;
 mod readiness;
 pub(crate) mod rerun;
 mod schedules;
 pub mod search;
 pub mod selection;
-mod settings;
 pub mod stores;
 mod task_types;
-mod tokens;
 pub mod wait;
 mod workers;
 

@@ -38,13 +38,10 @@ impl Operator {
             }
             Selection::OfType(selection) => selection,
         };
-        let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
-            return Ok(Reprioritized::default());
-        };
-        let walk = Walk::new(self, type_id, &selection, false, &REPRIORITIZE_STATES).await?;
+        let walk = Walk::of_type(self, &selection, false, &REPRIORITIZE_STATES).await?;
         let (mut walk, mut jobs) = (walk.with_other_priority(priority), 0);
-        while let Some((_, ids)) = walk.next().await? {
-            jobs += self.reprioritize_ids(ids.into(), priority, by).await?.len() as i64;
+        while let Some((_, batch)) = walk.next().await? {
+            jobs += self.reprioritize_ids(batch, priority, by).await?.len() as i64;
         }
         Ok(Reprioritized { jobs, ids: Vec::new(), next: walk.rest() })
     }

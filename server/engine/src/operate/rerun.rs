@@ -9,7 +9,7 @@ use howdah_core::{
 
 use super::Operator;
 use crate::{
-    intake::{Resolved, repeat, resolve},
+    intake::{Resolved, repeat, request_forgotten, resolve},
     store::{Actor, EndedJobs, KeyedJob, LockWait, RequestColumns, Store, StoreError, StoredCoordinated},
 };
 
@@ -106,13 +106,7 @@ impl Operator {
         let stored = self.context.store.repeated_requests(&keys).await?;
         let result = |(old_id, request): (i64, &RequestKey)| {
             let first = repeat(request, &stored).transpose()?.and_then(|jobs| jobs.first().copied());
-            let job = first.ok_or_else(|| {
-                Error::Unavailable(
-                    "the record of the first call with this request_key was just deleted; send the request again"
-                        .into(),
-                )
-            })?;
-            Ok((old_id, Reran::Enqueued(job)))
+            Ok((old_id, Reran::Enqueued(first.ok_or_else(request_forgotten)?)))
         };
         requests.into_iter().map(result).collect()
     }
@@ -126,14 +120,9 @@ async fn store_some(
 ) -> Result<StoredCoordinated, StoreError> {
     let mut requests = RequestColumns::default();
     let mut jobs = Vec::with_capacity(ids.len());
-    for (no, (resolved, request)) in ids.iter().filter_map(|id| copies.get(id)).enumerate() {
-        let request_no = no as i32;
+    for (request_no, (resolved, request)) in (0..).zip(ids.iter().filter_map(|id| copies.get(id))) {
         jobs.push(KeyedJob { plain: resolved.as_plain(), request_no });
-        if let Some(request) = request {
-            requests.request_no.push(request_no);
-            requests.key.push(&request.key);
-            requests.body_hash.push(&request.body_hash);
-        }
+        requests.push(request_no, request.as_ref());
     }
     store.rerun_jobs(&jobs, &requests, by).await
 }

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Operator;
 use crate::{
-    intake::resolve,
+    intake::{repeat, request_forgotten, resolve},
     store::{
         Actor, KeyedJob, Lane, LockWait, RequestColumns, ScheduleCount, SchedulePage, ScheduleTransaction, Wakeups,
     },
@@ -147,7 +147,7 @@ impl Operator {
             transaction.roll_back().await;
             return Err(no_schedule(name));
         };
-        match self.run_held(&mut transaction, found, request_key.as_deref(), (check, by)).await {
+        match self.run_held(&mut transaction, found, request_key, (check, by)).await {
             Ok(Run::Made { job, woken }) => {
                 transaction.commit().await?;
                 self.context.dispatch.wakeups(&woken);
@@ -168,7 +168,7 @@ impl Operator {
         &self,
         transaction: &mut ScheduleTransaction<'_>,
         (mut schedule, now): (Schedule, i64),
-        request_key: Option<&str>,
+        request_key: Option<String>,
         (check, by): (Check<'_>, &Actor),
     ) -> Result<Run, Error> {
         check(&schedule)?;
@@ -178,37 +178,26 @@ impl Operator {
         let (jobs, _) = resolve(&self.context.registry, vec![job], LockWait::Short, by.name()).await?;
         let full: Vec<KeyedJob<'_>> =
             jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
-        let hash = Sha256::digest(["schedule\0", &schedule.spec.name].concat());
+        let body_hash: [u8; 32] = Sha256::digest(["schedule\0", &schedule.spec.name].concat()).into();
+        let request = request_key.map(|key| RequestKey { key, body_hash });
         let mut requests = RequestColumns::default();
-        if let Some(key) = request_key {
-            requests.request_no.push(0);
-            requests.key.push(key);
-            requests.body_hash.push(&hash[..]);
-        }
+        requests.push(0, request.as_ref());
         let stored = transaction.enqueue(&full, &requests).await?;
         let Some(&made) = stored.jobs.first() else {
             return Err(Error::Internal("bug: Postgres returned no id for the job, which may be stored".into()));
         };
-        match made {
-            None => {
-                let key = request_key.unwrap_or_default();
-                let purged = || {
-                    Error::Unavailable(
-                        "the record of the first call with this request_key was just deleted; send the request again"
-                            .into(),
-                    )
-                };
-                let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(purged)?;
-                match ids.first() {
-                    Some(&id) if first_hash[..] == hash[..] => {
-                        Ok(Run::Found(Enqueued { id, outcome: EnqueueOutcome::Repeated }))
-                    }
-                    _ => Err(Error::RequestKeyReused(RequestKey::given(key).to_owned())),
-                }
+        match (made, &request) {
+            (None, Some(request)) => {
+                let repeated = transaction.repeated(&[request.key.as_str()]).await?;
+                let first = repeat(request, &repeated).transpose()?.and_then(|jobs| jobs.first().copied());
+                Ok(Run::Found(first.ok_or_else(request_forgotten)?))
             }
+            (None, None) => Err(Error::Internal("bug: a run without a request_key was answered as a duplicate".into())),
             // Another job holds the key of the template, so nothing was stored.
-            Some(job) if matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => Ok(Run::Found(job)),
-            Some(job) => {
+            (Some(job), _) if matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => {
+                Ok(Run::Found(job))
+            }
+            (Some(job), _) => {
                 // The schedule still records the jobs of earlier runs.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;

@@ -168,7 +168,7 @@ impl Operator {
             at: match page.from {
                 Some(from) => from,
                 None => SearchPosition {
-                    at: start_of(range.state),
+                    at: PagePosition::first(range.state),
                     scanned_count: 0,
                     estimated: self.estimate(range).await?,
                 },
@@ -335,11 +335,6 @@ impl Walk {
         self.at.at = last.at;
         self.at.scanned_count += last.ordinal;
     }
-}
-
-fn start_of(state: JobState) -> PagePosition {
-    let id = if state.is_finished() { 0 } else { i64::MIN };
-    PagePosition { state, rank: i64::MIN, id }
 }
 
 fn finished(jobs: Vec<JobView>, at: SearchPosition) -> SearchFound {

@@ -1,4 +1,6 @@
-//! Jobs selected by type instead of by id: any number of them, processed in batches.
+//! Jobs selected by id, or by type: any number of them, processed in batches.
+
+use std::slice::Chunks;
 
 use howdah_core::{
     error::Error,
@@ -40,8 +42,14 @@ pub struct TypeSelection {
     pub from: Option<PagePosition>,
 }
 
-/// Iterator over the jobs of a selection by type, state by state.
+/// Iterator over the jobs of a selection, in batches: jobs by id, or the jobs of a type state by state.
 pub(super) struct Walk<'a> {
+    by_id: Option<(&'a Chosen, Chunks<'a, i64>)>,
+    of_type: Option<TypeWalk<'a>>,
+}
+
+/// Position in the jobs of a selection by type.
+struct TypeWalk<'a> {
     store: &'a Store,
     type_id: TypeId,
     selection: &'a TypeSelection,
@@ -58,39 +66,73 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Returns an iterator over the jobs of a selection, in these states and in this order.
+    /// Returns an iterator over the jobs of a selection. If it is by type: in these states and in this order.
     pub(super) async fn new(
         operator: &'a Operator,
-        type_id: TypeId,
+        selection: &'a Selection,
+        failed: bool,
+        states: &[JobState],
+    ) -> Result<Self, Error> {
+        match selection {
+            Selection::Ids(jobs) => Ok(Self { by_id: Some((jobs, jobs.ids.chunks(BATCH))), of_type: None }),
+            Selection::OfType(selection) => Self::of_type(operator, selection, failed, states).await,
+        }
+    }
+
+    /// Returns an iterator over the jobs of a type, which ends at once if the type does not exist.
+    pub(super) async fn of_type(
+        operator: &'a Operator,
         selection: &'a TypeSelection,
         failed: bool,
         states: &[JobState],
     ) -> Result<Self, Error> {
+        let Some(type_id) = operator.context.registry.find(&selection.task_type).await? else {
+            return Ok(Self { by_id: None, of_type: None });
+        };
         let held = operator.held_by_worker_of(&selection.conditions, Some(type_id)).await?;
         let states: Vec<JobState> =
             states.iter().copied().filter(|&state| selection.state.is_none_or(|only| only == state)).collect();
-        let first = states.first().map(|&state| start_of(state));
-        Ok(Self {
+        let walk = TypeWalk {
             store: &operator.context.store,
             type_id,
             selection,
             held,
             failed,
             other_priority: None,
-            at: selection.from.or(first),
+            at: selection.from.or(states.first().copied().map(PagePosition::first)),
             states,
             jobs_left: JOBS_A_CALL,
             picks_left: PICKS_A_CALL,
-        })
+        };
+        Ok(Self { by_id: None, of_type: Some(walk) })
     }
 
     /// Leaves out jobs that have this priority.
-    pub(super) fn with_other_priority(self, priority: i16) -> Self {
-        Self { other_priority: Some(priority), ..self }
+    pub(super) fn with_other_priority(mut self, priority: i16) -> Self {
+        self.of_type.iter_mut().for_each(|walk| walk.other_priority = Some(priority));
+        self
     }
 
-    /// Returns the next batch, with jobs of one state. `None` at the end, or after the maximum number of jobs per call.
-    pub(super) async fn next(&mut self) -> Result<Option<(JobState, Vec<i64>)>, Error> {
+    /// Returns the next batch; a batch of a selection by type has jobs of one state. `None` at the end, or after the maximum
+    /// number of jobs per call.
+    pub(super) async fn next(&mut self) -> Result<Option<(Option<JobState>, Chosen)>, Error> {
+        if let Some((chosen, batches)) = &mut self.by_id {
+            return Ok(batches.next().map(|ids| (None, chosen.but(ids.to_vec()))));
+        }
+        match &mut self.of_type {
+            Some(walk) => Ok(walk.next().await?.map(|(state, ids)| (Some(state), ids.into()))),
+            None => Ok(None),
+        }
+    }
+
+    /// Position at which the next call continues; `None` if all jobs were visited.
+    pub(super) fn rest(&self) -> Option<PagePosition> {
+        self.of_type.as_ref()?.at
+    }
+}
+
+impl TypeWalk<'_> {
+    async fn next(&mut self) -> Result<Option<(JobState, Vec<i64>)>, Error> {
         while let Some(from) = self.at
             && self.picks_left > 0
             && self.jobs_left > 0
@@ -109,7 +151,7 @@ impl<'a> Walk<'a> {
                 last_id: i64::MAX,
             };
             let Picked { ids, next } = self.store.pick(&pick).await?;
-            self.at = next.or_else(|| self.state_after(from.state));
+            self.at = next.or_else(|| PagePosition::after(from.state, &self.states));
             self.picks_left -= 1;
             self.jobs_left -= ids.len().min(self.jobs_left);
             if !ids.is_empty() {
@@ -118,18 +160,4 @@ impl<'a> Walk<'a> {
         }
         Ok(None)
     }
-
-    /// Position at which the next call continues; `None` if all jobs were visited.
-    pub(super) fn rest(&self) -> Option<PagePosition> {
-        self.at
-    }
-
-    fn state_after(&self, state: JobState) -> Option<PagePosition> {
-        let position = self.states.iter().position(|s| *s == state)?;
-        self.states.get(position + 1).copied().map(start_of)
-    }
-}
-
-fn start_of(state: JobState) -> PagePosition {
-    PagePosition { state, rank: i64::MIN, id: i64::MIN }
 }

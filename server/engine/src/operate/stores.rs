@@ -1,14 +1,14 @@
-//! Reads the state of a store, closes it to new jobs, and opens it.
+//! State and settings of a store: closing and opening, cluster settings, tokens, the audit log.
 
 use std::time::Duration;
 
 use howdah_core::{
     error::Error,
-    job::{Closed, StoreNumber, TaskTypeName, TypeId},
+    job::{Closed, ClusterSettings, ClusterSettingsChange, StoreNumber, TaskTypeName, TypeId},
 };
 
 use super::Operator;
-use crate::store::{Actor, ReplicaState, Store};
+use crate::store::{Actor, AuditEntry, AuditQuery, ReplicaState, Store, TokenView};
 
 /// State of a store.
 #[derive(Clone, Debug)]
@@ -117,5 +117,37 @@ impl Operator {
             self.context.sweep_now.notify_one();
         }
         Ok(())
+    }
+
+    /// Reads the stored cluster settings.
+    pub async fn cluster_settings(&self) -> Result<ClusterSettings, Error> {
+        Ok(self.context.store.cluster_settings().await?)
+    }
+
+    /// Changes cluster settings. Returns all settings after the change.
+    pub async fn update_cluster_settings(
+        &self,
+        change: &ClusterSettingsChange,
+        by: &Actor,
+    ) -> Result<ClusterSettings, Error> {
+        let (settings, version) = self.context.store.update_cluster_settings(change, by).await?;
+        tracing::info!(?settings, "the cluster settings have changed");
+        self.context.settings_changed(version).await;
+        Ok(settings)
+    }
+
+    /// Returns the task types of jobs, each with its id and name. Omits jobs that do not exist.
+    pub async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, TypeId, String)>, Error> {
+        Ok(self.context.store.types_of(ids).await?)
+    }
+
+    /// Returns a page of the tokens whose ids come after `after`.
+    pub async fn list_tokens(&self, after: &str, ended: bool, size: usize) -> Result<Vec<TokenView>, Error> {
+        Ok(self.context.store.list_tokens(after, ended, size as i32).await?)
+    }
+
+    /// Returns a page of the audit log.
+    pub async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
+        Ok(self.context.store.list_audit(query).await?)
     }
 }

@@ -115,7 +115,7 @@ impl Operator {
     /// Counts the jobs of a bulk operation, up to a limit.
     async fn count(&self, type_id: TypeId, spec: &BulkSpec) -> Result<Counted, Error> {
         let (states, before) = (spec.states(), SystemTime::now() + LATER);
-        let mut at = states.first().copied().map(start_of);
+        let mut at = states.first().copied().map(PagePosition::first);
         let mut counted = Counted::default();
         for _ in 0..COUNTS {
             let Some(from) = at else { break };
@@ -131,7 +131,7 @@ impl Operator {
             if counted.selected > COUNTED {
                 return Ok(Counted { selected: COUNTED, has_more: true, ..counted });
             }
-            at = picked.next.or_else(|| state_after(&states, from.state));
+            at = picked.next.or_else(|| PagePosition::after(from.state, &states));
         }
         Ok(Counted { has_more: at.is_some(), ..counted })
     }
@@ -215,13 +215,4 @@ fn nothing_to_undo(id: i64) -> Error {
     Error::Precondition(format!(
         "nothing is left to undo of bulk operation {id}: its jobs are restored, or their history was dropped"
     ))
-}
-
-fn start_of(state: JobState) -> PagePosition {
-    PagePosition { state, rank: i64::MIN, id: i64::MIN }
-}
-
-fn state_after(states: &[JobState], state: JobState) -> Option<PagePosition> {
-    let index = states.iter().position(|s| *s == state)?;
-    states.get(index + 1).copied().map(start_of)
 }

@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use howdah_core::job::{Bulk, BulkChange, BulkState, JobState};
+use howdah_core::job::{Bulk, BulkChange, BulkState, JobState, PagePosition};
 
-use super::{Operator, start_of, state_after};
+use super::Operator;
 use crate::{
     maintain::until_done,
     operate::RetryAnswer,
@@ -52,7 +52,7 @@ impl Operator {
 
     async fn batch(&self, bulk: &Bulk, broker_id: i32) -> Result<(), StoreError> {
         let (store, begun, states) = (&self.context.store, Instant::now(), bulk.spec.states());
-        let from = bulk.at.or_else(|| states.first().copied().map(start_of));
+        let from = bulk.at.or_else(|| states.first().copied().map(PagePosition::first));
         let (mut next, mut jobs) = (None, 0);
         if let Some(from) = from {
             let at_most = bulk.spec.jobs_per_s.map_or(BATCH, |rate| rate.clamp(1, BATCH));
@@ -63,7 +63,7 @@ impl Operator {
             if !self.change(bulk, broker_id, from.state, picked.ids).await? {
                 return Ok(());
             }
-            next = picked.next.or_else(|| state_after(&states, from.state));
+            next = picked.next.or_else(|| PagePosition::after(from.state, &states));
         }
         let pause = pause(bulk.spec.jobs_per_s, begun.elapsed(), jobs);
         if store.advance_bulk(bulk, broker_id, next, pause, ROUNDS).await? == Some(BulkState::Completed) {

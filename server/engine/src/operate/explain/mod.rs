@@ -2,7 +2,6 @@
 
 mod ended;
 mod ready;
-mod scheduled;
 mod text;
 mod waiting;
 
@@ -55,7 +54,7 @@ impl Operator {
             JobState::Leased => vec![ended::running(&job, self.holder_of(id).await?)],
             JobState::Scheduled => {
                 outlook.expected_in = job.run_at.map(|at| at.duration_since(job.now).unwrap_or_default());
-                scheduled::reasons(&job)
+                waiting::for_time(&job)
             }
             JobState::Waiting => {
                 let related = self.related(&job, may_read).await?;
