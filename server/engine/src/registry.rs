@@ -20,13 +20,9 @@ use howdah_core::{
     },
 };
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::store::{ShortHistories, Store, StoreError};
-
-mod awaited;
-
-pub use awaited::Awaited;
 
 /// The broker's cache of task types and cluster settings.
 pub struct Registry {
@@ -56,7 +52,7 @@ pub struct Registry {
     created_elsewhere: Mutex<HashMap<TaskTypeName, Arc<tokio::sync::Mutex<()>>>>,
     /// Semaphore that limits the calls which wait for task types that other transactions are creating.
     waiting: Semaphore,
-    awaited: Arc<awaited::AwaitedTypes>,
+    awaited: Arc<AwaitedTypes>,
     /// Serializes the creation of types. Otherwise concurrent creations could together exceed the maximum number of
     /// types.
     creating: tokio::sync::Mutex<()>,
@@ -398,4 +394,63 @@ fn missing_of(names: &[TaskTypeName], ids: &HashMap<TaskTypeName, TypeId>) -> Ve
     missing.sort_unstable();
     missing.dedup();
     missing
+}
+
+/// Awaited task types, with the streams to notify.
+#[derive(Default)]
+pub(super) struct AwaitedTypes {
+    waiting: Mutex<HashMap<TaskTypeName, Vec<Arc<Notify>>>>,
+}
+
+/// Waits for task types to be created. Dropping the value unregisters it.
+pub struct Awaited {
+    types: Arc<AwaitedTypes>,
+    names: Vec<TaskTypeName>,
+    notify: Arc<Notify>,
+}
+
+impl AwaitedTypes {
+    pub(super) fn add(self: &Arc<Self>, names: Vec<TaskTypeName>) -> Awaited {
+        let notify = Arc::new(Notify::new());
+        let mut waiting = self.waiting.lock();
+        for name in &names {
+            waiting.entry(name.clone()).or_default().push(notify.clone());
+        }
+        Awaited { types: self.clone(), names, notify }
+    }
+
+    /// Returns the names of the awaited types.
+    pub(super) fn names(&self) -> Vec<TaskTypeName> {
+        let waiting = self.waiting.lock();
+        if waiting.is_empty() { Vec::new() } else { waiting.keys().cloned().collect() }
+    }
+
+    /// Notifies the streams that wait for these types, which exist now.
+    pub(super) fn exist<'a>(&self, names: impl Iterator<Item = &'a TaskTypeName>) {
+        let waiting = self.waiting.lock();
+        if !waiting.is_empty() {
+            names.filter_map(|name| waiting.get(name)).flatten().for_each(|notify| notify.notify_one());
+        }
+    }
+}
+
+impl Awaited {
+    /// Completes when one of the types exists. A notification that arrives between two calls is kept.
+    pub async fn appeared(&self) {
+        self.notify.notified().await;
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        let mut waiting = self.types.waiting.lock();
+        for name in &self.names {
+            if let Some(notifies) = waiting.get_mut(name) {
+                notifies.retain(|notify| !Arc::ptr_eq(notify, &self.notify));
+                if notifies.is_empty() {
+                    waiting.remove(name);
+                }
+            }
+        }
+    }
 }

@@ -2,20 +2,16 @@
 //! kinds of rules, and `caller` decides.
 
 mod caller;
-mod create;
-mod operation;
 mod rights;
 mod rules;
 mod scope;
 mod token;
 
 pub use caller::{CERTIFICATE, Caller, Grant};
-pub use create::{TokenQuery, create_token};
-pub use operation::Operation;
 pub use rights::Rights;
 pub use rules::Rule;
-pub use scope::{MAX_SCOPES, Pattern, Scope};
-pub use token::{Token, TokenError, TokenId};
+pub use scope::{MAX_SCOPES, Operation, Pattern, Scope};
+pub use token::{Token, TokenError, TokenId, TokenQuery, create_token};
 
 /// Maximum length of a principal's name, in bytes.
 pub const PRINCIPAL_BYTES: usize = 200;

@@ -6,7 +6,10 @@ use std::collections::HashMap;
 use howdah_core::job::TaskTypeName;
 use parking_lot::RwLock;
 
-use super::{Operation, Scope, operation::Operations, scope::Pattern};
+use super::{
+    Operation, Scope,
+    scope::{Operations, Pattern},
+};
 
 /// Maximum number of task types whose rights are cached. Task types beyond the limit are matched against the scopes at each
 /// check. Callers choose the names, so the limit bounds the memory that callers can make a broker use.

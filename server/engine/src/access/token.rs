@@ -1,9 +1,13 @@
 //! The format of a token: `hwd_<id>_<secret>_<check>`, with the three parts in hex. Secret scanners find tokens by the prefix.
 //! The id is public and names the token in logs. The checksum distinguishes a mistyped token from an unknown one.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
+use howdah_core::error::Error;
 use sha2::{Digest as _, Sha256};
+
+use super::Scope;
+use crate::store::{Actor, MOST_TOKENS, NewToken, Store, TokenView};
 
 const PREFIX: &str = "hwd";
 const ID_BYTES: usize = 8;
@@ -85,6 +89,34 @@ impl Token {
 
 fn check(body: &str) -> String {
     hex::encode(crc32fast::hash(body.as_bytes()).to_be_bytes())
+}
+
+/// A token to create.
+#[derive(Clone, Debug)]
+pub struct TokenQuery {
+    /// The principal that the token authenticates.
+    pub principal: String,
+    pub scopes: Vec<Scope>,
+    /// Time until the token expires. `None` for a token that never expires.
+    pub lifetime: Option<Duration>,
+}
+
+/// Creates a token and stores its hash. `by` is the actor in the audit log.
+pub async fn create_token(store: &Store, by: &Actor, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
+    let token = Token::generate();
+    let scopes: Vec<String> = query.scopes.iter().map(ToString::to_string).collect();
+    let new = NewToken {
+        id: token.id(),
+        hash: &token.hash(),
+        principal: &query.principal,
+        scopes: &scopes,
+        created_by: by.principal.as_deref().unwrap_or_default(),
+        lifetime: query.lifetime,
+    };
+    let view = store.create_token(new, by).await?.ok_or_else(|| {
+        Error::TooMany(format!("there are {MOST_TOKENS} tokens already; revoke tokens that are not needed"))
+    })?;
+    Ok((token, view))
 }
 
 #[cfg(test)]

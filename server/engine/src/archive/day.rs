@@ -1,12 +1,12 @@
 //! Archives the finished jobs of one day. Files are staged under names that readers ignore, read back, compared with
 //! the day partition, renamed and recorded in the database.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use howdah_archive::{Layout, Location, Manifest, PartFile, Sums};
 use howdah_core::config::ArchivePayloads;
 
-use super::{ArchiveError, Archived, Archiver, HELD, Step, noted, pace::Pace, read::Reading, text};
+use super::{ArchiveError, Archived, Archiver, HELD, noted, pace::Pace, read::Reading, text};
 use crate::store::TakenDay;
 
 /// Version of the manifest format.
@@ -156,3 +156,42 @@ impl Work<'_> {
         if ours { Ok(()) } else { Err(ArchiveError::TakenOver(self.day.to_owned())) }
     }
 }
+
+/// The last completed step of an archive run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The day is sealed and belongs to this run. Another run takes the day over if this run's heartbeats stop.
+    Taken,
+    /// A file of the day is in the staging area, which readers ignore. If this run is killed, the next run deletes the
+    /// file.
+    PartStaged,
+    /// All files are in the staging area.
+    AllStaged,
+    /// The files were read back. Their checksums equal the checksums of the day partition.
+    Compared,
+    /// The database has recorded the manifest. The next run continues from here and does not write the files again.
+    Noted,
+    /// The files have their final names.
+    Named,
+    /// The manifest is written.
+    ManifestWritten,
+    /// The database has recorded the day as archived, so its partition may be dropped.
+    Archived,
+}
+
+impl Step {
+    /// All steps.
+    pub const ALL: [Self; 8] = [
+        Self::Taken,
+        Self::PartStaged,
+        Self::AllStaged,
+        Self::Compared,
+        Self::Noted,
+        Self::Named,
+        Self::ManifestWritten,
+        Self::Archived,
+    ];
+}
+
+/// Callback that is called after each step of an archive run.
+pub type OnStep = Arc<dyn Fn(Step) + Send + Sync>;

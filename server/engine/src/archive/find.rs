@@ -4,15 +4,17 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use howdah_archive::{Candidate, Location, Row, Timeouts};
+use bytes::Bytes;
+use howdah_archive::{Candidate, Job, Location, Row, Timeouts};
+use howdah_core::job::{JobOptions, JobState, JobView};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::ArchiveError;
-use crate::store::{ArchivedFile, Store};
+use crate::store::{ArchivedFile, Store, failures_of};
 
 /// Maximum number of files that one lookup by id reads.
 pub(crate) const FILES: i32 = 2_000;
@@ -173,4 +175,42 @@ impl Reader {
         };
         Err(howdah_archive::Error::Url { url: url.to_owned(), problem }.into())
     }
+}
+
+/// Returns the view of an archived job, with payload and result if they were read. Omits fields that cannot be parsed,
+/// so that operators can see the others.
+pub fn view(job: &Job<'_>) -> JobView {
+    let headers: Option<HashMap<String, String>> = job.headers.and_then(|json| serde_json::from_str(json).ok());
+    let options: Option<JobOptions> = job.options.and_then(|json| serde_json::from_str(json).ok());
+    let small = |number: i32| i16::try_from(number).unwrap_or(i16::MAX);
+    JobView {
+        id: job.id,
+        task_type: job.task_type.to_owned(),
+        state: JobState::from_name(job.outcome).unwrap_or(JobState::Discarded),
+        priority: small(job.priority),
+        attempt: small(job.attempt),
+        max_attempts: small(job.max_attempts),
+        key: job.key.map(str::to_owned),
+        created: time(job.created),
+        run_at: None,
+        leased_at: job.leased_at.map(time),
+        finished: Some(time(job.finished)),
+        deadline: None,
+        headers: headers.unwrap_or_default(),
+        failures: job.failures.map(failures_of).unwrap_or_default(),
+        payload: job.payload.map(Bytes::copy_from_slice),
+        result: job.result.map(Bytes::copy_from_slice),
+        original_task_type: None,
+        tags: options.as_ref().map(|options| options.tags.clone()).unwrap_or_default(),
+        options: options.map(Box::new),
+        coordination: None,
+        broker: None,
+        worker: None,
+    }
+}
+
+fn time(micros: i64) -> SystemTime {
+    let distance = Duration::from_micros(micros.unsigned_abs());
+    let moved = if micros < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+    moved.unwrap_or(UNIX_EPOCH)
 }

@@ -9,7 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use howdah_archive::{Job, JobFilter, OpenFile, Row};
 use tokio::sync::mpsc;
 
-use super::{ArchiveError, Reader, names::Names};
+use super::{ArchiveError, Reader, read::Names};
 use crate::store::{ArchivedFile, HistoryChoice, HistoryDay};
 
 /// Number of files whose footers are read concurrently.

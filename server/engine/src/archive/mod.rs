@@ -3,33 +3,29 @@
 //! One run at a time archives a day, and it may be killed at any point. The next run deletes or completes what each
 //! step has left: see [`Step`]. Each transaction reads at most one page of jobs, so that VACUUM is not held up.
 
-mod day; // one day
+mod day; // one day, and the steps of its run
 mod error; // errors
 mod expire; // deletion of days beyond the retention
-pub(crate) mod find; // lookup of archived jobs
+pub(crate) mod find; // lookup of archived jobs, and their view for operators
 mod forget; // deletion of single jobs
 mod history; // finished jobs of the database and of the archive
 mod keyed; // lookup of archived jobs by their key
-mod names; // names of task types
 mod pace; // speed of a run
-mod read; // rows of a day, page by page, into files
+mod read; // rows of a day, page by page, into files; names of task types
 mod restore; // enqueues archived jobs again
-mod step; // steps of a run
-mod view; // archived jobs for operators
 
 use std::{sync::Arc, time::Duration};
 
 use howdah_archive::{Bounds, Manifest};
 use howdah_core::config::ArchivePayloads;
 
+pub use day::{OnStep, Step};
 pub use error::ArchiveError;
-pub use find::Reader;
+pub use find::{Reader, view};
 pub use forget::{ForgetProgress, ForgetQuery, Forgotten, OnForget};
 pub use history::{HistoryQuery, Take};
 pub(crate) use keyed::{ArchivePosition, KeyQuery};
 pub use restore::{Restore, RestoreEvent};
-pub use step::{OnStep, Step};
-pub use view::view;
 
 use crate::store::Store;
 

@@ -1,16 +1,17 @@
 //! Reads the finished jobs of a day, page by page, and writes them to archive files.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use howdah_archive::{Layout, Location, OnPart, PartFile, Writer};
-use howdah_core::config::ArchivePayloads;
+use howdah_core::{config::ArchivePayloads, job::TypeId};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveError, Archiver, HELD, Step, names::Names, pace::Pace};
-use crate::store::{ArchivePage, FinishedJob};
+use super::{ArchiveError, Archiver, HELD, Step, pace::Pace};
+use crate::store::{ArchivePage, FinishedJob, Store, StoreError};
 
 /// Limits of a page: maximum number of jobs, and target size in bytes. Two pages are in memory at once.
 const PAGE: (usize, usize) = (10_000, 4 << 20);
@@ -122,6 +123,36 @@ fn next_limit(page: &ArchivePage, rests: bool) -> i32 {
     // Limits the growth of a page to a factor of 4, because the next jobs may be larger.
     let most = (jobs * 4).clamp(100, most_jobs);
     (bytes / each).clamp(1, most) as i32
+}
+
+/// Cached names of task types, by type id.
+pub(super) struct Names(HashMap<TypeId, String>);
+
+impl Names {
+    pub(super) async fn read(store: &Store) -> Result<Self, StoreError> {
+        Ok(Self(store.type_names().await?.into_iter().collect()))
+    }
+
+    /// Reloads the names if a job has an unknown type id. A deleted type gets the name `deleted-type-ID`.
+    pub(super) async fn know(&mut self, store: &Store, jobs: &[FinishedJob]) -> Result<(), StoreError> {
+        if jobs.iter().any(|job| !self.0.contains_key(&job.type_id())) {
+            self.0.extend(store.type_names().await?);
+            for job in jobs {
+                let type_id = job.type_id();
+                self.0.entry(type_id).or_insert_with(|| format!("deleted-type-{type_id}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn name(&self, type_id: TypeId) -> &str {
+        self.0.get(&type_id).map_or("", String::as_str)
+    }
+
+    /// Returns the id of the type with this name, if it exists in the database.
+    pub(super) fn number_of(&self, name: &str) -> Option<TypeId> {
+        self.0.iter().find(|(_, known)| *known == name).map(|(type_id, _)| *type_id)
+    }
 }
 
 #[cfg(test)]

@@ -33,11 +33,7 @@ impl Dispatch {
 
     /// Acts on the wake-ups that an SQL function returned: ready jobs, the time of the next due job, and freed limits.
     pub(crate) fn wakeups(&self, woken: &Wakeups) {
-        self.ready(woken.ready.iter().map(|moved| Ready {
-            type_id: moved.type_id,
-            lowest_rank: moved.lowest_rank,
-            jobs: moved.jobs.max(0) as u64,
-        }));
+        self.ready(woken.ready.iter().copied());
         if let Some(us) = woken.due_in_us {
             self.wake.due_in(Duration::from_micros(us.max(0) as u64));
         }

@@ -1,18 +1,18 @@
 //! Checks of the database and of this machine, for `howdah doctor`, for the Storage view and for the metric
 //! `howdah_findings`. A check keeps no change in the database.
 
-mod connections; // limits of the role, the database and the server
-mod finding; // results of the checks
-mod machine; // clock, files
+mod machine; // clock, files, connection limits
 mod postgres; // settings, statistics, replication slots
 mod schema; // owner, rights, collation, sequences, replica identities
 mod tables; // dead rows, snapshots, locks, bloat, partitions, schedules
 
 use std::time::{Instant, SystemTime};
 
-use howdah_core::config::{Config, WakeMode};
-
-pub use finding::{Finding, Level};
+use howdah_core::{
+    config::{Config, WakeMode},
+    logging::escaped,
+};
+use serde::Serialize;
 
 use crate::store::{Store, StoreError};
 
@@ -33,7 +33,7 @@ pub async fn examine(store: &Store, config: &Config) -> Result<Vec<Finding>, Sto
     let facts = store.examine().await?;
     let took = began.elapsed();
     let mut findings = postgres::check(&facts);
-    findings.extend(connections::check(&store.connection_limits().await?, config));
+    findings.extend(machine::connections(&store.connection_limits().await?, config));
     if facts.has_schema {
         let schema = store.examine_schema().await?;
         findings.extend(schema::check(&facts, &schema, config));
@@ -78,4 +78,54 @@ pub(crate) fn not_listening(why: &str) -> Finding {
         format!("a broker cannot LISTEN for notifications, so jobs start up to poll_interval later: {why}"),
         "set listen_database_url to the server itself, not to a pooler; or set wake = \"poll\"",
     )
+}
+
+/// Severity of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Jobs may be lost, or may not run, until this is changed.
+    Problem,
+    /// A recommended improvement.
+    Advice,
+}
+
+impl Level {
+    /// Name in metrics, JSON and text.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Problem => "problem",
+            Self::Advice => "advice",
+        }
+    }
+}
+
+/// Result of a check: a state that should be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Severity.
+    pub level: Level,
+    /// Stable name of the check.
+    pub check: &'static str,
+    /// Description of the current state.
+    pub found: String,
+    /// Recommended change.
+    pub change: String,
+}
+
+impl Finding {
+    pub fn problem(check: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
+        Self { level: Level::Problem, check, found: found.into(), change: change.into() }
+    }
+
+    pub fn advice(check: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
+        Self { level: Level::Advice, check, found: found.into(), change: change.into() }
+    }
+
+    /// Formats the finding as two lines of text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{:7}  {}: {}\n         {}", self.level.name(), self.check, escaped(&self.found), escaped(&self.change))
+    }
 }

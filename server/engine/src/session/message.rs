@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use howdah_core::job::{Lease, LeasedJob, ProgressReport, SettleStatus, Settlement, TaskTypeName};
 
 use super::SessionId;
+use crate::wake::Loss;
 
 /// A message from the worker.
 #[derive(Clone, Debug)]
@@ -127,4 +128,14 @@ pub enum CancelReason {
     Timeout,
     /// Another broker took over the lease.
     LeaseLost,
+}
+
+impl From<Loss> for CancelReason {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Cancelled => Self::Cancelled,
+            Loss::TimedOut => Self::Timeout,
+            Loss::Moved => Self::LeaseLost,
+        }
+    }
 }

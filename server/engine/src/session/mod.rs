@@ -4,7 +4,6 @@
 
 mod activity;
 mod attach;
-mod context;
 mod detach;
 mod heartbeat;
 mod id;
@@ -12,14 +11,10 @@ mod message;
 mod outbox;
 mod permit;
 pub mod pull;
-mod pulls;
 pub mod reader;
 mod sending;
-mod settling;
-mod store_share;
 mod stream;
 mod table;
-mod unsent;
 
 use std::{
     collections::HashMap,
@@ -35,17 +30,14 @@ use tokio::{sync::Notify, time::Instant};
 use activity::Activity;
 pub(crate) use activity::Changed;
 pub use activity::ClientInfo;
-pub use context::SessionContext;
 pub use heartbeat::{Heartbeat, ping_interval};
 pub use id::SessionId;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
 pub use outbox::{Outbox, watch_unsent};
-pub use pulls::{Pulling, Pulls};
-pub use store_share::StoreShare;
-pub use stream::serve;
-pub use stream::{first_message, serve_share};
+pub use pull::{Pulling, Pulls, Unsent};
+pub use stream::{SessionContext, first_message, serve, serve_share};
 pub(crate) use table::Sessions;
-pub use unsent::Unsent;
+pub use table::StoreShare;
 
 use crate::{
     access::Caller,
@@ -53,7 +45,7 @@ use crate::{
     wake::SessionMark,
 };
 use outbox::UnsentWatch;
-use settling::Settling;
+use reader::Settling;
 
 /// Maximum bytes of a job in a message besides its payload and headers: numbers and times, the name of the task type
 /// (200), the trace context (712), and the framing of 64 headers.

@@ -3,16 +3,25 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
-use howdah_core::{error::Error, job::TaskTypeName};
+use howdah_core::{config::Config, error::Error, job::TaskTypeName};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    ClientInfo, ClientMessage, Closing, ServerMessage, Session, SessionContext, StoreShare, SubscribeArgs,
+    ClientInfo, ClientMessage, Closing, ServerMessage, Session, Sessions, StoreShare, SubscribeArgs,
     attach::{Attachment, attach},
     permit, reader,
     sending::outgoing,
 };
-use crate::access::Caller;
+use crate::{
+    access::Caller,
+    dispatch::Dispatch,
+    progress::Progress,
+    registry::Registry,
+    settle::{Release, Settle},
+    store::Store,
+    wake::Wake,
+};
 
 /// Serves a worker's stream. Returns the response stream before the first message is read, because clients wait for it.
 pub fn serve<S>(
@@ -120,5 +129,27 @@ impl Session {
         }
         drop(state);
         self.changed.notify_one();
+    }
+}
+
+/// Components of the broker that a worker's stream uses.
+pub struct SessionContext {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub registry: Arc<Registry>,
+    pub dispatch: Arc<Dispatch>,
+    pub settle: Settle,
+    pub progress: Progress,
+    pub release: Release,
+    pub(crate) wake: Wake,
+    pub sessions: Arc<Sessions>,
+    /// Cancelled when the broker starts to stop.
+    pub(crate) draining: CancellationToken,
+}
+
+impl SessionContext {
+    /// Returns whether the broker is stopping.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
     }
 }

@@ -2,10 +2,7 @@
 
 mod brakes;
 mod commit_delay;
-mod extend;
-mod lease_guard;
 mod locked;
-mod outcome_queue;
 mod queue;
 mod release;
 mod traces;
@@ -26,13 +23,12 @@ use crate::{
     metrics::Metrics,
     registry::Registry,
     side_lane::{self, Closer, SideLane},
-    store::Store,
+    store::{Store, StoreError},
     traces::Traces,
     wake::Wake,
 };
 use brakes::Brakes;
-use outcome_queue::OutcomeQueue;
-use queue::{LockedOutcome, Submission};
+use queue::{LockedOutcome, OutcomeQueue, Submission};
 pub(crate) use release::Release;
 
 /// Maximum number of concurrent settle statements.
@@ -187,5 +183,46 @@ async fn write_all(writer: Writer, queue: Arc<OutcomeQueue>, lane: Arc<Closer<Lo
             writer.metrics.settle_latency.observe_traced(submission.waited().as_secs_f64(), trace);
             locked::move_to_side_lane(lane, submission.settled(&mut of_it.iter().copied(), writer.timeout));
         }
+    }
+}
+
+impl Settle {
+    /// Sets the deadline of each attempt to its duration from now. Returns one status per extension, in order.
+    pub async fn extend(&self, extensions: Vec<(Lease, Duration)>) -> Vec<SettleStatus> {
+        if extensions.is_empty() {
+            return Vec::new();
+        }
+        let mut locked = Vec::new();
+        // The statement accepts each job id once.
+        let mut sorted = extensions.clone();
+        sorted.sort_unstable();
+        sorted.dedup_by_key(|(lease, _)| lease.id);
+        let mut result = self.store.extend(&sorted).await;
+        if let Err(StoreError::Locked(_)) = &result {
+            // Locked leases are answered UNAVAILABLE; the others are extended.
+            let ids: Vec<i64> = sorted.iter().map(|(lease, _)| lease.id).collect();
+            locked = self.store.locked_leases(&ids).await.unwrap_or_default();
+            sorted.retain(|(lease, _)| !locked.contains(&lease.id));
+            result = self.store.extend(&sorted).await;
+        }
+        if let Some(soonest) = extensions.iter().map(|(_, duration)| *duration).min() {
+            self.wake.deadline_in(soonest);
+        }
+        let ids = match result {
+            Ok(ids) => ids,
+            Err(error) => {
+                self.store.log_failure("extending leases", &error);
+                return vec![SettleStatus::Unavailable; extensions.len()];
+            }
+        };
+        sorted.retain(|(lease, _)| ids.contains(&lease.id));
+        self.traces.extended(&sorted);
+        let status = |extension: &(Lease, Duration)| {
+            if locked.contains(&extension.0.id) {
+                return SettleStatus::Unavailable;
+            }
+            if sorted.contains(extension) { SettleStatus::Ok } else { SettleStatus::LeaseLost }
+        };
+        extensions.iter().map(status).collect()
     }
 }

@@ -1,14 +1,15 @@
 //! Sends notifications (NOTIFY) to other brokers in a separate task: at once when idle, at most every few milliseconds
-//! under load.
+//! under load. Receives the notifications of other brokers (LISTEN): reconnects with backoff, and each new connection causes
+//! a sweep, which finds the work of missed notifications.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use howdah_core::job::Ready;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use super::{LostLeases, Notice, SessionMark, Wake};
-use crate::store::Store;
+use crate::{backoff::Backoff, metrics::Metrics, store::Store};
 
 /// Pause after sending notifications. Changes during the pause are sent together afterwards.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -102,5 +103,47 @@ pub(crate) async fn announce_all(wake: Wake, store: Store, channel: String) {
             }
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// An event that the LISTEN connection reports.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// LISTEN works, for the first time or again. Earlier notifications may have been missed.
+    Connected,
+    /// A notification.
+    Notice(Notice),
+}
+
+/// The longest pause between attempts to connect.
+const MOST_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Listens on the channel and passes notifications on to `heard`. Each connection is labelled with the broker's current
+/// id, which may change.
+pub(crate) async fn run_listen(
+    store: Store,
+    channel: String,
+    broker_id: impl Fn() -> i32,
+    metrics: Arc<Metrics>,
+    heard: mpsc::Sender<Heard>,
+) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), MOST_BACKOFF);
+    while !heard.is_closed() {
+        match store.listen(&channel, Some(broker_id())).await {
+            Ok(mut listener) => {
+                backoff.reset();
+                metrics.listening.set(1);
+                let _ = heard.send(Heard::Connected).await;
+                while let Some(payload) = listener.next().await {
+                    if let Some(notice) = Notice::parse(&payload) {
+                        let _ = heard.send(Heard::Notice(notice)).await;
+                    }
+                }
+                metrics.listening.set(0);
+                tracing::info!("the LISTEN connection ended; polling until it is back");
+            }
+            Err(error) => store.log_failure("LISTEN", &error),
+        }
+        backoff.pause().await;
     }
 }

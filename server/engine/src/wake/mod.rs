@@ -4,18 +4,16 @@
 //! others afterwards, in batches, and only of jobs for which its own workers have no capacity. A notification is a
 //! hint: the sweep (`maintain::sweep`) finds work whose notification was lost.
 
-mod alarm;
 mod announce;
-mod listen;
 mod message;
 
 use std::{sync::Arc, time::Duration};
 
 use howdah_core::job::Ready;
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
 
-pub use alarm::Alarm;
-pub(crate) use announce::announce_all;
-pub(crate) use listen::{Heard, run_listen};
+pub(crate) use announce::{Heard, announce_all, run_listen};
 pub use message::{Loss, LostLeases, Notice, SessionMark};
 
 /// Alarms (timers) of this broker, and its notifications to other brokers.
@@ -132,5 +130,50 @@ impl Wake {
 
     pub(crate) fn announcements(&self) -> &announce::Announcements {
         &self.inner.announcements
+    }
+}
+
+/// A timer that rings at the earliest time set. One task waits for it; any number of tasks may set it.
+pub struct Alarm {
+    at: Mutex<Option<Instant>>,
+    changed: Notify,
+}
+
+impl Alarm {
+    pub(super) fn new() -> Self {
+        Self { at: Mutex::new(None), changed: Notify::new() }
+    }
+
+    /// Sets the alarm to ring after `delay`, unless it is set to ring earlier.
+    pub fn within(&self, delay: Duration) {
+        // Limits the delay to an hour, because a later sweep sets the alarm again. The limit also prevents an overflow
+        // of `Instant`.
+        let at = Instant::now() + delay.min(Duration::from_secs(3600));
+        let mut set = self.at.lock();
+        if set.is_none_or(|earlier| at < earlier) {
+            *set = Some(at);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits until the alarm rings, and resets it.
+    pub async fn rung(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let at = *self.at.lock();
+            match at {
+                None => changed.await,
+                Some(at) if at <= Instant::now() => {
+                    *self.at.lock() = None;
+                    return;
+                }
+                Some(at) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+            }
+        }
     }
 }
