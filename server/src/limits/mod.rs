@@ -1,19 +1,15 @@
 //! Descriptions of all limits, built from the constants that enforce the limits. A test compares the tables of
 //! `docs/reference/limits.md` with the descriptions; `just reference` generates the tables.
 
-mod callers;
 mod jobs;
-mod page;
 mod requests;
-mod schedules;
 mod serving;
-mod workers;
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use howdah_core::{
     config::{Config, SETTINGS},
-    job::{ClusterSettings, Limits, options::OPTIONS},
+    job::ClusterSettings,
     numbers::grouped_in,
 };
 
@@ -49,43 +45,30 @@ type Group = (&'static str, fn(&Config) -> Vec<Limit>);
 
 /// All groups of limits, with the names by which the reference page marks their tables.
 const GROUPS: [Group; 8] = [
-    ("jobs", jobs::limits),
-    ("schedules", schedules::limits),
-    ("requests", requests::limits),
-    ("workers", workers::limits),
+    ("jobs", jobs::jobs),
+    ("schedules", jobs::schedules),
+    ("requests", requests::requests),
+    ("workers", requests::workers),
     ("connections", serving::connections),
-    ("callers", callers::limits),
-    ("page", page::limits),
+    ("callers", serving::callers),
+    ("page", serving::page),
     ("broker", serving::broker),
 ];
 
-/// Creates a fixed limit.
-fn fixed(subject: impl Into<String>, value: impl Into<String>) -> Limit {
-    Limit { subject: subject.into(), value: value.into(), set: Set::Fixed }
+/// Builds limits from rows of a subject, a format string of the limit, its values, and the keys that set the limit:
+/// `"headers of a job": "{}, no NUL", CLUSTER.headers => Cluster["headers"];`.
+macro_rules! rows {
+    ($($subject:literal: $limit:literal $(, $value:expr)* $(=> $set:ident[$($key:literal),+])?;)*) => {
+        vec![$($crate::limits::Limit {
+            subject: format_args!($subject).to_string(),
+            value: format_args!($limit $(, $value)*).to_string(),
+            set: rows!(@$($set $($key)+)?),
+        }),*]
+    };
+    (@) => { $crate::limits::Set::Fixed };
+    (@$set:ident $($key:literal)+) => { $crate::limits::Set::$set(&[$($key),+]) };
 }
-
-impl Limit {
-    /// Records the keys of the broker's configuration that set the limit.
-    fn by(self, keys: &'static [&'static str]) -> Self {
-        Self { set: Set::Broker(keys), ..self }
-    }
-
-    /// Records the names of the cluster settings that set the limit.
-    fn by_cluster(self, names: &'static [&'static str]) -> Self {
-        Self { set: Set::Cluster(names), ..self }
-    }
-
-    /// Records the keys of the broker's configuration that set the default of the limit.
-    fn default_by(self, keys: &'static [&'static str]) -> Self {
-        Self { set: Set::Default(keys), ..self }
-    }
-}
-
-/// Returns the accepted values of a job option, as text.
-fn option(name: &str) -> String {
-    let found = OPTIONS.iter().find(|option| option.name == name);
-    found.map(|option| option.kind.to_string()).unwrap_or_default()
-}
+use rows;
 
 /// Formats a number of bytes in the largest unit without a fraction.
 fn bytes(bytes: impl TryInto<u64>) -> String {
@@ -106,10 +89,6 @@ fn time(time: Duration) -> String {
         (1, "days") => "24 h".into(),
         (count, unit) => format!("{count} {unit}"),
     }
-}
-
-fn limits_of(config: &Config) -> &Limits {
-    &config.limits
 }
 
 /// Formats limits as a Markdown table.
