@@ -2,24 +2,25 @@
 //! own broker in the process. Job ids begin with the store number, so store numbers must be unique. No database may be
 //! configured as two stores (`docs/internals/stores.md`).
 
-mod databases; // stores whose name is a pattern for databases
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use howdah_core::config::{Config, MOST_STORES, StoreConfig, WakeMode};
+use howdah_engine::store::{Actor, MigrationReport, Store, StoreError, StoreFacts, retry_while_locked};
+use numbers::Found;
+
 mod home; // finds the store that a task type belongs to
 pub(crate) mod moving; // moves a task type to another store
 mod numbers; // assigns and checks store numbers
-mod open; // checks a store before its broker starts
 pub(crate) mod pull; // pulls jobs without a stream from several stores
 mod reconnect; // stores that are unreachable at the start
 mod reload; // adds and removes stores while the process runs
 mod served; // the brokers of a process, one for each store
 pub mod stream; // one worker's stream, served by the brokers of several stores
 
-use std::time::{Duration, Instant};
-
-use futures::future::join_all;
-use howdah_core::config::{Config, StoreConfig};
-use howdah_engine::store::{Actor, MigrationReport, Store, StoreError, StoreFacts};
-
-use numbers::Found;
 pub(crate) use reload::SkippedStore;
 pub use reload::{ReadConfig, Reloaded, SharedStores};
 pub use served::Stores;
@@ -86,7 +87,7 @@ pub struct ReadyStore {
 /// stores that have not issued a job id yet. `called` is the name of the actor in the audit log.
 pub async fn prepare(config: &Config, called: &'static str) -> Result<Vec<ReadyStore>, StoresError> {
     let mut config = config.clone();
-    let expanded = databases::expand(&mut config).await?;
+    let expanded = expand(&mut config).await?;
     if let Some((one, error)) = expanded.unreachable.into_iter().next() {
         return Err(StoresError::Store { name: one.name, error });
     }
@@ -161,7 +162,7 @@ impl Updated {
         assign_numbers(&reached, &mut ready, others, START).await?;
         let mut opened = Vec::new();
         for (one, store) in reached.into_iter().zip(ready) {
-            match open::open(&store).await {
+            match open(&store).await {
                 Ok(()) => opened.push(store),
                 Err(error) if one.is_matched => skipped.push((one, error)),
                 Err(error) => return Err(error),
@@ -214,4 +215,111 @@ async fn assign_numbers(
         *facts = store.facts().await.map_err(of)?;
     }
     Ok(())
+}
+
+/// The stores that a configuration stands for.
+pub(super) struct Expanded {
+    pub(super) stores: Vec<StoreConfig>,
+    /// Patterns whose server could not be asked for its databases, each with the error.
+    pub(super) unreachable: Vec<(StoreConfig, StoreError)>,
+}
+
+/// Replaces each pattern by the databases that match it. A database that is configured by its name keeps its own settings. Adds
+/// the files of the connection strings to the configuration.
+pub(super) async fn expand(config: &mut Config) -> Result<Expanded, StoresError> {
+    let configured = config.each_store();
+    let mut names: HashSet<String> = configured.iter().map(|store| store.name.clone()).collect();
+    let mut expanded = Expanded { stores: Vec::new(), unreachable: Vec::new() };
+    for one in configured {
+        if one.pattern().is_none() {
+            expanded.stores.push(one);
+            continue;
+        }
+        let store = Store::new(&config.of_store(&one)).map_err(StoresError::Config)?;
+        let databases = match store.databases().await {
+            Ok(databases) => databases,
+            Err(error) => {
+                expanded.unreachable.push((one, error));
+                continue;
+            }
+        };
+        for found in databases.iter().filter_map(|database| one.of_database(database)) {
+            if names.insert(found.name.clone()) {
+                config.add_url_files(&one, &found.name);
+                expanded.stores.push(found);
+            }
+        }
+    }
+    match expanded.stores.len() {
+        count if count > MOST_STORES => {
+            let problem = format!("the patterns match {count} stores in all; a broker serves at most {MOST_STORES}");
+            Err(StoresError::Config(problem))
+        }
+        _ => Ok(expanded),
+    }
+}
+
+/// Maximum time that the LISTEN test waits for its notification.
+const LISTEN_PROBE: Duration = Duration::from_secs(15);
+
+/// Logs what the migration changed. Unless `wake` is `poll`, tests whether notifications arrive.
+pub(super) async fn open(ready: &ReadyStore) -> Result<(), StoresError> {
+    let (name, store) = (&ready.name, &ready.store);
+    if let Some(report) = &ready.report {
+        if report.created {
+            tracing::info!(schema = store.schema(), "created the schema");
+        }
+        for name in &report.applied {
+            tracing::info!(migration = %name, "applied a migration of the tables");
+        }
+        for part in &report.replaced {
+            tracing::info!(part = %part, "replaced a part of the schema");
+        }
+        if report.rights_set > 0 {
+            tracing::warn!(objects = report.rights_set, "corrected rights and owners of database objects");
+        }
+        for left in &report.rights_left {
+            tracing::warn!(rights = %left, "unintended rights remain; howdah doctor shows how to revoke them");
+        }
+        if let Some(release) = &report.newer {
+            tracing::info!(%release, "functions or view of the schema are of a newer release; leaving them unchanged");
+        }
+    }
+    let of = |error| StoresError::Store { name: name.clone(), error };
+    if ready.config.wake == WakeMode::Poll {
+        return Ok(());
+    }
+    match test_listen(store).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(StoresError::NoNotifications(name.clone())),
+        // A permanent error means that the connection string for LISTEN is wrong. Falling back to polling would hide
+        // the mistake.
+        Err(error) if error.is_permanent() => Err(of(error)),
+        Err(error) => {
+            tracing::warn!(
+                store = %name, %error,
+                "LISTEN or NOTIFY failed; polling every {:?} until it works. With wake = \"poll\" no LISTEN is needed",
+                ready.config.poll_interval
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Tests LISTEN: sends a notification and waits for it. Behind a transaction pooler, LISTEN succeeds and yet no
+/// notification arrives, so only a received notification proves that LISTEN works.
+async fn test_listen(store: &Store) -> Result<bool, StoreError> {
+    let channel = format!("{}_probe", store.schema());
+    let payload = hex::encode(rand::random::<[u8; 8]>());
+    let mut listener = store.listen(&channel, None).await?;
+    retry_while_locked("a notification", || store.notify(&channel, &payload)).await?;
+    let heard = async {
+        while let Some(heard) = listener.next().await {
+            if heard == payload {
+                return true;
+            }
+        }
+        false
+    };
+    Ok(tokio::time::timeout(LISTEN_PROBE, heard).await.unwrap_or(false))
 }

@@ -3,9 +3,12 @@
 
 use std::{collections::HashSet, path::Path};
 
-use howdah_engine::store::ActiveToken;
+use howdah_engine::{
+    access::{Scope, Token, check_principal},
+    store::ActiveToken,
+};
 
-use howdah_engine::access::{Scope, Token, check_principal};
+use super::read_text;
 
 /// Maximum size of the token file, in bytes.
 const BYTES: u64 = 4 << 20;
@@ -14,11 +17,7 @@ const BYTES: u64 = 4 << 20;
 /// the line number and never contain the token.
 pub fn read(path: &Path) -> Result<Vec<ActiveToken>, String> {
     let failed = |problem: String| format!("cannot use the token file {}: {problem}", path.display());
-    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-    if size > BYTES {
-        return Err(failed(format!("it has {size} bytes; at most {BYTES} are read")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let text = read_text(path, BYTES).map_err(failed)?;
     let mut seen = HashSet::new();
     let mut tokens = Vec::new();
     for (n, line) in text.lines().enumerate() {

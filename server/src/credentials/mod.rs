@@ -6,12 +6,15 @@ pub(crate) mod jwt;
 mod refusals;
 mod tokens;
 
-use std::net::IpAddr;
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
+use std::{
+    net::IpAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
 };
-use std::time::{Duration, Instant};
 
 use howdah_core::{
     config::{AuthModes, Config},
@@ -211,4 +214,13 @@ fn bearer(authorization: Option<&[u8]>) -> Result<&str, Error> {
         return Err(Error::Unauthenticated(format!("the header authorization is malformed; {how}")));
     }
     Ok(credential.trim())
+}
+
+/// Reads a text file that has at most `most` bytes.
+fn read_text(path: &Path, most: u64) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > most {
+        return Err(format!("it has {size} bytes; at most {most} are read"));
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }

@@ -2,7 +2,6 @@
 //! random one, until a store returns jobs. If a store has not answered after `OVERLAP_AFTER`, the next store is queried
 //! as well.
 
-mod late_wait;
 mod pulled_store;
 mod query_order;
 
@@ -21,8 +20,7 @@ use howdah_engine::{
 use tokio::time::{Instant, sleep_until};
 
 use super::stream::{Home, Serving, StreamStore};
-use late_wait::LateWait;
-use pulled_store::{PulledStore, pulled_stores, query};
+use pulled_store::{LateWait, PulledStore, pulled_stores, query};
 use query_order::{QueryOrder, Times};
 
 /// Time after which the next store is queried as well if the queried store has not answered.

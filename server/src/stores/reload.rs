@@ -12,11 +12,7 @@ use howdah_core::{
 use howdah_engine::{broker::SharedBroker, store::StoreError};
 use tokio::sync::{Mutex, watch};
 
-use super::{
-    ConfiguredStore, Stores, StoresError, Updated,
-    databases::{Expanded, expand},
-    reconnect,
-};
+use super::{ConfiguredStore, Expanded, Stores, StoresError, Updated, expand, reconnect};
 use crate::credentials::Authenticator;
 
 /// Interval at which patterns are compared with the databases of their servers.

@@ -3,17 +3,14 @@
 //! The files are read at the start, and again while the broker runs. Changed files take effect only if they are valid,
 //! and only for new connections. Open connections of clients whose certificate is no longer valid are closed.
 
-mod certificate; // expiry time and client name
-mod clients; // connections end with the client's certificate
-mod deferred; // verification right after the handshake
-mod examine; // the check of `howdah doctor`
+mod clients; // certificates; connections end with the client's certificate
 mod failure; // failed handshakes: counted, logged
 mod files; // PEM files and their errors
 mod handshake; // from a TCP connection to a TLS connection, within limits
 mod refusal; // tells rejected clients the reason
-mod server_config; // active files as a rustls configuration
+mod server_config; // active files as a rustls configuration; clients are verified after the handshake
 mod transport; // a connection with or without TLS
-mod watch; // reloads the files
+mod watch; // reloads the files; the check of `howdah doctor`
 
 #[cfg(test)]
 mod tests;
@@ -29,11 +26,11 @@ use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 use tokio::sync::Notify;
 
-pub use certificate::PeerIdentity;
 pub(crate) use clients::PeerCertificate;
-pub use examine::examine;
+pub use clients::PeerIdentity;
 pub(crate) use handshake::TlsPort;
 pub(crate) use transport::Transport;
+pub use watch::examine;
 pub(crate) use watch::watch;
 
 use self::{clients::OpenClients, files::Files, server_config::InForce};
@@ -77,7 +74,7 @@ impl Tls {
         let in_force = InForce::new(&files, paths, &tickets)?;
         files::warn_of_modes(paths);
         if in_force.expires <= UnixTime::now().as_secs() {
-            let expired = certificate::date(in_force.expires);
+            let expired = clients::date(in_force.expires);
             tracing::error!(%expired, "the broker's certificate has expired (tls_cert); clients will refuse it");
         }
         Ok(Some(Arc::new(Self {
@@ -118,7 +115,7 @@ impl Tls {
             let old = self.in_force.load();
             let now = UnixTime::now().as_secs();
             if next.expires <= now && old.expires > now {
-                let expired = certificate::date(next.expires);
+                let expired = clients::date(next.expires);
                 return Err(files::problem("--tls-cert", self.paths.cert.as_deref(), &format!("expired on {expired}")));
             }
             self.in_force.store(Arc::new(next));

@@ -1,19 +1,26 @@
 //! rustls configurations that are built from the TLS files, one per port.
+//!
+//! The verification of client certificates is deferred. The handshake accepts any certificate or none. The certificate is verified right
+//! after the handshake, before a byte is read. So the client can get an error text, and one place verifies the certificates of full and
+//! resumed handshakes. The handshake itself verifies that the client has the private key.
 
 use std::sync::Arc;
 
 use howdah_core::config::TlsFiles;
 use rustls::{
-    RootCertStore, ServerConfig,
+    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{CertificateDer, CertificateRevocationListDer},
-    server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier, danger::ClientCertVerifier},
+    pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime},
+    server::{
+        NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
-use super::{
-    Port, certificate,
-    deferred::Deferred,
+use crate::tls::{
+    Port, clients,
     files::{Files, problem},
 };
 
@@ -47,7 +54,7 @@ impl InForce {
     pub(super) fn new(files: &Files, paths: &TlsFiles, tickets: &Tickets) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = files.chain(paths)?;
-        let first = chain.first().map_or(Err(String::new()), certificate::expires);
+        let first = chain.first().map_or(Err(String::new()), clients::expires);
         let expires = first.map_err(|why| problem("--tls-cert", paths.cert.as_deref(), &why))?;
         let certified = CertifiedKey::from_der(chain, files.key(paths)?, &provider).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => problem(
@@ -114,4 +121,49 @@ fn verifier(
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let builder = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
     builder.with_crls(revoked.iter().cloned()).build().map_err(|error| format!("cannot be used: {error}"))
+}
+
+/// Certificate verifier that accepts every client certificate and checks only handshake signatures.
+#[derive(Debug)]
+pub(super) struct Deferred(pub(super) Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Deferred {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }

@@ -2,8 +2,7 @@
 
 pub(crate) mod enqueue; // POST /v1/jobs
 pub(crate) mod body; // request bodies, which reserve memory as they arrive
-mod host; // protection against DNS rebinding
-mod identity; // client certificates
+mod guards; // checks of every request: host name, client certificate
 mod job_words; // options of a job as text
 mod stores; // readiness and metrics of several stores
 mod slots; // connection slots, of which a probe always gets one
@@ -75,10 +74,10 @@ pub(crate) async fn serve(
         router = router.merge(enqueue::routes(stores.clone()));
     }
     if tls.as_ref().is_some_and(|tls| tls.asks_clients()) {
-        router = identity::required(router);
+        router = guards::require_certificate(router);
     }
-    let hosts: host::Hosts = broker.config().http_host.iter().map(|name| name.to_ascii_lowercase()).collect();
-    let router = router.layer(middleware::from_fn_with_state(hosts, host::check));
+    let hosts: guards::Hosts = broker.config().http_host.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let router = router.layer(middleware::from_fn_with_state(hosts, guards::check_host));
     let slots = Slots::new(CONNECTIONS);
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -154,7 +153,7 @@ async fn healthz() -> &'static str {
 /// Readiness: succeeds if the broker can store, claim and settle jobs, and is not stopping.
 async fn readyz(
     State(web): State<Web>,
-    stranger: Option<Extension<identity::Stranger>>,
+    stranger: Option<Extension<guards::Stranger>>,
     Extension(slot): Extension<Arc<Slot>>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,

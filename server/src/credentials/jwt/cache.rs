@@ -1,11 +1,13 @@
-//! A cache of callers with verified tokens, so that a repeated token needs no signature check.
+//! A cache of callers with verified tokens, so that a repeated token needs no signature check. Tokens may be revoked before they expire: a
+//! single token by its claim `jti`, or all tokens of a principal issued until a time.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use howdah_engine::access::{Caller, Grant};
 use parking_lot::RwLock;
-
-use super::revoked::{Facts, Revoked};
 
 /// Minimum number of cached tokens before unused ones are evicted.
 const KEPT: usize = 4_000;
@@ -96,12 +98,51 @@ impl Cache {
     }
 }
 
+/// Claims of a token by which it can be revoked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Name of the token, `jwt:ISSUER:JTI`, if its claim `jti` exists and is short enough.
+    pub(super) id: Option<String>,
+    /// Time at which the token was issued (claim `iat`), in seconds of Unix time.
+    pub(super) issued: Option<u64>,
+}
+
+/// The revoked tokens.
+#[derive(Debug, Default)]
+pub(super) struct Revoked {
+    ids: HashSet<String>,
+    /// For each principal, the Unix time in seconds until which all tokens issued to it are revoked.
+    until: HashMap<String, u64>,
+}
+
+impl Revoked {
+    /// Builds the set of revoked tokens. A name without a time revokes one token; a principal with a time revokes all tokens
+    /// issued to it until then.
+    pub(super) fn new(names: impl IntoIterator<Item = (String, Option<u64>)>) -> Self {
+        let mut revoked = Self::default();
+        for (name, until) in names {
+            match until {
+                None => drop(revoked.ids.insert(name)),
+                Some(until) => drop(revoked.until.insert(name, until)),
+            }
+        }
+        revoked
+    }
+
+    /// Whether a token is revoked. If all tokens of its principal until some time are revoked, a token without `iat` is revoked
+    /// too.
+    pub(super) fn has(&self, principal: &str, facts: &Facts) -> bool {
+        facts.id.as_ref().is_some_and(|id| self.ids.contains(id))
+            || self.until.get(principal).is_some_and(|until| facts.issued.is_none_or(|issued| issued <= *until))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use howdah_engine::access::Rights;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use howdah_engine::access::Rights;
 
     fn grant(key: &CancellationToken) -> Grant {
         Grant::until(key.child_token(), "jwt:i:ann", Rights::new(Vec::new()))

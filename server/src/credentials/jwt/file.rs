@@ -2,13 +2,16 @@
 
 use std::{collections::HashSet, path::Path, time::Duration};
 
+use howdah_engine::access::{MAX_SCOPES, Scope};
 use jsonwebtoken::Algorithm;
 use toml::{Table, Value};
 
-use super::{
-    fields::Fields,
-    issuer::{Issuer, SubjectGrant},
-    source::Location,
+use crate::credentials::{
+    jwt::{
+        issuer::{Issuer, SubjectGrant},
+        source::Location,
+    },
+    read_text,
 };
 
 /// Maximum size of the file of issuers, in bytes.
@@ -28,12 +31,7 @@ pub(super) const ALGORITHMS: [Algorithm; 3] = [Algorithm::ES256, Algorithm::EdDS
 /// Reads the file of issuers. Errors name the file, the table and the key.
 pub(super) fn read(path: &Path) -> Result<Vec<(Issuer, Location)>, String> {
     let failed = |problem: String| format!("cannot use auth_jwt_file {}: {problem}", path.display());
-    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-    if size > BYTES {
-        return Err(failed(format!("it has {size} bytes; at most {BYTES} are read")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    parse(&text).map_err(failed)
+    read_text(path, BYTES).and_then(|text| parse(&text)).map_err(failed)
 }
 
 pub(super) fn parse(text: &str) -> Result<Vec<(Issuer, Location)>, String> {
@@ -127,6 +125,73 @@ fn grants(tables: Vec<Table>) -> Result<Vec<SubjectGrant>, String> {
     };
     let numbered = tables.into_iter().enumerate();
     numbered.map(|(n, table)| grant(table).map_err(|p| format!("[[issuer.grant]] {}: {p}", n + 1))).collect()
+}
+
+/// Fields of a TOML table that were not read yet.
+pub(super) struct Fields(Table);
+
+impl Fields {
+    pub(super) fn new(table: Table) -> Self {
+        Self(table)
+    }
+
+    /// Reads a required string.
+    pub(super) fn text(&mut self, key: &str) -> Result<String, String> {
+        self.optional_text(key)?.ok_or_else(|| format!("{key} is missing"))
+    }
+
+    /// Reads an optional string.
+    pub(super) fn optional_text(&mut self, key: &str) -> Result<Option<String>, String> {
+        match self.0.remove(key) {
+            None => Ok(None),
+            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
+            Some(_) => Err(format!("{key}: must be a string that is not empty")),
+        }
+    }
+
+    /// Reads a string, or a list of strings.
+    pub(super) fn texts(&mut self, key: &str) -> Result<Option<Vec<String>>, String> {
+        let text = |value| match value {
+            Value::String(text) => Ok(text),
+            _ => Err(format!("{key}: must be a string, or a list of strings")),
+        };
+        match self.0.remove(key) {
+            None => Ok(None),
+            Some(Value::Array(values)) => values.into_iter().map(text).collect::<Result<_, _>>().map(Some),
+            Some(value) => text(value).map(|text| Some(vec![text])),
+        }
+    }
+
+    /// Reads a scope, or a list of scopes.
+    pub(super) fn scopes(&mut self, key: &str) -> Result<Option<Vec<Scope>>, String> {
+        let Some(texts) = self.texts(key)? else { return Ok(None) };
+        if texts.len() > MAX_SCOPES {
+            return Err(format!("{key}: has {} scopes; at most {MAX_SCOPES} are allowed", texts.len()));
+        }
+        let scopes: Result<_, String> = texts.iter().map(|text| Scope::parse(text)).collect();
+        scopes.map(Some).map_err(|problem| format!("{key}: {problem}"))
+    }
+
+    /// Reads an array of tables, `[[name]]`.
+    pub(super) fn tables(&mut self, key: &str) -> Result<Vec<Table>, String> {
+        let table = |value| match value {
+            Value::Table(table) => Ok(table),
+            _ => Err(format!("{key}: must be a list of tables: write [[{key}]]")),
+        };
+        match self.0.remove(key) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(values)) => values.into_iter().map(table).collect(),
+            Some(_) => Err(format!("{key}: must be a list of tables: write [[{key}]]")),
+        }
+    }
+
+    /// Fails if a field of the table was not read.
+    pub(super) fn end(self) -> Result<(), String> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(format!("{key}: unknown key")),
+        }
+    }
 }
 
 #[cfg(test)]

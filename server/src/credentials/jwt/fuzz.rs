@@ -7,7 +7,7 @@ use howdah_engine::access::{Grant, PRINCIPAL_BYTES};
 use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use serde_json::Value;
 
-use super::{claims, file, grant, issuer::Issuer, key::KeySet, now, text::Unverified};
+use super::{claims, claims::Unverified, file, grant, issuer::Issuer, key::KeySet, now};
 
 const ISSUERS: &str = "[[issuer]]\nname = 'fuzz'\niss = 'i'\naudience = 'howdah'\njwks = '/keys'\n\
                        algorithms = ['EdDSA', 'ES256', 'RS256']\nmax_scopes = ['enqueue:mail.*', 'read:*']\n\

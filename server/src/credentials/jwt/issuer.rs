@@ -1,12 +1,18 @@
-//! A trusted issuer as configured in the file of issuers, and the scopes that its tokens may grant.
+//! A trusted issuer as configured in the file of issuers, the scopes that its tokens may grant, and the names of its principals:
+//! `jwt:ISSUER:SUBJECT`.
+//!
+//! Sessions and request keys belong to principals, so two subjects must never have the same name. Principals of Howdah tokens
+//! cannot begin with `jwt:` (`howdah_engine::access::check_principal`). The issuer's name comes from the file and has no
+//! colon, so the second colon ends it. The escaping of subjects is unambiguous.
 
 use std::{collections::HashSet, time::Duration};
 
-use howdah_engine::access::{MAX_SCOPES, Pattern, Scope};
+use howdah_engine::access::{JWT_PRINCIPAL, MAX_SCOPES, PRINCIPAL_BYTES, Pattern, Scope};
 use jsonwebtoken::Algorithm;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
-use super::claims::Claims;
+use crate::credentials::jwt::claims::Claims;
 
 /// A trusted issuer and the rules for its tokens.
 #[derive(Debug)]
@@ -105,8 +111,24 @@ impl Issuer {
     }
 }
 
+/// Characters that are escaped in subjects: those that a principal cannot contain, and the escape character `%`.
+const WRITTEN: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+
+/// Returns the name of a principal. Refuses a subject that is too long: a shortened name could belong to another subject.
+pub(super) fn principal_name(issuer: &str, subject: &str) -> Result<String, String> {
+    let name = format!("{JWT_PRINCIPAL}{issuer}:{}", utf8_percent_encode(subject, WRITTEN));
+    if name.len() > PRINCIPAL_BYTES {
+        return Err(format!(
+            "has a subject that is too long: as a principal it has {} bytes; {PRINCIPAL_BYTES} are allowed",
+            name.len()
+        ));
+    }
+    Ok(name)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -162,5 +184,29 @@ mod tests {
         // `max_scopes` does not limit the scopes that the file grants.
         issuer.max_scopes = Some(Vec::new());
         assert_eq!(scopes(&issuer, &json!("read:*")), Ok(vec!["work:a".into(), "work:b".into()]));
+    }
+
+    #[test]
+    fn a_name_has_the_issuer_and_the_subject() {
+        assert_eq!(principal_name("corp", "ann").unwrap(), "jwt:corp:ann");
+        assert_eq!(
+            principal_name("k8s", "system:serviceaccount:ci:runner").unwrap(),
+            "jwt:k8s:system:serviceaccount:ci:runner"
+        );
+        assert_eq!(principal_name("corp", "a b%20\u{e9}\n").unwrap(), "jwt:corp:a%20b%2520%C3%A9%0A");
+        assert!(principal_name("corp", &"x".repeat(192)).unwrap_err().contains("201 bytes"));
+        assert!(principal_name("corp", &"x".repeat(191)).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn two_holders_never_have_one_name(
+            one in ("[a-c-]{1,3}", "[a:%0-2 \u{e9}\n]{1,6}"),
+            other in ("[a-c-]{1,3}", "[a:%0-2 \u{e9}\n]{1,6}"),
+        ) {
+            let named = |(issuer, subject): &(String, String)| principal_name(issuer, subject).unwrap();
+            prop_assert_eq!(named(&one) == named(&other), one == other);
+            prop_assert!(named(&one).chars().all(|c| c.is_ascii_graphic()));
+        }
     }
 }

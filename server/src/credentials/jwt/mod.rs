@@ -1,20 +1,16 @@
-//! JSON Web Tokens of other issuers as credentials. `text` parses unverified tokens; `file` and `issuer` describe the trusted
-//! issuers; `key`, `keys` and `source` read their public keys; `claims` verifies tokens and their claims; `principal` names the
-//! caller; `cache` keeps verified tokens, `revoked` the revoked ones. The crate `jsonwebtoken` decodes and verifies tokens.
+//! JSON Web Tokens of other issuers as credentials. `file` and `issuer` describe the trusted
+//! issuers; `key`, `keys` and `source` read their public keys; `claims` parses and verifies tokens; `cache` keeps verified
+//! tokens, and the revoked ones. The crate `jsonwebtoken` decodes and verifies tokens.
 
 mod cache;
 mod claims;
-mod fields;
 mod file;
 #[cfg(feature = "fuzzing")]
 mod fuzz;
 mod issuer;
 mod key;
 mod keys;
-mod principal;
-mod revoked;
 mod source;
-mod text;
 
 #[cfg(test)]
 mod signing;
@@ -40,18 +36,17 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    cache::Cache,
+    cache::{Cache, Facts, Revoked},
+    claims::Unverified,
     issuer::Issuer,
     keys::Keys,
-    revoked::{Facts, Revoked},
-    text::Unverified,
 };
+#[cfg(test)]
+pub(crate) use claims::MAX_BYTES as TOKEN_BYTES;
 #[cfg(feature = "fuzzing")]
 pub(crate) use fuzz::read as read_for_fuzzers;
 #[cfg(test)]
 pub(crate) use source::{BYTES as KEYS_BYTES, WITHIN as KEYS_WITHIN};
-#[cfg(test)]
-pub(crate) use text::MAX_BYTES as TOKEN_BYTES;
 
 /// Interval at which expired tokens are found and their streams ended.
 const CHECK: Duration = Duration::from_secs(1);
@@ -91,8 +86,8 @@ impl Jwt {
     /// before a signature is verified.
     pub(super) async fn authenticate(&self, text: &str, from: Option<&Address>) -> Result<Caller, Error> {
         // The length check comes first, because the time to hash and parse a token is proportional to its length.
-        if text.len() > text::MAX_BYTES {
-            return Err(refused(format!("has {} bytes; at most {} are read", text.len(), text::MAX_BYTES)));
+        if text.len() > claims::MAX_BYTES {
+            return Err(refused(format!("has {} bytes; at most {} are read", text.len(), claims::MAX_BYTES)));
         }
         let hash: cache::Hash = Sha256::digest(text).into();
         if let Some(caller) = self.verified.get(&hash, now()) {
@@ -157,8 +152,8 @@ fn grant(issuer: &Issuer, key: &key::Key, token: &str) -> Result<(Grant, Facts, 
     claims::check_lifetime(issuer, &claims, now())?;
     let subject = claims::subject(issuer, &claims)?;
     let rights = Rights::new(issuer.scopes_of(subject, &claims)?);
-    let grant = Grant::until(key.removed.child_token(), &principal::name(&issuer.name, subject)?, rights);
-    let id = claims.get("jti").and_then(Value::as_str).and_then(|id| principal::name(&issuer.name, id).ok());
+    let grant = Grant::until(key.removed.child_token(), &issuer::principal_name(&issuer.name, subject)?, rights);
+    let id = claims.get("jti").and_then(Value::as_str).and_then(|id| issuer::principal_name(&issuer.name, id).ok());
     let facts = Facts { id, issued: claims::issued(&claims) };
     Ok((grant, facts, claims::end(issuer, &claims)))
 }

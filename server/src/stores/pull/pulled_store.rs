@@ -12,10 +12,15 @@ use howdah_engine::{
     session::{Pulling, SessionContext, Unsent},
     store::StoreError,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::OwnedMutexGuard,
+    time::{Instant, timeout_at},
+};
 
-use super::{GIVE_UP_AFTER, OVERLAP_AFTER, PullArgs, no_store_answered};
-use crate::stores::stream::{Home, Serving};
+use crate::stores::{
+    pull::{GIVE_UP_AFTER, OVERLAP_AFTER, PullArgs, no_store_answered},
+    stream::{Home, Serving},
+};
 
 /// Requested task types that a store has, with their ids.
 pub(super) type Found = HashMap<TaskTypeName, TypeId>;
@@ -152,4 +157,30 @@ pub(super) async fn pulled_stores(
     }
     drop(answers);
     Ok(pulled_stores)
+}
+
+/// Limits the late wait to one pull call per store, because waiting calls hold memory that calls for other stores need.
+/// One call per store suffices to deliver the jobs of a slow store eventually.
+pub(super) struct LateWait<'a> {
+    contexts: &'a [Arc<SessionContext>],
+    /// Late-wait permits that this call holds, by position of the store.
+    permits: HashMap<usize, OwnedMutexGuard<()>>,
+}
+
+impl<'a> LateWait<'a> {
+    pub(super) fn new(contexts: &'a [Arc<SessionContext>]) -> Self {
+        Self { contexts, permits: HashMap::new() }
+    }
+
+    /// Whether this call waits late for the store. False if the store is unreachable, or if another call already waits
+    /// for it.
+    pub(super) fn waits_for(&mut self, nth: usize) -> bool {
+        let Some(context) = self.contexts.get(nth).filter(|context| !context.store.is_unreachable()) else {
+            return false;
+        };
+        if let Some(permit) = context.sessions.pulls.late_wait_permit() {
+            self.permits.insert(nth, permit);
+        }
+        self.permits.contains_key(&nth)
+    }
 }

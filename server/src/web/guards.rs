@@ -1,21 +1,24 @@
-//! Protection against DNS rebinding: an attacker lets the host name of a web page resolve to the broker's address, so that its
-//! scripts can send requests to the broker. The `Host` header of such requests contains the attacker's name. So the header must
-//! contain an IP address or a known name.
+//! Checks of every request. The `Host` header must contain an IP address or a known name: with DNS rebinding, an attacker lets the host
+//! name of a web page resolve to the broker's address, so that its scripts can send requests to the broker. Client certificates are
+//! required, except on the paths for probes.
 
 use std::{net::IpAddr, sync::Arc};
 
 use axum::{
+    Router,
     extract::{Request, State},
     http::{HeaderMap, StatusCode, Uri, Version, header},
-    middleware::Next,
+    middleware::{Next, from_fn},
     response::{IntoResponse, Response},
 };
+
+use crate::web::slots::Slot;
 
 /// Host names that the `Host` header of a request may contain, in addition to localhost.
 pub(super) type Hosts = Arc<[String]>;
 
 /// Rejects requests whose `Host` header contains an unknown name.
-pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+pub(super) async fn check_host(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     match host(request.version(), request.uri(), request.headers()) {
         Err(problem) => (StatusCode::BAD_REQUEST, format!("{problem}\n")).into_response(),
         Ok(Some(host)) if !is_known(&hosts, host) => {
@@ -54,6 +57,30 @@ fn without_port(host: &str) -> &str {
         Some((name, port)) if !name.ends_with(':') && port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
     }
+}
+
+/// Paths that need no certificate. Their responses reveal only whether the broker works.
+const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
+
+/// Adds the check for a client certificate to the routes.
+pub(super) fn require_certificate(router: Router) -> Router {
+    router.layer(from_fn(check_certificate))
+}
+
+/// Request extension that marks a request without a client certificate.
+#[derive(Clone, Copy)]
+pub(super) struct Stranger;
+
+async fn check_certificate(mut request: Request, next: Next) -> Response {
+    if request.extensions().get::<Arc<Slot>>().is_some_and(|slot| slot.identity.get().is_some()) {
+        return next.run(request).await;
+    }
+    if OPEN.contains(&request.uri().path()) {
+        request.extensions_mut().insert(Stranger);
+        return next.run(request).await;
+    }
+    (StatusCode::FORBIDDEN, "a client certificate is required here, for example curl --cert FILE --key FILE\n")
+        .into_response()
 }
 
 #[cfg(test)]
