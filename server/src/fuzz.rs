@@ -13,7 +13,10 @@ use howdah_proto::{json, v1};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    api::{check_jobs, check_schedule, receive, verbs::fuzz},
+    api::{
+        check_jobs, check_schedule, receive,
+        verbs::{check_all, page_token::open_page_token},
+    },
     credentials::jwt,
     web::words_of_job,
 };
@@ -22,7 +25,7 @@ const LIMITS: ClusterSettings = ClusterSettings::DEFAULT;
 
 /// Decodes the bytes as each request type in turn, and validates the decoded request.
 pub fn requests(bytes: &[u8]) {
-    for error in fuzz::check_every_request(bytes) {
+    for error in check_all(bytes) {
         assert!(error.field().is_some(), "{error}");
         assert!(error.to_string().len() < 2_000, "{error}");
     }
@@ -54,7 +57,7 @@ pub fn jwt(text: &str) {
 
 /// Parses a page token.
 pub fn page_tokens(text: &str) {
-    fuzz::open_page_token(text);
+    open_page_token(text);
 }
 
 /// Parses a cron expression and, on the second line, a time zone. Each planned time must be later than the one before.

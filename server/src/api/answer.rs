@@ -5,11 +5,13 @@
 //! task watches its progress and drops the data of an unread body; the stream is reset when the client reads again. Data is
 //! copied into small pieces for HTTP/2, because data that HTTP/2 has accepted and cannot send yet stays in memory that the
 //! broker cannot free.
+//!
+//! A response may also have a callback that runs when it has been sent. If the response is dropped before, the callback does not run.
 
 use std::{
     pin::Pin,
     sync::{Arc, Weak},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -20,14 +22,14 @@ use howdah_engine::{
     operate::jobs::LIST_BYTES,
 };
 use howdah_proto::Rpc;
-use hyper::body::{Body as HttpBody, Frame};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
-use tonic::{Extensions, Status, body::Body};
+use tonic::{Extensions, Status, body::Body, codegen::http::Response};
 
-use super::{peer::PeerInfo, receive::Kept};
+use crate::api::{peer::PeerInfo, receive::Kept};
 
 /// Time for which a client may leave a response unread before the response is ended.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(30);
@@ -251,5 +253,50 @@ impl HttpBody for Answered {
         let state = self.state.lock();
         let ended = state.body.as_ref().is_none_or(Body::is_end_stream);
         ended && state.failed.is_none() && state.ahead.is_none() && state.piece.is_empty()
+    }
+}
+
+/// Response extension: a function that is called when the last frame has been passed to the HTTP/2 connection.
+#[derive(Clone)]
+pub(super) struct OnceSent(Arc<dyn Fn() + Send + Sync>);
+
+impl OnceSent {
+    pub(super) fn new(sent: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(sent))
+    }
+}
+
+/// Wraps the body of a response that has a callback, so that the callback runs at its end.
+pub(super) fn when_sent(mut response: Response<Body>) -> Response<Body> {
+    match response.extensions_mut().remove::<OnceSent>() {
+        None => response,
+        Some(sent) => response.map(|body| Body::new(Watched { body, sent })),
+    }
+}
+
+struct Watched {
+    body: Body,
+    sent: OnceSent,
+}
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        // The HTTP/2 connection polls for the trailers only when it has accepted all data before them.
+        if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
+            (self.sent.0)();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -29,7 +29,7 @@ use tonic::{
     },
 };
 
-use super::{once_sent, peer::PeerInfo};
+use super::{answer::when_sent, peer::PeerInfo};
 use crate::browser;
 
 /// Response header with the id of the broker's database.
@@ -88,7 +88,7 @@ where
         let database = self.database.clone();
         Box::pin(async move {
             let answer = match timeout(longest, call).await {
-                Ok(Ok(answer)) => answer.map(once_sent::watch),
+                Ok(Ok(answer)) => answer.map(when_sent),
                 Ok(Err(panic)) => Ok(panicked(&path, &*panic)),
                 Err(_) => {
                     let problem = format!("the call took longer than {longest:?}");

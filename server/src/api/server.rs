@@ -22,12 +22,10 @@ use super::{
     answer::TAKEN_WITHIN,
     authenticate::Authenticate,
     calls::GuardCalls,
-    check::subscribe,
-    health::Health,
     incoming::{Terms, incoming},
     receive::{Budget, ReceiveTimeouts, ReceiveWithin},
-    reflection,
-    verbs::Gateway,
+    tools::{self, Health},
+    verbs::{Gateway, workers::messages},
 };
 use crate::{credentials::Authenticator, stores::SharedStores, tls::TlsPort};
 
@@ -53,7 +51,7 @@ const ERROR_RESETS: usize = 1024;
 /// Time without an answer to an HTTP/2 ping after which a peer counts as lost. It equals the maximum liveness of a worker,
 /// because a blocked process answers no pings. The kernel notices dead links (`incoming`), and heartbeats notice dead workers.
 /// Pings find peers that died behind a proxy that keeps the connection open.
-pub(crate) const PING_TIMEOUT: Duration = *subscribe::LIVENESS.end();
+pub(crate) const PING_TIMEOUT: Duration = *messages::LIVENESS.end();
 /// Interval between HTTP/2 pings of a peer.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit for a peer to send the HTTP/2 preface.
@@ -242,5 +240,5 @@ fn routes(stores: &SharedStores, health: &Health, stopping: &CancellationToken) 
 
 /// Adds the services for health and reflection.
 pub(super) fn with_tools(routes: Routes, health: &Health) -> Routes {
-    reflection::add(routes.add_service(health.service()))
+    tools::add_reflection(routes.add_service(health.service()))
 }

@@ -17,10 +17,7 @@ use howdah_engine::{
 };
 
 use super::{CLUSTER, Limit, bytes, rows, time};
-use crate::api::{
-    check::schedule as check,
-    verbs::schedules::{NEXT_TIMES, list},
-};
+use crate::api::verbs::schedules::{MAX_PAGE, NEXT_TIMES, PAGE, definition as check};
 
 /// Returns the accepted values of a job option, as text.
 fn option(name: &str) -> String {
@@ -94,7 +91,7 @@ pub(super) fn schedules(_: &Config) -> Vec<Limit> {
             time(Duration::from_micros(fire::MISSED_AFTER.unsigned_abs()));
         "planned times shown": "{NEXT_TIMES}; in a list 1";
         "schedules on a page": "{}; default {}; about {}, without payloads",
-            list::MAX_PAGE, list::PAGE, bytes(LIST_BYTES);
+            MAX_PAGE, PAGE, bytes(LIST_BYTES);
         "jobs in a transaction that fires schedules": "{}, about {}, of {} schedules",
             firing::JOBS, bytes(firing::BYTES), firing::SCHEDULES;
     }

@@ -14,20 +14,20 @@ use howdah_proto::codec;
 use super::{CLUSTER, Limit, bytes, rows, time};
 use crate::api::{
     answer,
-    check::{JOBS_PER_S, job_filter::ERROR_GROUP, settle::LATER, subscribe},
+    check::{job_filter::ERROR_GROUP, outcomes::LATER},
     receive::{
         budget::WAITING_PER_CONNECTION,
-        frames::{FREE, SMALL},
-        pace, weight,
+        frames::{self, FREE, SMALL},
+        pace,
     },
     server::{CALL, RECEIVE_TIMEOUTS},
     verbs::{
         REASON_BYTES,
         access::audit,
-        bulks::list as bulk_list,
+        bulks::{self, spec::JOBS_PER_S},
         jobs::{list, rerun, search as search_jobs, wait as wait_jobs},
         types::{limit_keys, list as type_list},
-        workers::pull,
+        workers::{messages as subscribe, pull},
     },
 };
 
@@ -44,7 +44,7 @@ pub(super) fn requests(config: &Config) -> Vec<Limit> {
             "{}; at most a quarter, or one message, for a connection or a principal",
             bytes(limits.received_bytes) => Broker["limits.received_bytes"];
         "memory that a message uses": "its bytes, {} for each job as received and checked, {} for each string or \
-            header in a job, {} for each outcome", bytes(weight::JOB), bytes(weight::FIELD), bytes(weight::OUTCOME);
+            header in a job, {} for each outcome", bytes(frames::JOB), bytes(frames::FIELD), bytes(frames::OUTCOME);
         "time that a message waits for memory (`limits.received_bytes`)":
             "{}, then UNAVAILABLE; refused at once if as many bytes wait already, or {} of one connection",
             time(RECEIVE_TIMEOUTS.room), bytes(WAITING_PER_CONNECTION);
@@ -118,7 +118,7 @@ fn lists() -> Vec<Limit> {
             retention::BULKS => Broker["history_days"];
         "time in which a bulk cancel or discard can be undone": "as long as the history of its jobs is kept"
             => Broker["history_days"];
-        "bulk operations on a page": "{}, default {}", bulk_list::MAX_PAGE, bulk_list::PAGE;
+        "bulk operations on a page": "{}, default {}", bulks::MAX_PAGE, bulks::PAGE;
         "jobs that a preview of a bulk operation counts; jobs that it shows": "{}; {}", bulk::COUNTED, bulk::EXAMPLES;
         "jobs in a transaction of a bulk operation; maximum rate in jobs per second": "{}; {}",
             bulk::BATCH, JOBS_PER_S;

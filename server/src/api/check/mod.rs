@@ -2,46 +2,26 @@
 //! checked in its file in `verbs`. Every field is checked once. An error names the field with its index, the value, and the
 //! allowed range or the remedy. No input panics.
 
-mod body_hash;
-mod bulk;
-mod bulk_fields;
 mod coordination;
 mod enqueue;
-mod extend;
-mod items;
-pub(super) mod job_conditions;
 pub(crate) mod job_filter;
-mod local_names;
+pub(crate) mod outcomes;
 pub(super) mod new_job;
 pub(super) mod numbers;
-mod progress;
 pub(super) mod rerun;
 pub(super) mod retry;
-pub(crate) mod schedule;
-pub(crate) mod settle;
-pub(crate) mod subscribe;
 pub(super) mod text;
 pub(super) mod time;
-mod work;
 
-pub(super) use body_hash::body_hash;
-#[cfg(test)]
-pub(crate) use bulk::JOBS_PER_S;
-pub(super) use bulk::bulk_spec;
-pub(super) use enqueue::enqueue;
-pub(super) use extend::extend;
-pub(super) use items::Items;
-pub(super) use progress::progress;
-pub(crate) use schedule::job_of_template;
-pub(super) use schedule::{schedule, schedule_name};
-pub(super) use settle::settle;
-pub(super) use work::work_request;
+pub(super) use enqueue::{body_hash, enqueue};
 
 use howdah_core::{
     error::Error,
     job::{ClusterSettings, HistoryMode, TaskTypeName},
 };
 use howdah_proto::v1;
+
+use super::{enums::WireEnum as _, verbs::schedules::definition};
 
 /// Checks jobs against the cluster settings. For programs that use this crate without a broker.
 pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &ClusterSettings) -> Result<(), Error> {
@@ -50,7 +30,7 @@ pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &ClusterSettings) -> Result<(),
 
 /// Checks a schedule against the cluster settings.
 pub fn check_schedule(asked: v1::Schedule, limits: &ClusterSettings) -> Result<(), Error> {
-    schedule(Some(asked), limits).map(|_| ())
+    definition::check(Some(asked), limits).map(|_| ())
 }
 
 pub(super) fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {
@@ -72,12 +52,5 @@ pub(super) fn fallback(field: &str, name: &str, of: &TaskTypeName) -> Result<Opt
 
 /// Checks a history mode. Returns `None` if it is unspecified.
 pub(super) fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
-    match v1::HistoryMode::try_from(number) {
-        Ok(v1::HistoryMode::Unspecified) => Ok(None),
-        Ok(v1::HistoryMode::Full) => Ok(Some(HistoryMode::Full)),
-        Ok(v1::HistoryMode::Failures) => Ok(Some(HistoryMode::Failures)),
-        Ok(v1::HistoryMode::None) => Ok(Some(HistoryMode::None)),
-        Ok(v1::HistoryMode::WithoutEmpty) => Ok(Some(HistoryMode::WithoutEmpty)),
-        Err(_) => Err(Error::invalid("history", format!("is the unknown value {number}"))),
-    }
+    HistoryMode::from_number("history", number)
 }

@@ -1,9 +1,9 @@
 //! Makes the message for a copy of a finished job, from what history keeps of the job.
 
-use howdah_core::job::{CompletedStage, CoordinationView, HolderFailure, JobOptions, JobView, StagePayload};
+use howdah_core::job::{CompletedStage, CoordinationView, JobOptions, JobView, StagePayload};
 use howdah_proto::v1;
 
-use crate::api::render::{history_mode, retry_policy};
+use crate::api::{enums::WireEnum, render::retry_policy};
 
 /// History keeps this many completed stages of a job.
 const KEPT_STAGES: usize = 100;
@@ -43,8 +43,8 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
     };
     Ok(v1::NewJob {
         fallback: if fallback == task_type { String::new() } else { fallback },
-        stage_payload: if next_stages.is_empty() { 0 } else { stage_payload(options.stage_payload) as i32 },
-        on_holder_failure: if job.key.is_some() { holder_failure(options.on_holder_failure) as i32 } else { 0 },
+        stage_payload: if next_stages.is_empty() { 0 } else { options.stage_payload.map_or(0, WireEnum::number) },
+        on_holder_failure: if job.key.is_some() { options.on_holder_failure.map_or(0, WireEnum::number) } else { 0 },
         // The fallback's type determines the attempts of a job that went there.
         max_attempts: if went_to_fallback { 0 } else { u32::try_from(job.max_attempts).unwrap_or_default() },
         task_type,
@@ -60,7 +60,7 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
         limit_max: options.limit_max.map_or(0, |most| u32::try_from(most).unwrap_or_default()),
         fair_key: options.fair_key.unwrap_or_default(),
         parent_id: job.id,
-        history: options.history.map_or(v1::HistoryMode::Unspecified, history_mode) as i32,
+        history: options.history.map_or(0, WireEnum::number),
         ..v1::NewJob::default()
     })
 }
@@ -93,26 +93,10 @@ fn types(
     Ok((all.next().unwrap_or_default(), all.collect()))
 }
 
-fn stage_payload(stage_payload: Option<StagePayload>) -> v1::StagePayload {
-    match stage_payload {
-        None => v1::StagePayload::Unspecified,
-        Some(StagePayload::Result) => v1::StagePayload::Result,
-        Some(StagePayload::Unchanged) => v1::StagePayload::Unchanged,
-    }
-}
-
-fn holder_failure(on_holder_failure: Option<HolderFailure>) -> v1::HolderFailure {
-    match on_holder_failure {
-        None => v1::HolderFailure::Unspecified,
-        Some(HolderFailure::Supersede) => v1::HolderFailure::Supersede,
-        Some(HolderFailure::Retry) => v1::HolderFailure::Retry,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use howdah_core::job::{JobState, RetryOverride};
+    use howdah_core::job::{HolderFailure, JobState, RetryOverride};
 
     /// A job of the type `c` that went through `a` and `b`, with one more stage.
     fn staged(stage_payload: StagePayload) -> JobView {

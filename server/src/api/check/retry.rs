@@ -9,6 +9,7 @@ use howdah_core::{
 use howdah_proto::v1;
 
 use super::{numbers, time};
+use crate::api::enums::WireEnum as _;
 
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=time::MONTH;
 
@@ -18,7 +19,7 @@ pub(in crate::api) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<R
         return Ok(RetryOverride::default());
     };
     let millis = |delay: Duration| delay.as_millis() as u64;
-    let kind = kind(policy.kind)?;
+    let kind = RetryKind::from_number("retry_policy.kind", policy.kind)?;
     let list = matches!(kind, Some(RetryKind::List));
     numbers::entries("retry_policy.delays", policy.delays.len(), 0..=RetryOverride::MAX_DELAYS)?;
     if list == policy.delays.is_empty() {
@@ -46,17 +47,6 @@ pub(in crate::api) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<R
         jitter: number("retry_policy.jitter", policy.jitter, 0.0..=1.0)?,
         delays_ms: policy.delays.iter().enumerate().map(one).collect::<Result<_, _>>()?,
     })
-}
-
-fn kind(number: i32) -> Result<Option<RetryKind>, Error> {
-    match v1::RetryPolicyKind::try_from(number) {
-        Ok(v1::RetryPolicyKind::Unspecified) => Ok(None),
-        Ok(v1::RetryPolicyKind::Exponential) => Ok(Some(RetryKind::Exponential)),
-        Ok(v1::RetryPolicyKind::Linear) => Ok(Some(RetryKind::Linear)),
-        Ok(v1::RetryPolicyKind::Fixed) => Ok(Some(RetryKind::Fixed)),
-        Ok(v1::RetryPolicyKind::List) => Ok(Some(RetryKind::List)),
-        Err(_) => Err(Error::invalid("retry_policy.kind", format!("is the unknown value {number}"))),
-    }
 }
 
 /// Checks the maximum number of attempts; 0 becomes `None`, which means the setting of the task type or of the broker.

@@ -22,11 +22,9 @@ use tonic::{Status, body::Body};
 
 use super::{
     budget::{Budget, human},
-    frames::PREFIX,
-    inflate::inflate,
+    frames::{Growth, PREFIX},
     pace::{LEAST, Pace, Slow},
-    pieces::Pieces,
-    weight::Growth,
+    pieces::{Pieces, inflate},
 };
 use crate::api::peer::PeerInfo;
 

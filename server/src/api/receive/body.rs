@@ -21,8 +21,7 @@ use super::{
     Call, Kept,
     arrival::{Arrival, Coming, cut_short},
     budget::Budget,
-    frames::{Frames, Next},
-    weight::Growth,
+    frames::{Frames, Growth, Next},
 };
 use crate::api::peer::PeerInfo;
 

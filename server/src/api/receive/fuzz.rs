@@ -16,7 +16,7 @@ use howdah_core::job::Limits;
 use hyper::body::{Body as HttpBody, Frame};
 use tonic::{Status, body::Body};
 
-use super::{Budget, Call, ReceiveTimeouts, ReceivedBody, frames::PREFIX, weight::Growth};
+use super::{Budget, Call, ReceiveTimeouts, ReceivedBody, frames::Growth, frames::PREFIX};
 use crate::api::peer::PeerInfo;
 
 /// Maximum size of a message, and total memory for messages, in bytes.

@@ -14,13 +14,11 @@
 mod arrival; // one large message and the task that receives it
 mod body; // the request body: small messages pass, others wait for memory
 pub(crate) mod budget; // the memory for messages
-pub(crate) mod frames; // message boundaries
+pub(crate) mod frames; // message boundaries, and the memory usage of a message
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz; // entry points for fuzzers
-mod inflate; // decompresses gzipped messages
 pub(crate) mod pace; // minimum transfer rate of a message
-mod pieces; // the bytes of a message
-pub(crate) mod weight; // memory usage of a message
+mod pieces; // the bytes of a message, decompressed
 
 use std::{
     sync::Arc,
@@ -44,7 +42,7 @@ use super::{
 use arrival::Arrival;
 use body::ReceivedBody;
 pub(super) use budget::{Budget, ReceiveTimeouts};
-use weight::Growth;
+use frames::Growth;
 
 /// Layer that applies one memory budget to the messages of all calls.
 #[derive(Clone, Debug)]

@@ -1,8 +1,20 @@
-//! Storage for the bytes of a message, in pieces of a fixed size.
+//! Storage for the bytes of a message, in pieces of a fixed size. A gzipped message is decompressed before its memory is counted. So the
+//! uncompressed size is counted, and the decoder gets a message without compression.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io::Read as _};
 
 use bytes::{Buf, Bytes, BytesMut};
+use flate2::bufread::GzDecoder;
+use howdah_engine::memory::Held;
+use tonic::Status;
+
+use crate::api::{
+    peer::PeerInfo,
+    receive::{
+        budget::{Budget, human},
+        frames::PREFIX,
+    },
+};
 
 /// Size of the pieces of a stored message. The received frames are not kept, because they may have one byte each. The decoder
 /// copies the pieces, and they are freed one by one. The allocator returns pieces of this size to the operating system
@@ -91,6 +103,56 @@ impl Buf for Reader<'_> {
             self.parts.pop_front();
         }
     }
+}
+
+/// Number of bytes that are decompressed in one step, between yields to other tasks.
+const STEP: usize = 64 << 10;
+
+/// Decompresses the message, with a prefix that marks it as uncompressed.
+pub(super) async fn inflate(
+    packed: Pieces,
+    budget: &Budget,
+    (held, peer): (&mut Held, &PeerInfo),
+) -> Result<Pieces, Status> {
+    let length = measure(&packed, budget.message_bytes)?;
+    budget.grow(held, length, (0, peer)).await?;
+    let mut message = Pieces::default();
+    message.push(&[0], PREFIX + length);
+    message.push(&(length as u32).to_be_bytes(), PREFIX + length - 1);
+    let mut unpacked = decoder(&packed);
+    let mut buffer = vec![0; STEP];
+    while message.len() < PREFIX + length {
+        let most = buffer.len().min(PREFIX + length - message.len());
+        match unpacked.read(&mut buffer[..most]).map_err(broken)? {
+            0 => return Err(Status::internal("bug: a gzipped message got shorter when it was decompressed again")),
+            bytes => message.push(&buffer[..bytes], PREFIX + length - message.len()),
+        }
+        // A large message must not block other tasks of the thread.
+        tokio::task::yield_now().await;
+    }
+    Ok(message)
+}
+
+/// Returns the uncompressed length of a message. Does not keep the uncompressed data.
+fn measure(packed: &Pieces, most: usize) -> Result<usize, Status> {
+    let mut unpacked = decoder(packed).take(most as u64 + 1);
+    let length = std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(broken)? as usize;
+    if length > most {
+        let problem = format!("a gzipped message is larger than {} when decompressed", human(most));
+        return Err(Status::resource_exhausted(problem));
+    }
+    Ok(length)
+}
+
+fn decoder(packed: &Pieces) -> GzDecoder<bytes::buf::Reader<Reader<'_>>> {
+    let mut reader = packed.reader();
+    reader.skip(PREFIX);
+    GzDecoder::new(reader.reader())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
+fn broken(error: std::io::Error) -> Status {
+    Status::internal(format!("a gzipped message cannot be decompressed: {error}"))
 }
 
 #[cfg(test)]

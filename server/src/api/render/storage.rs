@@ -1,12 +1,13 @@
 //! Conversion of the health of the storage.
 
 use howdah_engine::{
-    doctor::{Examination, Finding, Level},
-    store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth},
+    doctor::{Examination, Finding},
+    store::{SnapshotHolder, StorageHealth, TableHealth},
 };
 use howdah_proto::v1;
 
 use super::time::{duration, time};
+use crate::api::enums::WireEnum as _;
 
 pub(crate) fn storage_health(health: StorageHealth, examination: Option<&Examination>) -> v1::StorageHealth {
     v1::StorageHealth {
@@ -20,12 +21,8 @@ pub(crate) fn storage_health(health: StorageHealth, examination: Option<&Examina
 }
 
 fn finding(finding: &Finding) -> v1::Finding {
-    let level = match finding.level {
-        Level::Problem => v1::FindingLevel::Problem,
-        Level::Advice => v1::FindingLevel::Advice,
-    };
     v1::Finding {
-        level: level.into(),
+        level: finding.level.number(),
         check: finding.check.into(),
         found: finding.found.clone(),
         change: finding.change.clone(),
@@ -40,7 +37,7 @@ fn table(table: TableHealth) -> v1::TableHealth {
 fn holder(holder: SnapshotHolder) -> v1::SnapshotHolder {
     let application = holder.application.unwrap_or_default();
     v1::SnapshotHolder {
-        kind: kind(holder.kind).into(),
+        kind: holder.kind.number(),
         pid: holder.pid.unwrap_or_default(),
         name: holder.name.unwrap_or_default(),
         user: holder.user.unwrap_or_default(),
@@ -52,13 +49,5 @@ fn holder(holder: SnapshotHolder) -> v1::SnapshotHolder {
         state: holder.state.unwrap_or_default(),
         age: holder.age.map(duration),
         xid_age: holder.xid_age,
-    }
-}
-
-fn kind(kind: HolderKind) -> v1::SnapshotHolderKind {
-    match kind {
-        HolderKind::Session => v1::SnapshotHolderKind::Session,
-        HolderKind::PreparedTransaction => v1::SnapshotHolderKind::PreparedTransaction,
-        HolderKind::ReplicationSlot => v1::SnapshotHolderKind::ReplicationSlot,
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use howdah_core::job::{Braked, HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView};
+use howdah_core::job::{Braked, HistoryMode, RetryOverride, TypeSettings, TypeView};
 use howdah_proto::v1;
 
 use super::time::{duration, time};
+use crate::api::enums::WireEnum;
 
 /// Converts a task type with its job counts.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
@@ -34,7 +35,7 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     v1::TaskTypeSettings {
         max_attempts: settings.max_attempts.map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
         retry_policy: Some(&settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
-        history: settings.history.map_or(v1::HistoryMode::Unspecified, history_mode) as i32,
+        history: settings.history.map_or(0, WireEnum::number),
         fallback: settings.fallback.as_ref().map(ToString::to_string).unwrap_or_default(),
         priority_step: settings.priority_step_us.map(|us| duration(Duration::from_micros(us.max(0) as u64))),
         timeout: settings.timeout.map(duration),
@@ -76,12 +77,7 @@ fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
 
 /// Converts a history mode.
 pub(crate) fn history_mode(mode: HistoryMode) -> v1::HistoryMode {
-    match mode {
-        HistoryMode::Full => v1::HistoryMode::Full,
-        HistoryMode::Failures => v1::HistoryMode::Failures,
-        HistoryMode::None => v1::HistoryMode::None,
-        HistoryMode::WithoutEmpty => v1::HistoryMode::WithoutEmpty,
-    }
+    v1::HistoryMode::try_from(mode.number()).unwrap_or_default()
 }
 
 /// Converts a retry policy of a job or a task type.
@@ -92,22 +88,15 @@ pub(crate) fn retry_policy(retry: &RetryOverride) -> v1::RetryPolicy {
         multiplier: retry.multiplier,
         max_delay: retry.max_delay_ms.map(millis),
         jitter: retry.jitter,
-        kind: retry.kind.map_or(v1::RetryPolicyKind::Unspecified, kind) as i32,
+        kind: retry.kind.map_or(0, WireEnum::number),
         delays: retry.delays_ms.iter().copied().map(millis).collect(),
-    }
-}
-
-fn kind(kind: RetryKind) -> v1::RetryPolicyKind {
-    match kind {
-        RetryKind::Exponential => v1::RetryPolicyKind::Exponential,
-        RetryKind::Linear => v1::RetryPolicyKind::Linear,
-        RetryKind::Fixed => v1::RetryPolicyKind::Fixed,
-        RetryKind::List => v1::RetryPolicyKind::List,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use howdah_core::job::RetryKind;
+
     use super::*;
 
     #[test]

@@ -10,7 +10,7 @@ pub(crate) fn time(time: SystemTime) -> Timestamp {
 }
 
 /// Converts a time in µs after 1970 to a protobuf `Timestamp`.
-pub(super) fn micros(us: i64) -> Timestamp {
+pub(crate) fn micros(us: i64) -> Timestamp {
     Timestamp { seconds: us.div_euclid(1_000_000), nanos: (us.rem_euclid(1_000_000) * 1000) as i32 }
 }
 

@@ -6,10 +6,9 @@
 
 pub(crate) mod access;
 pub(crate) mod bulks;
-mod call; // the caller and the store of a call; runs a verb in a store
-mod gateway; // the services: one store or several
+mod call; // the entry point of all calls; the caller and the store of a call
 pub(crate) mod jobs;
-mod pages; // page tokens, signed for one request and caller
+pub(super) mod page_token; // positions in lists, signed for one request and caller
 mod router; // with several stores: selects the stores of a call, and merges their responses
 pub(crate) mod schedules;
 mod settings;
@@ -17,8 +16,6 @@ mod stores;
 pub(crate) mod types;
 pub(crate) mod workers;
 
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;
 
@@ -32,14 +29,30 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use crate::api::answer;
-pub(crate) use call::Call;
 #[cfg(test)]
 pub(crate) use call::REASON_BYTES;
+pub(crate) use call::{Call, Gateway};
 pub(super) use call::{REASON, not_authenticated};
-pub(crate) use gateway::Gateway;
 pub(crate) use jobs::enqueue;
-pub(crate) use pages::PageFields;
+pub(crate) use page_token::PageFields;
 pub(crate) use router::{UNANSWERED, store_of_http};
+
+/// Imports of the files of the calls.
+mod prelude {
+    pub(super) use howdah_core::{
+        error::Error,
+        job::{ClusterSettings, Limits},
+    };
+    pub(super) use howdah_engine::access::{Caller, Operation, Rule};
+    pub(super) use howdah_proto::{Rpc, v1};
+
+    pub(super) use super::{Answer, Call, Merge, Verb, merged, page_token, paged};
+    pub(super) use crate::api::{
+        answer,
+        check::{numbers, optional_task_type, task_type, text, time},
+        permit, render,
+    };
+}
 
 /// A call of the protocol with one request and one response.
 pub(crate) trait Verb: Send + Sync + 'static {
@@ -49,6 +62,8 @@ pub(crate) trait Verb: Send + Sync + 'static {
     const RULE: Rule;
     /// Whether the page may make this call when it is read-only.
     const READS: bool = matches!(Self::RULE, Rule::Types(Operation::Read) | Rule::Everything(Operation::Read));
+    /// Memory to reserve for the response, in bytes. 0, for small responses, reserves nothing.
+    const ANSWER_BYTES: usize = 0;
     /// Memory of an entry of the response, in bytes, in addition to twice its encoded size.
     const ENTRY_BYTES: usize = answer::JOB_BYTES;
 
@@ -67,9 +82,9 @@ pub(crate) trait Verb: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the number of bytes to reserve for the response. 0, for small responses, reserves nothing.
+    /// Returns the number of bytes to reserve for the response.
     fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
-        0
+        Self::ANSWER_BYTES
     }
 
     /// Checks the permissions that depend on stored data, and executes the call in the store of `call`.
@@ -127,6 +142,34 @@ macro_rules! paged {
 }
 use paged;
 
+/// Implements [`Merge`] for a verb. Adds the entries of these response fields to `all`; `of_store` writes the name of the store to
+/// each entry. A verb without fields has nothing to merge.
+macro_rules! merged {
+    ($verb:ident) => {
+        impl Merge for $verb {
+            fn merge(_: &mut Self::Response, _: Self::Response, _: &str) {}
+        }
+    };
+    ($verb:ident: of_store $entries:ident) => {
+        impl Merge for $verb {
+            fn merge(all: &mut Self::Response, part: Self::Response, store: &str) {
+                all.$entries.extend(part.$entries.into_iter().map(|mut entry| {
+                    store.clone_into(&mut entry.store);
+                    entry
+                }));
+            }
+        }
+    };
+    ($verb:ident: $($entries:ident),+) => {
+        impl Merge for $verb {
+            fn merge(all: &mut Self::Response, part: Self::Response, _: &str) {
+                $(all.$entries.extend(part.$entries);)+
+            }
+        }
+    };
+}
+use merged;
+
 macro_rules! rpcs {
     (calls { $($folder:ident: $($verb:ident),*;)* } streams { $($rpc:ident: $rule:expr,)* }) => {
         $(pub(crate) use $folder::{$($verb),*};)*
@@ -165,7 +208,7 @@ rpcs! {
         stores: DrainStore, ListStores, OpenStore, ReloadStores;
     }
     streams {
-        MoveType: stores::move_type::RULE,
+        MoveType: stores::MOVE_TYPE_RULE,
         StreamEnqueue: jobs::stream_enqueue::RULE,
         WaitJobs: jobs::wait::RULE,
         Work: workers::work::RULE,
@@ -194,9 +237,9 @@ pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     errors.extend(on(bytes, |m: v1::StreamEnqueueRequest| check::enqueue(m.jobs, m.request_key, &limits)));
     errors.extend(on(bytes, |m: v1::NewJob| check::enqueue(vec![m], "k".into(), &limits)));
     errors.extend(on(bytes, |m: v1::WaitJobsRequest| jobs::wait::check(m, &limits)));
-    errors.extend(on(bytes, |m: v1::WorkRequest| check::work_request(m, false, &limits, &broker)));
-    errors.extend(on(bytes, |m: v1::Schedule| check::schedule(Some(m), &limits)));
-    errors.extend(on(bytes, |m: v1::PreviewBulkRequest| check::bulk_spec(m.spec, &limits)));
-    errors.extend(on(bytes, |m: v1::StartBulkRequest| bulks::start::check(m, &limits)));
+    errors.extend(on(bytes, |m: v1::WorkRequest| workers::messages::work_request(m, false, &limits, &broker)));
+    errors.extend(on(bytes, |m: v1::Schedule| schedules::definition::check(Some(m), &limits)));
+    errors.extend(on(bytes, |m: v1::PreviewBulkRequest| bulks::spec::check(m.spec, &limits)));
+    errors.extend(on(bytes, |m: v1::StartBulkRequest| bulks::check(m, &limits)));
     errors
 }

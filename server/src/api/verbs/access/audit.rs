@@ -1,21 +1,12 @@
 //! `ListAudit`: entries of the audit log, the newest first.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits, TaskTypeName},
-};
+use howdah_core::job::TaskTypeName;
 use howdah_engine::{
-    access::{Operation, PRINCIPAL_BYTES, Rule},
+    access::PRINCIPAL_BYTES,
     store::{AuditEntry, AuditQuery},
 };
-use howdah_proto::{Rpc, v1};
 
-use crate::api::{
-    answer,
-    check::{numbers, text, time},
-    page_token, render,
-    verbs::{Answer, Call, Merge, Verb, paged},
-};
+use crate::api::verbs::prelude::*;
 
 pub(crate) const PAGE: usize = 100;
 /// Maximum page size. Generated clients accept messages of 4 MiB, and an entry has at most about 5 KiB.
@@ -30,6 +21,7 @@ impl Verb for ListAudit {
     const RPC: Rpc = Rpc::ListAudit;
     const RULE: Rule = Rule::Everything(Operation::Admin);
     const READS: bool = true;
+    const ANSWER_BYTES: usize = answer::MEDIUM;
 
     type Request = v1::ListAuditRequest;
     type Response = v1::ListAuditResponse;
@@ -43,7 +35,7 @@ impl Verb for ListAudit {
         Ok(AuditQuery {
             since_us: us("since", since)?,
             until_us: us("until", until)?,
-            after: page_token::audit(&page_token)?,
+            after: page_token::numbers(&page_token)?.map(|[time_us, id]| (time_us, id)),
             principal: text::optional("principal", principal, PRINCIPAL_BYTES)?,
             method: text::optional("method", method, PRINCIPAL_BYTES)?,
             id: text::optional("id", id, ID_BYTES)?,
@@ -53,15 +45,11 @@ impl Verb for ListAudit {
         })
     }
 
-    fn answer_bytes(_: &AuditQuery, _: &ClusterSettings) -> usize {
-        answer::MEDIUM
-    }
-
     async fn run(call: &mut Call, query: AuditQuery) -> Result<v1::ListAuditResponse, Error> {
         let entries = call.broker.operator.list_audit(&query).await?;
         let last = entries.last().filter(|_| entries.len() >= query.at_most as usize);
         Ok(v1::ListAuditResponse {
-            next_page_token: last.map(|last| page_token::encode_audit(last.time_us, last.id)).unwrap_or_default(),
+            next_page_token: last.map(|last| page_token::encode([last.time_us, last.id])).unwrap_or_default(),
             entries: entries.into_iter().map(entry).collect(),
         })
     }
@@ -71,11 +59,7 @@ impl Verb for ListAudit {
     }
 }
 
-impl Merge for ListAudit {
-    fn merge(all: &mut v1::ListAuditResponse, part: v1::ListAuditResponse, store: &str) {
-        all.entries.extend(part.entries.into_iter().map(|entry| v1::AuditEntry { store: store.to_owned(), ..entry }));
-    }
-}
+merged!(ListAudit: of_store entries);
 
 fn entry(entry: AuditEntry) -> v1::AuditEntry {
     v1::AuditEntry {

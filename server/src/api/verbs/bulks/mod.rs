@@ -1,32 +1,19 @@
 //! Calls for operators who change many jobs in the background. A bulk operation runs in one store: the home of its task type, unless
 //! the call names another.
 
-mod get;
-pub(crate) mod list;
-mod preview;
-pub(super) mod start;
-mod state;
-
-pub(crate) use get::GetBulk;
-pub(crate) use list::ListBulks;
-pub(crate) use preview::PreviewBulk;
-pub(crate) use start::StartBulk;
-pub(crate) use state::{CancelBulk, PauseBulk, ResumeBulk};
-
-use howdah_core::{
-    error::Error,
-    job::{Bulk, BulkSpec, TaskTypeName},
-};
+use howdah_core::job::{Bulk, BulkPreview, BulkSpec, BulkState, JobState, JobView, TaskTypeName};
 use howdah_engine::{
-    access::{Caller, Operation},
     broker::SharedBroker,
-    operate::bulk::no_bulk,
+    operate::bulk::{StartBulkQuery, expected, no_bulk},
 };
-use howdah_proto::v1;
 use tonic::Status;
 
-use super::{Answer, Call, Verb};
-use crate::{api::permit, stores::ConfiguredStore};
+use crate::{
+    api::{pace, verbs::prelude::*},
+    stores::ConfiguredStore,
+};
+
+pub(crate) mod spec;
 
 /// Returns the bulk operation. Fails with `NOT_FOUND` if the caller does not have the permission `operation` for its task type.
 /// If the bulk operation moves jobs, `Operation::Operate` is required for both task types.
@@ -104,4 +91,270 @@ async fn in_store<V: Verb>(
         call.stores.name_of(broker).unwrap_or_default().clone_into(&mut bulk.store);
     }
     Ok(answer)
+}
+
+/// The call `StartBulk`.
+pub(crate) struct StartBulk;
+
+impl Verb for StartBulk {
+    const RPC: Rpc = Rpc::StartBulk;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+
+    type Request = v1::StartBulkRequest;
+    type Response = v1::StartBulkResponse;
+    type Args = v1::StartBulkRequest;
+
+    /// Checks nothing. `run` checks the request after [`complete`] has filled in the task type of an undo.
+    fn check(request: v1::StartBulkRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        Ok(request)
+    }
+
+    async fn run(call: &mut Call, mut request: v1::StartBulkRequest) -> Result<v1::StartBulkResponse, Error> {
+        let by = call.by()?;
+        request.spec = complete(call, request.spec).await?;
+        let query = check(request, &call.broker.cluster())?;
+        permitted(&call.caller, &query.spec)?;
+        pace::may(&call.caller)?;
+        let bulk = Some(spec::render(call.broker.operator.start_bulk(&query, &by).await?));
+        Ok(v1::StartBulkResponse { bulk })
+    }
+
+    async fn route(call: &Call, request: v1::StartBulkRequest) -> Answer<Self> {
+        let broker = of_spec(call, request.spec.as_ref()).await?;
+        in_store::<Self>(call, broker, request, |answer| &mut answer.bulk).await
+    }
+}
+
+/// Checks a request to start a bulk operation. The task type of an undo must be filled in already.
+pub(in crate::api::verbs) fn check(
+    request: v1::StartBulkRequest,
+    cluster: &ClusterSettings,
+) -> Result<StartBulkQuery, Error> {
+    let spec = spec::check(request.spec, cluster)?;
+    let request_key = text::optional("request_key", request.request_key, cluster.key_bytes)?;
+    Ok(StartBulkQuery { spec, request_key })
+}
+
+/// The call `PreviewBulk`.
+pub(crate) struct PreviewBulk;
+
+impl Verb for PreviewBulk {
+    const RPC: Rpc = Rpc::PreviewBulk;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+    const READS: bool = true;
+    const ANSWER_BYTES: usize = answer::MEDIUM;
+
+    type Request = v1::PreviewBulkRequest;
+    type Response = v1::PreviewBulkResponse;
+    type Args = Option<v1::BulkSpec>;
+
+    /// Checks nothing. `run` checks the spec after [`complete`] has filled in the task type of an undo.
+    fn check(request: v1::PreviewBulkRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        Ok(request.spec)
+    }
+
+    async fn run(call: &mut Call, spec: Self::Args) -> Result<v1::PreviewBulkResponse, Error> {
+        let spec = spec::check(complete(call, spec).await?, &call.broker.cluster())?;
+        permitted(&call.caller, &spec)?;
+        let preview = call.broker.operator.preview_bulk(&spec).await?;
+        let reads = call.caller.check(Operation::Read, &spec.task_type).is_ok();
+        Ok(shown(&spec, preview, reads))
+    }
+
+    async fn route(call: &Call, request: v1::PreviewBulkRequest) -> Answer<Self> {
+        let broker = of_spec(call, request.spec.as_ref()).await?;
+        call.in_store::<Self>(broker, request).await
+    }
+
+    fn entries(response: &v1::PreviewBulkResponse) -> usize {
+        response.examples.len()
+    }
+}
+
+/// Converts a preview to the response. The examples contain only ids and states, unless the caller may read the jobs (`reads`).
+fn shown(spec: &BulkSpec, preview: BulkPreview, reads: bool) -> v1::PreviewBulkResponse {
+    let jobs = if preview.has_more { preview.in_states.unwrap_or_default() } else { preview.selected };
+    v1::PreviewBulkResponse {
+        selected_count: preview.selected,
+        has_more: preview.has_more,
+        examples: preview.examples.into_iter().map(|job| example(job, reads)).collect(),
+        states_count: preview.in_states,
+        running_count: preview.running,
+        creates_task_type: preview.creates_type,
+        expected_duration: Some(render::duration(expected(spec, jobs.max(preview.selected)))),
+    }
+}
+
+fn example(mut job: JobView, reads: bool) -> v1::Job {
+    (job.payload, job.result) = (None, None);
+    let last = job.failures.pop();
+    job.failures = last.into_iter().collect();
+    let (id, state): (i64, JobState) = (job.id, job.state);
+    if reads { render::job(job) } else { v1::Job { id, state: state.to_proto() as i32, ..v1::Job::default() } }
+}
+
+/// The call `GetBulk`.
+pub(crate) struct GetBulk;
+
+impl Verb for GetBulk {
+    const RPC: Rpc = Rpc::GetBulk;
+    const RULE: Rule = Rule::Types(Operation::Read);
+
+    type Request = v1::GetBulkRequest;
+    type Response = v1::GetBulkResponse;
+    type Args = i64;
+
+    fn check(request: v1::GetBulkRequest, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {
+        Ok(request.id)
+    }
+
+    async fn run(call: &mut Call, id: i64) -> Result<v1::GetBulkResponse, Error> {
+        Ok(v1::GetBulkResponse { bulk: Some(spec::render(own(call, Operation::Read, id).await?)) })
+    }
+
+    async fn route(call: &Call, request: v1::GetBulkRequest) -> Answer<Self> {
+        let broker = of_bulk(call, request.id).await?;
+        in_store::<Self>(call, broker, request, |answer| &mut answer.bulk).await
+    }
+}
+
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1_000;
+
+/// The call `ListBulks`.
+pub(crate) struct ListBulks;
+
+/// A query for bulk operations.
+#[derive(Clone, Debug)]
+pub(crate) struct BulkQuery {
+    /// Task type; `None` for all types.
+    pub(crate) task_type: Option<TaskTypeName>,
+    /// If true, lists only bulk operations that have not ended.
+    pub(crate) open_only: bool,
+    /// Page size.
+    pub(crate) page_size: usize,
+    /// Lists only bulk operations whose id is lower than this.
+    pub(crate) before: i64,
+}
+
+impl Verb for ListBulks {
+    const RPC: Rpc = Rpc::ListBulks;
+    const RULE: Rule = Rule::Types(Operation::Read);
+    const ANSWER_BYTES: usize = answer::MEDIUM;
+
+    type Request = v1::ListBulksRequest;
+    type Response = v1::ListBulksResponse;
+    type Args = BulkQuery;
+
+    paged!(bulks, page_size);
+
+    fn check(request: v1::ListBulksRequest, _: &ClusterSettings, _: &Limits) -> Result<BulkQuery, Error> {
+        Ok(BulkQuery {
+            task_type: optional_task_type("task_type", &request.task_type)?,
+            open_only: request.open_only,
+            page_size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
+            before: page_token::numbers(&request.page_token)?.map_or(i64::MAX, |[id]| id),
+        })
+    }
+
+    fn permit(caller: &Caller, query: &BulkQuery) -> Result<(), Error> {
+        query.task_type.as_ref().map_or(Ok(()), |only| caller.check(Operation::Read, only))
+    }
+
+    async fn run(call: &mut Call, query: BulkQuery) -> Result<v1::ListBulksResponse, Error> {
+        let (bulks, next) = visible(call, query).await?;
+        Ok(v1::ListBulksResponse {
+            bulks: bulks.into_iter().map(spec::render).collect(),
+            next_page_token: next.map(|id| page_token::encode([id])).unwrap_or_default(),
+        })
+    }
+
+    async fn route(call: &Call, request: v1::ListBulksRequest) -> Answer<Self> {
+        let stores = call.concerned(&request.task_type).await?;
+        call.pages::<Self>(stores, request).await
+    }
+}
+
+merged!(ListBulks: of_store bulks);
+
+/// Returns a page of the bulk operations that the caller may read. Also returns the id before which the next page starts.
+async fn visible(call: &Call, query: BulkQuery) -> Result<(Vec<Bulk>, Option<i64>), Error> {
+    let BulkQuery { task_type, open_only, page_size, mut before } = query;
+    let name = task_type.as_ref().map(TaskTypeName::as_str);
+    loop {
+        let mut bulks = call.broker.operator.list_bulks(before, name, open_only, page_size).await?;
+        let next = bulks.last().filter(|_| bulks.len() >= page_size).map(|last| last.id);
+        bulks.retain(|bulk| permit::may(&call.caller, Operation::Read, bulk.spec.task_type.as_str()));
+        match next {
+            Some(last) if bulks.is_empty() => before = last,
+            next => return Ok((bulks, next)),
+        }
+    }
+}
+
+macro_rules! changes {
+    ($($verb:ident: $request:ident -> $response:ident, $to:ident;)*) => {
+        $(
+            #[doc = concat!("The call `", stringify!($verb), "`.")]
+            pub(crate) struct $verb;
+
+            impl Verb for $verb {
+                const RPC: Rpc = Rpc::$verb;
+                const RULE: Rule = Rule::Types(Operation::Operate);
+
+                type Request = v1::$request;
+                type Response = v1::$response;
+                type Args = i64;
+
+                fn check(request: v1::$request, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {
+                    Ok(request.id)
+                }
+
+                async fn run(call: &mut Call, id: i64) -> Result<v1::$response, Error> {
+                    Ok(v1::$response { bulk: change(call, id, BulkState::$to).await? })
+                }
+
+                async fn route(call: &Call, request: v1::$request) -> Answer<Self> {
+                    let broker = of_bulk(call, request.id).await?;
+                    in_store::<Self>(call, broker, request, |answer| &mut answer.bulk).await
+                }
+            }
+        )*
+    };
+}
+
+changes! {
+    PauseBulk: PauseBulkRequest -> PauseBulkResponse, Paused;
+    ResumeBulk: ResumeBulkRequest -> ResumeBulkResponse, Running;
+    CancelBulk: CancelBulkRequest -> CancelBulkResponse, Cancelled;
+}
+
+async fn change(call: &Call, id: i64, to: BulkState) -> Result<Option<v1::Bulk>, Error> {
+    let by = call.by()?;
+    let bulk = own(call, Operation::Operate, id).await?;
+    if let (BulkState::Running, Some(target)) = (to, bulk.spec.change.to_type()) {
+        call.caller.check_reroute(&bulk.spec.task_type, target)?;
+    }
+    Ok(Some(spec::render(call.broker.operator.change_bulk(&bulk, to, &by).await?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_key_over_200_bytes_is_refused() {
+        let spec = v1::BulkSpec { operation: 2, task_type: "a".into(), ..v1::BulkSpec::default() };
+        let start = v1::StartBulkRequest { spec: Some(spec), request_key: "k".repeat(201) };
+        assert_eq!(check(start, &ClusterSettings::DEFAULT).unwrap_err().field(), Some("request_key"));
+    }
+
+    #[test]
+    fn a_negative_page_size_and_an_invalid_page_token_are_refused() {
+        let check = |request| ListBulks::check(request, &ClusterSettings::DEFAULT, &Limits::default());
+        let list = v1::ListBulksRequest { page_size: -1, ..Default::default() };
+        assert_eq!(check(list).unwrap_err().field(), Some("page_size"));
+        let list = v1::ListBulksRequest { page_token: "x".into(), ..Default::default() };
+        assert_eq!(check(list).unwrap_err().field(), Some("page_token"));
+    }
 }

@@ -2,25 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits},
-};
-use howdah_engine::{
-    access::{Operation, Rule},
-    operate::{CANCEL_STATES, Selection},
-};
-use howdah_proto::{Rpc, v1};
+use howdah_engine::operate::{CANCEL_STATES, Selection};
 
-use super::{of_ids, parts};
 use crate::api::{
-    answer,
-    check::{
-        job_filter::{no_token, selection},
-        numbers,
-    },
-    page_token, permit,
-    verbs::{Answer, Call, Merge, Verb, paged},
+    check::job_filter::{no_token, selection},
+    verbs::prelude::*,
 };
 
 /// The call `CancelJobs`.
@@ -30,6 +16,7 @@ impl Verb for CancelJobs {
     const RPC: Rpc = Rpc::CancelJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
+    const ANSWER_BYTES: usize = answer::SHORT;
 
     type Request = v1::CancelJobsRequest;
     type Response = v1::CancelJobsResponse;
@@ -49,20 +36,16 @@ impl Verb for CancelJobs {
         Ok(Selection::Ids(request.ids.into()))
     }
 
-    fn answer_bytes(_: &Selection, _: &ClusterSettings) -> usize {
-        answer::SHORT
-    }
-
     async fn run(call: &mut Call, selection: Selection) -> Result<v1::CancelJobsResponse, Error> {
         let by = call.by()?;
         let selection = permit::own_selection(&call.broker, &call.caller, selection).await?;
         let (cancelled_ids, next) = call.broker.operator.cancel_jobs(selection, &by).await?;
-        let next_page_token = next.map(page_token::encode).unwrap_or_default();
+        let next_page_token = next.map(page_token::encode_job).unwrap_or_default();
         Ok(v1::CancelJobsResponse { cancelled_ids, next_page_token })
     }
 
     async fn route(call: &Call, request: v1::CancelJobsRequest) -> Answer<Self> {
-        let (ids, task_type) = parts(request.filter.as_ref());
+        let v1::JobFilter { ids, task_type, .. } = request.filter.clone().unwrap_or_default();
         if !task_type.is_empty() {
             return call.pages::<Self>(call.concerned(&task_type).await?, request).await;
         }
@@ -82,17 +65,13 @@ impl Verb for CancelJobs {
     }
 }
 
-impl Merge for CancelJobs {
-    fn merge(all: &mut v1::CancelJobsResponse, part: v1::CancelJobsResponse, _: &str) {
-        all.cancelled_ids.extend(part.cancelled_ids);
-    }
-}
+merged!(CancelJobs: cancelled_ids);
 
 /// Returns a copy of the request with these job ids.
 fn with_ids(request: &v1::CancelJobsRequest, ids: Vec<i64>) -> v1::CancelJobsRequest {
     match &request.filter {
         Some(filter) if !filter.ids.is_empty() => {
-            v1::CancelJobsRequest { filter: of_ids(Some(filter), ids), ..request.clone() }
+            v1::CancelJobsRequest { filter: Some(v1::JobFilter { ids, ..filter.clone() }), ..request.clone() }
         }
         _ => v1::CancelJobsRequest { ids, ..request.clone() },
     }

@@ -1,22 +1,9 @@
 //! `EndLeases`: ends the running attempts of jobs, so that other workers get them.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, JobState, Limits, truncated},
-};
-use howdah_engine::{
-    access::{Operation, Rule},
-    operate::Selection,
-};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::{JobState, truncated};
+use howdah_engine::operate::Selection;
 
-use super::{of_ids, parts};
-use crate::api::{
-    answer,
-    check::job_filter::selection,
-    page_token, permit,
-    verbs::{Answer, Call, Merge, Verb, paged},
-};
+use crate::api::{check::job_filter::selection, verbs::prelude::*};
 
 /// The call `EndLeases`.
 pub(crate) struct EndLeases;
@@ -25,6 +12,7 @@ impl Verb for EndLeases {
     const RPC: Rpc = Rpc::EndLeases;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
+    const ANSWER_BYTES: usize = answer::SHORT;
 
     type Request = v1::EndLeasesRequest;
     type Response = v1::EndLeasesResponse;
@@ -38,36 +26,20 @@ impl Verb for EndLeases {
         Ok((selection, request.error.map(|error| truncated(&error, limits.error_bytes))))
     }
 
-    fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
-        answer::SHORT
-    }
-
     async fn run(call: &mut Call, (selection, error): Self::Args) -> Result<v1::EndLeasesResponse, Error> {
         let by = call.by()?;
         let selection = permit::own_selection(&call.broker, &call.caller, selection).await?;
         let (ended_ids, next) = call.broker.operator.end_leases(selection, error.as_deref(), &by).await?;
-        let next_page_token = next.map(page_token::encode).unwrap_or_default();
+        let next_page_token = next.map(page_token::encode_job).unwrap_or_default();
         Ok(v1::EndLeasesResponse { ended_ids, next_page_token })
     }
 
     async fn route(call: &Call, request: v1::EndLeasesRequest) -> Answer<Self> {
-        let (ids, task_type) = parts(request.filter.as_ref());
-        if !task_type.is_empty() {
-            return call.pages::<Self>(call.concerned(&task_type).await?, request).await;
-        }
-        let with = |request: &v1::EndLeasesRequest, ids| v1::EndLeasesRequest {
-            filter: of_ids(request.filter.as_ref(), ids),
-            ..request.clone()
-        };
-        call.split::<Self>(request, ids, with).await
+        call.filtered::<Self>(request, |request| &mut request.filter).await
     }
 }
 
-impl Merge for EndLeases {
-    fn merge(all: &mut v1::EndLeasesResponse, part: v1::EndLeasesResponse, _: &str) {
-        all.ended_ids.extend(part.ended_ids);
-    }
-}
+merged!(EndLeases: ended_ids);
 
 #[cfg(test)]
 mod tests {

@@ -2,24 +2,15 @@
 
 use std::time::Instant;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits},
-};
-use howdah_engine::{
-    access::{Caller, Operation, Rule},
-    broker::SharedBroker,
-};
-use howdah_proto::{Rpc, v1};
+use howdah_engine::broker::SharedBroker;
 
 use crate::api::{
     check,
-    deadline::deadline,
-    pace, permit,
+    metadata::{deadline, give_trace_context},
+    pace,
     pipeline::Storing,
-    render, trace_context,
     verbs::{
-        Answer, Call, Verb,
+        prelude::*,
         router::{common_store, kinds},
     },
 };
@@ -42,7 +33,7 @@ impl Verb for EnqueueJobs {
 
     async fn run(call: &mut Call, mut request: v1::EnqueueJobsRequest) -> Result<v1::EnqueueJobsResponse, Error> {
         let deadline = deadline(&call.metadata);
-        trace_context::give(call.metadata.as_ref(), &mut request.jobs);
+        give_trace_context(call.metadata.as_ref(), &mut request.jobs);
         let (broker, caller) = (call.broker.clone(), call.caller.clone());
         let jobs = enqueue(broker, caller, request.jobs, request.request_key, deadline).await?;
         Ok(v1::EnqueueJobsResponse { jobs })

@@ -2,20 +2,14 @@
 
 use std::cmp::Reverse;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, ErrorGroup, Limits, TaskTypeName},
-};
-use howdah_engine::access::{Caller, Operation, Rule};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::{ErrorGroup, TaskTypeName};
 
-use super::list::{MAX_PAGE, PAGE};
 use crate::api::{
-    answer,
-    check::{numbers, optional_task_type},
-    permit,
     render::time,
-    verbs::{Answer, Call, Merge, Verb},
+    verbs::{
+        jobs::list::{MAX_PAGE, PAGE},
+        prelude::*,
+    },
 };
 
 /// The call `ListErrorGroups`.
@@ -24,6 +18,7 @@ pub(crate) struct ListErrorGroups;
 impl Verb for ListErrorGroups {
     const RPC: Rpc = Rpc::ListErrorGroups;
     const RULE: Rule = Rule::Types(Operation::Read);
+    const ANSWER_BYTES: usize = answer::MEDIUM;
 
     type Request = v1::ListErrorGroupsRequest;
     type Response = v1::ListErrorGroupsResponse;
@@ -39,10 +34,6 @@ impl Verb for ListErrorGroups {
 
     fn permit(caller: &Caller, (task_type, _): &Self::Args) -> Result<(), Error> {
         permit::one_or_all(caller, Operation::Read, task_type.as_ref())
-    }
-
-    fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
-        answer::MEDIUM
     }
 
     async fn run(call: &mut Call, (task_type, at_most): Self::Args) -> Result<v1::ListErrorGroupsResponse, Error> {

@@ -1,16 +1,10 @@
 //! `ExplainJob`: explains why a job does not run, or how it ended.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Explanation, JobState, Limits, Reason, RelatedJob},
-};
-use howdah_engine::access::{Operation, Rule};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::{Explanation, JobState, Reason, RelatedJob};
 
 use crate::api::{
-    answer, permit,
     render::{duration, time},
-    verbs::{Answer, Call, Verb},
+    verbs::prelude::*,
 };
 
 /// The call `ExplainJob`.
@@ -19,6 +13,7 @@ pub(crate) struct ExplainJob;
 impl Verb for ExplainJob {
     const RPC: Rpc = Rpc::ExplainJob;
     const RULE: Rule = Rule::Types(Operation::Read);
+    const ANSWER_BYTES: usize = answer::SHORT;
 
     type Request = v1::ExplainJobRequest;
     type Response = v1::ExplainJobResponse;
@@ -26,10 +21,6 @@ impl Verb for ExplainJob {
 
     fn check(request: v1::ExplainJobRequest, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {
         Ok(request.id)
-    }
-
-    fn answer_bytes(_: &i64, _: &ClusterSettings) -> usize {
-        answer::SHORT
     }
 
     async fn run(call: &mut Call, id: i64) -> Result<v1::ExplainJobResponse, Error> {

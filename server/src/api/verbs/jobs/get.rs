@@ -1,16 +1,6 @@
 //! `GetJob`: one job, from the database or from the archive.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits},
-};
-use howdah_engine::access::{Operation, Rule};
-use howdah_proto::{Rpc, v1};
-
-use crate::api::{
-    answer, permit, render,
-    verbs::{Answer, Call, Verb},
-};
+use crate::api::verbs::prelude::*;
 
 /// The call `GetJob`.
 pub(crate) struct GetJob;

@@ -2,26 +2,16 @@
 
 use std::cmp::Reverse;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, JobState, Limits},
-};
-use howdah_engine::{
-    access::{Caller, Operation, Rule},
-    operate::{ListOrder, ListQuery, jobs::LIST_BYTES},
-};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::JobState;
+use howdah_engine::operate::{ListOrder, ListQuery, jobs::LIST_BYTES};
 use prost::Message as _;
 
 use crate::api::{
-    answer,
     check::{
-        job_conditions::job_conditions,
+        job_filter::job_conditions,
         job_filter::{error_group, of_worker, state},
-        numbers, optional_task_type,
     },
-    page_token, permit, render,
-    verbs::{Answer, Call, Merge, Verb, paged},
+    verbs::prelude::*,
 };
 
 pub(crate) const PAGE: usize = 100;
@@ -43,7 +33,7 @@ impl Verb for ListJobs {
     fn check(request: v1::ListJobsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<ListQuery, Error> {
         let conditions = job_conditions("conditions", request.conditions.clone(), cluster)?;
         let state = of_worker("conditions", &conditions, state(request.state)?, &JobState::ALL)?;
-        let from = page_token::position(&request.page_token)?;
+        let from = page_token::job(&request.page_token)?;
         if let (Some(state), Some(from)) = (state, from)
             && from.state != state
         {
@@ -95,7 +85,7 @@ impl Verb for ListJobs {
         let page = call.broker.operator.list_jobs(query).await?;
         Ok(v1::ListJobsResponse {
             jobs: page.jobs.into_iter().map(render::job).collect(),
-            next_page_token: page.next.map(page_token::encode).unwrap_or_default(),
+            next_page_token: page.next.map(page_token::encode_job).unwrap_or_default(),
             partial: page.look.partial,
             // Jobs of other types count too.
             scanned_count: if call.caller.may_everywhere(Operation::Read) { page.look.scanned_count } else { 0 },
@@ -191,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_error_names_the_invalid_field_of_list_jobs() {
-        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let dead = page_token::encode_job(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let conditions = |worker_id: &str| {
             Some(v1::JobConditions { tag: "t".into(), worker_id: worker_id.into(), ..Default::default() })
         };

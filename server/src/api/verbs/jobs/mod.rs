@@ -27,15 +27,3 @@ pub(crate) use reprioritize::ReprioritizeJobs;
 pub(crate) use rerun::RerunJobs;
 pub(crate) use retry::RetryJobs;
 pub(crate) use search::SearchJobs;
-
-use howdah_proto::v1;
-
-/// Returns a copy of the filter with these job ids.
-fn of_ids(filter: Option<&v1::JobFilter>, ids: Vec<i64>) -> Option<v1::JobFilter> {
-    Some(v1::JobFilter { ids, ..filter.cloned().unwrap_or_default() })
-}
-
-/// Returns the job ids and the task type of a filter.
-fn parts(filter: Option<&v1::JobFilter>) -> (Vec<i64>, String) {
-    filter.map(|filter| (filter.ids.clone(), filter.task_type.clone())).unwrap_or_default()
-}

@@ -1,24 +1,14 @@
 //! `ReprioritizeJobs`: sets the priority of jobs that have not started.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits},
-};
-use howdah_engine::{
-    access::{Operation, Rule},
-    operate::{REPRIORITIZE_STATES, Selection, TypeSelection},
-};
-use howdah_proto::{Rpc, v1};
+use howdah_engine::operate::{REPRIORITIZE_STATES, Selection, TypeSelection};
 
 use crate::api::{
-    answer,
     check::{
-        job_conditions::job_conditions,
+        job_filter::job_conditions,
         job_filter::{no_token, of_worker},
-        new_job, numbers, task_type,
+        new_job,
     },
-    page_token, permit,
-    verbs::{Answer, Call, Merge, Verb, paged},
+    verbs::prelude::*,
 };
 
 /// The call `ReprioritizeJobs`.
@@ -28,6 +18,7 @@ impl Verb for ReprioritizeJobs {
     const RPC: Rpc = Rpc::ReprioritizeJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
+    const ANSWER_BYTES: usize = answer::SHORT;
 
     type Request = v1::ReprioritizeJobsRequest;
     type Response = v1::ReprioritizeJobsResponse;
@@ -52,16 +43,12 @@ impl Verb for ReprioritizeJobs {
         let task_type = task_type("task_type", &request.task_type)?;
         let conditions = job_conditions("conditions", request.conditions, cluster)?;
         of_worker("conditions", &conditions, None, &REPRIORITIZE_STATES)?;
-        let from = page_token::position(&request.page_token)?;
+        let from = page_token::job(&request.page_token)?;
         if from.is_some_and(|position| !REPRIORITIZE_STATES.contains(&position.state)) {
             return Err(Error::invalid("page_token", "is not a next_page_token of ReprioritizeJobs"));
         }
         let selection = TypeSelection { task_type, state: None, error_group: None, conditions, from };
         Ok((Selection::OfType(selection), priority))
-    }
-
-    fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
-        answer::SHORT
     }
 
     async fn run(call: &mut Call, (selection, priority): Self::Args) -> Result<v1::ReprioritizeJobsResponse, Error> {
@@ -71,7 +58,7 @@ impl Verb for ReprioritizeJobs {
         Ok(v1::ReprioritizeJobsResponse {
             reprioritized_ids: done.ids,
             job_count: done.jobs,
-            next_page_token: done.next.map(page_token::encode).unwrap_or_default(),
+            next_page_token: done.next.map(page_token::encode_job).unwrap_or_default(),
         })
     }
 
@@ -121,7 +108,7 @@ mod tests {
         let tagged = v1::ReprioritizeJobsRequest { conditions: conditions(""), ..request(&[], "a", 1) };
         assert!(matches!(check(tagged), Ok((Selection::OfType(of_type), 1)) if of_type.conditions.tag.is_some()));
         let of_worker = conditions("0123456789abcdef");
-        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let dead = page_token::encode_job(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let cases = [
             ("conditions", v1::ReprioritizeJobsRequest { conditions: conditions(""), ..request(&[1], "", 0) }),
             ("conditions.worker_id", v1::ReprioritizeJobsRequest { conditions: of_worker, ..request(&[], "a", 0) }),

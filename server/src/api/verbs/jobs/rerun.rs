@@ -2,31 +2,22 @@
 
 use std::time::SystemTime;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, EnqueueOutcome, JobState, JobView, Limits, RequestKey},
-};
+use howdah_core::job::{EnqueueOutcome, JobState, JobView, RequestKey};
 use howdah_engine::{
-    access::{Operation, Rule},
     operate::{Reran, Rerun, selection::BATCH},
     store::Actor,
 };
-use howdah_proto::{
-    Rpc,
-    v1::{self, RerunOutcome, new_job, rerun_jobs_request::Start},
-};
+use howdah_proto::v1::{RerunOutcome, new_job, rerun_jobs_request::Start};
 
 use crate::api::{
-    answer,
     check::{
         self,
         new_job::new_job,
-        numbers,
         rerun::{Lost, copy},
-        text,
     },
-    pace, permit, trace_context,
-    verbs::{Answer, Call, Merge, Verb},
+    metadata::give_trace_context,
+    pace,
+    verbs::prelude::*,
 };
 
 /// Maximum number of jobs of a call that are read from the archive. Each may take seconds.
@@ -235,7 +226,7 @@ async fn prepare(
         key: RequestKey::name_of_rerun(call.caller.principal(), old_id, key),
         body_hash: check::body_hash(&mut copies),
     });
-    trace_context::give(call.metadata.as_ref(), &mut copies);
+    give_trace_context(call.metadata.as_ref(), &mut copies);
     let [copy] = copies;
     let job = new_job(copy, cluster, SystemTime::now())?;
     permit::enqueue(&call.broker, &call.caller, std::slice::from_ref(&job)).await?;

@@ -2,27 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits},
-};
 use howdah_engine::{
-    access::{Operation, Rule},
     operate::{RETRY_STATES, RetryQuery, Selection},
     store::RetryStart,
 };
-use howdah_proto::{
-    Rpc,
-    v1::{self, retry_jobs_request::Start},
-};
+use howdah_proto::v1::retry_jobs_request::Start;
 
-use super::{of_ids, parts};
-use crate::api::{
-    answer,
-    check::{job_filter::selection, text, time},
-    pace, page_token, permit,
-    verbs::{Answer, Call, Merge, Verb, paged},
-};
+use crate::api::{check::job_filter::selection, pace, verbs::prelude::*};
 
 /// The call `RetryJobs`.
 pub(crate) struct RetryJobs;
@@ -31,6 +17,7 @@ impl Verb for RetryJobs {
     const RPC: Rpc = Rpc::RetryJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
+    const ANSWER_BYTES: usize = answer::SHORT;
 
     type Request = v1::RetryJobsRequest;
     type Response = v1::RetryJobsResponse;
@@ -59,10 +46,6 @@ impl Verb for RetryJobs {
         Ok(RetryQuery { selection, start, payload })
     }
 
-    fn answer_bytes(_: &RetryQuery, _: &ClusterSettings) -> usize {
-        answer::SHORT
-    }
-
     async fn run(call: &mut Call, mut query: RetryQuery) -> Result<v1::RetryJobsResponse, Error> {
         let by = call.by()?;
         query.selection = permit::own_selection(&call.broker, &call.caller, query.selection).await?;
@@ -75,30 +58,16 @@ impl Verb for RetryJobs {
             retried_ids: answer.retried,
             key_held_ids: answer.key_held,
             revived_ids,
-            next_page_token: answer.next.map(page_token::encode).unwrap_or_default(),
+            next_page_token: answer.next.map(page_token::encode_job).unwrap_or_default(),
         })
     }
 
     async fn route(call: &Call, request: v1::RetryJobsRequest) -> Answer<Self> {
-        let (ids, task_type) = parts(request.filter.as_ref());
-        if !task_type.is_empty() {
-            return call.pages::<Self>(call.concerned(&task_type).await?, request).await;
-        }
-        let with = |request: &v1::RetryJobsRequest, ids| v1::RetryJobsRequest {
-            filter: of_ids(request.filter.as_ref(), ids),
-            ..request.clone()
-        };
-        call.split::<Self>(request, ids, with).await
+        call.filtered::<Self>(request, |request| &mut request.filter).await
     }
 }
 
-impl Merge for RetryJobs {
-    fn merge(all: &mut v1::RetryJobsResponse, part: v1::RetryJobsResponse, _: &str) {
-        all.retried_ids.extend(part.retried_ids);
-        all.key_held_ids.extend(part.key_held_ids);
-        all.revived_ids.extend(part.revived_ids);
-    }
-}
+merged!(RetryJobs: retried_ids, key_held_ids, revived_ids);
 
 #[cfg(test)]
 mod tests {
@@ -123,8 +92,8 @@ mod tests {
 
     #[test]
     fn the_error_names_the_missing_or_contradictory_field_of_retry_jobs() {
-        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
-        let ready = page_token::encode(PagePosition { state: JobState::Ready, rank: 0, id: 1 });
+        let dead = page_token::encode_job(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let ready = page_token::encode_job(PagePosition { state: JobState::Ready, rank: 0, id: 1 });
         let cases = [
             ("filter", v1::RetryJobsRequest::default()),
             ("filter", retry(v1::JobFilter::default())),

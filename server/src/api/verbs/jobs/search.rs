@@ -1,27 +1,19 @@
 //! `SearchJobs`: finds jobs by id, key, conditions, header or payload.
 
-use howdah_core::{
-    error::Error,
-    job::{
-        ClusterSettings, Having, JobConditions, JobState, Limits, SearchIndex, SearchPage, SearchQuery, SearchRange,
-    },
+use howdah_core::job::{
+    Having, JobConditions, JobState, SearchIndex, SearchPage, SearchPosition, SearchQuery, SearchRange,
 };
-use howdah_engine::access::{Caller, Operation, Rule};
-use howdah_proto::{
-    Rpc,
-    v1::{self, search_jobs_request::Query},
-};
+use howdah_proto::v1::search_jobs_request::Query;
 
-use super::list::{MAX_PAGE, PAGE};
 use crate::api::{
-    answer,
     check::{
-        job_conditions::job_conditions,
+        job_filter::job_conditions,
         job_filter::{of_worker, state},
-        numbers, task_type, text, time,
     },
-    page_token, permit, render,
-    verbs::{Answer, Call, Merge, Verb, paged},
+    verbs::{
+        jobs::list::{MAX_PAGE, PAGE},
+        prelude::*,
+    },
 };
 
 /// Maximum length of a search text, in bytes. Postgres compares the text at each byte of a payload, so its length costs time.
@@ -118,7 +110,7 @@ impl Verb for SearchJobs {
         }
         Ok(v1::SearchJobsResponse {
             jobs: found.jobs.into_iter().map(render::job).collect(),
-            next_page_token: found.next.map(page_token::encode_search).unwrap_or_default(),
+            next_page_token: found.next.map(encode).unwrap_or_default(),
             scanned_count: found.scanned_count,
             estimated_count: found.estimated,
             skipped_ids: found.skipped,
@@ -216,11 +208,21 @@ fn range(request: &v1::SearchJobsRequest) -> Result<SearchRange, Error> {
 }
 
 fn page(request: &v1::SearchJobsRequest, state: Option<JobState>) -> Result<SearchPage, Error> {
-    let from = page_token::search(&request.page_token)?;
+    let from = position(&request.page_token)?;
     if from.is_some_and(|from| state.is_some_and(|state| from.at.state != state)) {
         return Err(page_token::bad());
     }
     Ok(SearchPage { size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?, from })
+}
+
+fn encode(position: SearchPosition) -> String {
+    let [state, rank, id] = page_token::job_numbers(position.at);
+    page_token::encode([state, rank, id, position.scanned_count, position.estimated])
+}
+
+fn position(token: &str) -> Result<Option<SearchPosition>, Error> {
+    let Some([state, rank, id, scanned_count, estimated]) = page_token::numbers(token)? else { return Ok(None) };
+    Ok(Some(SearchPosition { at: page_token::job_of_numbers([state, rank, id])?, scanned_count, estimated }))
 }
 
 fn not_empty(field: &str, value: &str) -> Result<(), Error> {

@@ -2,22 +2,18 @@
 
 use std::{future::ready, sync::Arc};
 
-use howdah_core::error::Error;
-use howdah_engine::{
-    access::{Operation, Rule},
-    broker::SharedBroker,
-};
-use howdah_proto::{Rpc, v1};
+use howdah_engine::broker::SharedBroker;
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
-use super::enqueue::place;
 use crate::api::{
     authenticate::counted,
     end::End,
     pace,
     pipeline::{Bounds, InFlight, Storing, pipeline},
     verbs::{
-        Call, Gateway,
+        Gateway,
+        jobs::enqueue::place,
+        prelude::*,
         router::{common_store, kinds},
     },
 };

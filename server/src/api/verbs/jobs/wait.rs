@@ -3,21 +3,14 @@
 use std::{collections::HashMap, time::Duration};
 
 use futures::{StreamExt as _, stream::select_all};
-use howdah_core::{error::Error, job::ClusterSettings};
-use howdah_engine::{
-    access::{Operation, Rule},
-    operate::{Ended, WaitingCaller, wait::READ_TIMEOUT},
-};
-use howdah_proto::{Rpc, v1};
+use howdah_engine::operate::{Ended, WaitingCaller, wait::READ_TIMEOUT};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use crate::api::{
     authenticate::counted,
-    check::{numbers, time},
     end::End,
-    permit, render,
-    verbs::{Call, Gateway},
+    verbs::{Gateway, prelude::*},
 };
 
 pub(in crate::api::verbs) const RULE: Rule = Rule::Types(Operation::Read);

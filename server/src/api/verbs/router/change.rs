@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use howdah_core::error::Error;
 use tokio::time::{Instant, timeout_at};
-use tonic::{Code, Extensions, Status};
+use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use super::{Concerned, broker_of, joined, no_answer};
+use super::{Concerned, Merged, broker_of};
 use crate::{
     api::verbs::{Answer, Call, Merge, Verb},
     stores::ConfiguredStore,
@@ -26,7 +26,7 @@ impl Call {
         (stores, unknown): Concerned<'_>,
         request: V::Request,
     ) -> Answer<V> {
-        let (mut all, mut held) = (V::Response::default(), Vec::<Extensions>::new());
+        let mut merged = Merged::<V>::new();
         let (mut changed, mut unchanged, mut failure) = (Vec::new(), Vec::new(), None);
         let mut until = None;
         for store in stores {
@@ -37,10 +37,8 @@ impl Call {
             match made {
                 Ok(part) => {
                     until.get_or_insert_with(|| Instant::now() + TIMEOUT);
-                    let (_, part, extensions) = part.into_parts();
-                    held.push(extensions);
                     changed.push(store.name());
-                    V::merge(&mut all, part, store.name());
+                    merged.add(part, store.name());
                 }
                 // The request is invalid, so the other stores would reject it too.
                 Err(status) if changed.is_empty() && status.code() != Code::Unavailable => return Err(status),
@@ -57,8 +55,7 @@ impl Call {
         unchanged.extend(unknown);
         match failure {
             Some(status) => Err(partly(status, &changed, &unchanged)),
-            None if changed.is_empty() => Err(no_answer(&unchanged)),
-            None => Ok(joined(all, held)),
+            None => merged.end(&unchanged),
         }
     }
 }

@@ -4,14 +4,10 @@
 use std::mem::take;
 
 use howdah_core::{error::Error, job::StoreNumber};
-use tonic::Extensions;
 
-use super::{Concerned, answered, broker_of, joined, no_answer, note_unanswered};
+use super::{Concerned, Merged, answered, broker_of};
 use crate::{
-    api::{
-        page_token,
-        verbs::{Answer, Call, Merge},
-    },
+    api::verbs::{Answer, Call, Merge, page_token},
     stores::ConfiguredStore,
 };
 
@@ -47,26 +43,18 @@ impl Call {
         request: V::Request,
     ) -> Answer<V> {
         let is_alone = stores.len() == 1;
-        let (mut all, mut held) = (V::Response::default(), Vec::<Extensions>::new());
+        let mut merged = Merged::<V>::new();
         for store in stores {
             let part = match broker_of(store) {
                 Ok(broker) => answered(self.in_store::<V>(broker, request.clone()), is_alone).await?,
                 Err(_) => None,
             };
-            let Some(part) = part else {
-                unanswered.push(store.name());
-                continue;
-            };
-            let (_, part, extensions) = part.into_parts();
-            held.push(extensions);
-            V::merge(&mut all, part, store.name());
+            match part {
+                Some(part) => merged.add(part, store.name()),
+                None => unanswered.push(store.name()),
+            }
         }
-        if held.is_empty() {
-            return Err(no_answer(&unanswered));
-        }
-        let mut response = joined(all, held);
-        note_unanswered(&mut response, &unanswered);
-        Ok(response)
+        merged.end(&unanswered)
     }
 
     /// Returns a page of a list that consists of the lists of these stores, one after the other. Skips stores that do not
@@ -82,8 +70,7 @@ impl Call {
         };
         let (first, mut at) = begin(&token, &stores)?;
         let is_alone = stores.len() == 1;
-        let (mut all, mut held, mut count) = (V::Response::default(), Vec::<Extensions>::new(), 0);
-        let mut next = String::new();
+        let (mut merged, mut count, mut next) = (Merged::<V>::new(), 0, String::new());
         for (nth, store) in stores.iter().enumerate().skip(first) {
             let Ok(broker) = broker_of(store) else {
                 unanswered.push(store.name());
@@ -96,15 +83,13 @@ impl Call {
                     *size = most - count as i32;
                 }
             }
-            let Some(response) = answered(self.in_store::<V>(broker, part), is_alone).await? else {
+            let Some(mut response) = answered(self.in_store::<V>(broker, part), is_alone).await? else {
                 unanswered.push(store.name());
                 continue;
             };
-            let (_, mut part, extensions) = response.into_parts();
-            held.push(extensions);
-            let inner = V::next_page(&mut part).map(take).unwrap_or_default();
-            count += V::entries(&part);
-            V::merge(&mut all, part, store.name());
+            let inner = V::next_page(response.get_mut()).map(take).unwrap_or_default();
+            count += V::entries(response.get_ref());
+            merged.add(response, store.name());
             if !inner.is_empty() {
                 next = format!("{}.{inner}", number(store));
                 break;
@@ -116,14 +101,9 @@ impl Call {
                 break;
             }
         }
-        if held.is_empty() && !unanswered.is_empty() {
-            return Err(no_answer(&unanswered));
-        }
-        if let Some(token) = V::next_page(&mut all) {
+        if let Some(token) = V::next_page(&mut merged.all) {
             *token = next;
         }
-        let mut response = joined(all, held);
-        note_unanswered(&mut response, &unanswered);
-        Ok(response)
+        merged.end(&unanswered)
     }
 }

@@ -4,9 +4,8 @@
 
 mod change; // changes in several stores, one after the other
 mod enqueue; // the common store of the jobs of a request
-mod follow; // ids of jobs that have moved to another store
+mod ids; // calls with job ids: split by store; jobs that have moved
 mod merge; // reads of several stores, and their pages
-mod split; // calls that name many jobs, split by store
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +16,7 @@ use tonic::{
     metadata::{MetadataMap, MetadataValue},
 };
 
-use super::{Answer, Call, Verb};
+use super::{Answer, Call, Merge, Verb};
 use crate::{
     api::answer,
     stores::{ConfiguredStore, ServedStore},
@@ -198,9 +197,31 @@ async fn answered<A>(
     }
 }
 
-/// Builds the merged response, which keeps the memory reservations of all partial responses.
-fn joined<A>(answer: A, parts: Vec<Extensions>) -> Response<A> {
-    let mut response = Response::new(answer);
-    answer::hold_all(response.extensions_mut(), parts);
-    response
+/// Response that merges the responses of several stores, and keeps their memory reservations.
+struct Merged<V: Merge> {
+    all: V::Response,
+    held: Vec<Extensions>,
+}
+
+impl<V: Merge> Merged<V> {
+    fn new() -> Self {
+        Self { all: V::Response::default(), held: Vec::new() }
+    }
+
+    fn add(&mut self, response: Response<V::Response>, store: &str) {
+        let (_, part, extensions) = response.into_parts();
+        self.held.push(extensions);
+        V::merge(&mut self.all, part, store);
+    }
+
+    /// Returns the merged response, whose metadata names the stores that did not answer. Fails if no store has answered.
+    pub(super) fn end(self, unanswered: &[&str]) -> Answer<V> {
+        if self.held.is_empty() && !unanswered.is_empty() {
+            return Err(no_answer(unanswered));
+        }
+        let mut response = Response::new(self.all);
+        answer::hold_all(response.extensions_mut(), self.held);
+        note_unanswered(&mut response, unanswered);
+        Ok(response)
+    }
 }

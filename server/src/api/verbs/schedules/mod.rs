@@ -1,40 +1,29 @@
 //! Calls for operators, and for programs that manage schedules.
 
-mod create;
-mod delete;
-mod get;
-pub(crate) mod list;
-mod pause;
-mod run;
-mod update;
-
-pub(crate) use create::CreateSchedule;
-pub(crate) use delete::DeleteSchedule;
-pub(crate) use get::GetSchedule;
-pub(crate) use list::ListSchedules;
-pub(crate) use pause::{PauseSchedule, ResumeSchedule};
-pub(crate) use run::RunSchedule;
-pub(crate) use update::UpdateSchedule;
-
-use howdah_core::{error::Error, job::schedule::Schedule};
-use howdah_engine::{
-    access::{Caller, Operation},
-    broker::SharedBroker,
-    operate::no_schedule,
+use howdah_core::job::{
+    RequestKey,
+    schedule::{Schedule, ScheduleSpec},
 };
-use howdah_proto::v1;
+use howdah_engine::{
+    broker::SharedBroker,
+    operate::{no_schedule, taken_schedule},
+    store::SchedulePage,
+};
 
-use super::Call;
 use crate::{
-    api::{permit, render},
+    api::{pace, verbs::prelude::*},
     stores::ConfiguredStore,
 };
+
+pub(crate) mod definition;
+
+pub(crate) use definition::job_of_template;
 
 /// Maximum number of planned times in a response with one schedule.
 pub(crate) const NEXT_TIMES: usize = 10;
 
 fn shown(schedule: Schedule) -> Option<v1::Schedule> {
-    Some(render::schedule(schedule, NEXT_TIMES))
+    Some(definition::render(schedule, NEXT_TIMES))
 }
 
 /// Checks that the caller may enqueue the jobs of the schedule. If not, fails as if the schedule did not exist.
@@ -79,5 +68,296 @@ async fn of_schedule<'a>(call: &'a Call, name: &str) -> Result<&'a SharedBroker,
     match unreachable {
         Some(unreachable) if found.is_empty() => Err(unreachable),
         _ => call.only_found(&found, "name", "is the name of a schedule"),
+    }
+}
+
+/// The call `CreateSchedule`.
+pub(crate) struct CreateSchedule;
+
+impl Verb for CreateSchedule {
+    const RPC: Rpc = Rpc::CreateSchedule;
+    const RULE: Rule = Rule::Types(Operation::Enqueue);
+
+    type Request = v1::CreateScheduleRequest;
+    type Response = v1::CreateScheduleResponse;
+    /// Checked request: the schedule, and whether it is paused.
+    type Args = (ScheduleSpec, bool);
+
+    fn check(request: v1::CreateScheduleRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        definition::check(request.schedule, cluster)
+    }
+
+    async fn run(call: &mut Call, (spec, paused): Self::Args) -> Result<v1::CreateScheduleResponse, Error> {
+        let by = call.by()?;
+        let types = permit::schedule(&call.caller, &spec.template)?;
+        let operator = &call.broker.operator;
+        operator.create_types(&types, &by).await?;
+        let schedule = shown(operator.create_schedule(spec, paused, &by).await?);
+        Ok(v1::CreateScheduleResponse { schedule })
+    }
+
+    async fn route(call: &Call, request: v1::CreateScheduleRequest) -> Answer<Self> {
+        let broker = call.named_or_home(task_type(request.schedule.as_ref())).await?;
+        call.in_store::<Self>(broker, request).await
+    }
+}
+
+/// The call `UpdateSchedule`.
+pub(crate) struct UpdateSchedule;
+
+impl Verb for UpdateSchedule {
+    const RPC: Rpc = Rpc::UpdateSchedule;
+    const RULE: Rule = Rule::Types(Operation::Enqueue);
+
+    type Request = v1::UpdateScheduleRequest;
+    type Response = v1::UpdateScheduleResponse;
+    /// Checked request: the schedule, whether it is paused, and whether it may be created.
+    type Args = (ScheduleSpec, bool, bool);
+
+    fn check(request: v1::UpdateScheduleRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        let (spec, paused) = definition::check(request.schedule, cluster)?;
+        Ok((spec, paused, request.allow_missing))
+    }
+
+    async fn run(
+        call: &mut Call,
+        (spec, paused, allow_missing): Self::Args,
+    ) -> Result<v1::UpdateScheduleResponse, Error> {
+        let by = call.by()?;
+        let types = permit::schedule(&call.caller, &spec.template)?;
+        let operator = &call.broker.operator;
+        operator.create_types(&types, &by).await?;
+        let check = |old: &Schedule| match is_own(&call.caller, old) {
+            Ok(()) => Ok(()),
+            // Returns the same error as `CreateSchedule`, which reveals only that the name is taken.
+            Err(_) if allow_missing => Err(taken_schedule(&old.spec.name)),
+            Err(missing) => Err(missing),
+        };
+        let schedule = shown(operator.update_schedule(spec, paused, allow_missing, &check, &by).await?);
+        Ok(v1::UpdateScheduleResponse { schedule })
+    }
+
+    async fn route(call: &Call, request: v1::UpdateScheduleRequest) -> Answer<Self> {
+        let schedule = request.schedule.as_ref();
+        let name = schedule.map_or("", |schedule| &schedule.name);
+        let broker = if request.allow_missing && !exists(call, name).await? {
+            call.named_or_home(task_type(schedule)).await?
+        } else {
+            of_schedule(call, name).await?
+        };
+        call.in_store::<Self>(broker, request).await
+    }
+}
+
+/// Whether any store has a schedule of this name. Fails if an unreachable store may have it.
+async fn exists(call: &Call, name: &str) -> Result<bool, Error> {
+    for store in call.stores.all() {
+        match store.reachable()?.broker.operator.get_schedule(name).await {
+            Ok(_) => return Ok(true),
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// The call `GetSchedule`.
+pub(crate) struct GetSchedule;
+
+impl Verb for GetSchedule {
+    const RPC: Rpc = Rpc::GetSchedule;
+    const RULE: Rule = Rule::Types(Operation::Read);
+
+    type Request = v1::GetScheduleRequest;
+    type Response = v1::GetScheduleResponse;
+    /// Name of the schedule.
+    type Args = String;
+
+    fn check(request: v1::GetScheduleRequest, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
+        definition::check_name("name", &request.name)
+    }
+
+    async fn run(call: &mut Call, name: String) -> Result<v1::GetScheduleResponse, Error> {
+        let schedule = call.broker.operator.get_schedule(&name).await?;
+        if !permit::may(&call.caller, Operation::Read, &schedule.spec.template.task_type) {
+            return Err(no_schedule(&name));
+        }
+        Ok(v1::GetScheduleResponse { schedule: shown(permit::seen_schedule(&call.caller, schedule)) })
+    }
+
+    async fn route(call: &Call, request: v1::GetScheduleRequest) -> Answer<Self> {
+        let broker = of_schedule(call, &request.name).await?;
+        call.in_store::<Self>(broker, request).await
+    }
+}
+
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+
+/// The call `ListSchedules`.
+pub(crate) struct ListSchedules;
+
+impl Verb for ListSchedules {
+    const RPC: Rpc = Rpc::ListSchedules;
+    const RULE: Rule = Rule::Types(Operation::Read);
+
+    type Request = v1::ListSchedulesRequest;
+    type Response = v1::ListSchedulesResponse;
+    /// Checked request: the last name of the previous page, and the page size.
+    type Args = (String, usize);
+
+    paged!(schedules, page_size);
+
+    fn check(request: v1::ListSchedulesRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        let after = page_token::name(&request.page_token)?;
+        Ok((after, numbers::page_size(request.page_size, PAGE, MAX_PAGE)?))
+    }
+
+    fn answer_bytes(_: &Self::Args, cluster: &ClusterSettings) -> usize {
+        answer::page_bytes(0, cluster, true)
+    }
+
+    async fn run(call: &mut Call, (after, page_size): Self::Args) -> Result<v1::ListSchedulesResponse, Error> {
+        let page = visible(call, after, page_size).await?;
+        let last = page.schedules.last().filter(|_| page.more);
+        let next_page_token = last.map(|last| page_token::encode_name(&last.spec.name)).unwrap_or_default();
+        let seen = |schedule| definition::render(permit::seen_schedule(&call.caller, schedule), 1);
+        let schedules = page.schedules.into_iter().map(seen).collect();
+        Ok(v1::ListSchedulesResponse { schedules, next_page_token })
+    }
+
+    async fn route(call: &Call, request: v1::ListSchedulesRequest) -> Answer<Self> {
+        call.pages::<Self>(call.concerned("").await?, request).await
+    }
+}
+
+merged!(ListSchedules: of_store schedules);
+
+/// Returns a page of the schedules that the caller may read. The last one is always readable for the caller, because the next
+/// page token contains its name.
+async fn visible(call: &Call, mut after: String, page_size: usize) -> Result<SchedulePage, Error> {
+    let operator = &call.broker.operator;
+    if call.caller.may_everywhere(Operation::Read) {
+        return operator.list_schedules(&after, page_size).await;
+    }
+    loop {
+        let mut page = operator.list_schedules(&after, MAX_PAGE).await?;
+        let last = page.schedules.last().map(|schedule| schedule.spec.name.clone());
+        page.schedules.retain(|schedule| permit::may(&call.caller, Operation::Read, &schedule.spec.template.task_type));
+        page.more |= page.schedules.len() > page_size;
+        page.schedules.truncate(page_size);
+        match last {
+            Some(last) if page.more && page.schedules.is_empty() => after = last,
+            _ => return Ok(page),
+        }
+    }
+}
+
+macro_rules! pauses {
+    ($($verb:ident: $request:ident -> $response:ident, $paused:expr;)*) => {
+        $(
+            #[doc = concat!("The call `", stringify!($verb), "`.")]
+            pub(crate) struct $verb;
+
+            impl Verb for $verb {
+                const RPC: Rpc = Rpc::$verb;
+                const RULE: Rule = Rule::Types(Operation::Enqueue);
+
+                type Request = v1::$request;
+                type Response = v1::$response;
+                /// Name of the schedule.
+                type Args = String;
+
+                fn check(request: v1::$request, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
+                    definition::check_name("name", &request.name)
+                }
+
+                async fn run(call: &mut Call, name: String) -> Result<v1::$response, Error> {
+                    Ok(v1::$response { schedule: set_paused(call, &name, $paused).await? })
+                }
+
+                async fn route(call: &Call, request: v1::$request) -> Answer<Self> {
+                    let broker = of_schedule(call, &request.name).await?;
+                    call.in_store::<Self>(broker, request).await
+                }
+            }
+        )*
+    };
+}
+
+pauses! {
+    PauseSchedule: PauseScheduleRequest -> PauseScheduleResponse, true;
+    ResumeSchedule: ResumeScheduleRequest -> ResumeScheduleResponse, false;
+}
+
+async fn set_paused(call: &Call, name: &str, paused: bool) -> Result<Option<v1::Schedule>, Error> {
+    let by = call.by()?;
+    let check = |schedule: &Schedule| is_own(&call.caller, schedule);
+    let schedule = call.broker.operator.pause_schedule(name, paused, &check, &by).await?;
+    Ok(shown(permit::seen_schedule(&call.caller, schedule)))
+}
+
+/// The call `RunSchedule`.
+pub(crate) struct RunSchedule;
+
+impl Verb for RunSchedule {
+    const RPC: Rpc = Rpc::RunSchedule;
+    const RULE: Rule = Rule::Types(Operation::Enqueue);
+
+    type Request = v1::RunScheduleRequest;
+    type Response = v1::RunScheduleResponse;
+    /// Checked request: the name of the schedule, and the request key.
+    type Args = (String, Option<String>);
+
+    fn check(request: v1::RunScheduleRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        let name = definition::check_name("name", &request.name)?;
+        Ok((name, text::optional("request_key", request.request_key, cluster.key_bytes)?))
+    }
+
+    async fn run(call: &mut Call, (name, key): Self::Args) -> Result<v1::RunScheduleResponse, Error> {
+        let by = call.by()?;
+        let key = key.map(|key| RequestKey::name_of(call.caller.principal(), key));
+        let check = |schedule: &Schedule| {
+            is_own(&call.caller, schedule)?;
+            pace::check_template(&call.caller, &schedule.spec.template)
+        };
+        let job = call.broker.operator.run_schedule(&name, key, &check, &by).await?;
+        Ok(v1::RunScheduleResponse { job: Some(render::enqueued(job)) })
+    }
+
+    async fn route(call: &Call, request: v1::RunScheduleRequest) -> Answer<Self> {
+        let broker = of_schedule(call, &request.name).await?;
+        call.in_store::<Self>(broker, request).await
+    }
+}
+
+/// The call `DeleteSchedule`.
+pub(crate) struct DeleteSchedule;
+
+impl Verb for DeleteSchedule {
+    const RPC: Rpc = Rpc::DeleteSchedule;
+    const RULE: Rule = Rule::Types(Operation::Enqueue);
+
+    type Request = v1::DeleteScheduleRequest;
+    type Response = v1::DeleteScheduleResponse;
+    /// Name of the schedule.
+    type Args = String;
+
+    fn check(request: v1::DeleteScheduleRequest, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
+        definition::check_name("name", &request.name)
+    }
+
+    async fn run(call: &mut Call, name: String) -> Result<v1::DeleteScheduleResponse, Error> {
+        let by = call.by()?;
+        let operator = &call.broker.operator;
+        let schedule = operator.get_schedule(&name).await?;
+        is_own(&call.caller, &schedule)?;
+        operator.delete_schedule(&name, &schedule.spec.template.task_type, &by).await?;
+        Ok(v1::DeleteScheduleResponse {})
+    }
+
+    async fn route(call: &Call, request: v1::DeleteScheduleRequest) -> Answer<Self> {
+        let broker = of_schedule(call, &request.name).await?;
+        call.in_store::<Self>(broker, request).await
     }
 }

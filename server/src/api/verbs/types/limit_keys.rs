@@ -1,22 +1,13 @@
-//! `ListLimitKeys`: the limit keys of a type, with their waiting and running jobs.
+//! Limit keys: `ListLimitKeys` with their waiting and running jobs, `UpdateLimitKey` for their settings, `PauseLimitKey` and
+//! `ResumeLimitKey`.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits, TaskTypeName},
-};
-use howdah_engine::{
-    access::{Caller, Operation, Rule},
-    store::LimitKeyView,
-};
-use howdah_proto::{Rpc, v1};
+use std::time::Duration;
 
-use crate::api::{
-    answer,
-    check::{numbers, task_type},
-    page_token,
-    render::time,
-    verbs::{Answer, Call, Merge, Verb, paged},
-};
+use howdah_core::job::TaskTypeName;
+use howdah_engine::store::LimitKeyView;
+
+use super::update::most;
+use crate::api::verbs::prelude::*;
 
 pub(crate) const MAX_PAGE: usize = 1000;
 pub(crate) const PAGE: usize = 100;
@@ -27,6 +18,7 @@ pub(crate) struct ListLimitKeys;
 impl Verb for ListLimitKeys {
     const RPC: Rpc = Rpc::ListLimitKeys;
     const RULE: Rule = Rule::Types(Operation::Read);
+    const ANSWER_BYTES: usize = answer::MEDIUM;
 
     type Request = v1::ListLimitKeysRequest;
     type Response = v1::ListLimitKeysResponse;
@@ -38,7 +30,7 @@ impl Verb for ListLimitKeys {
     fn check(request: v1::ListLimitKeysRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         Ok((
             task_type("task_type", &request.task_type)?,
-            page_token::limit_key(&request.page_token)?,
+            page_token::name(&request.page_token)?,
             numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
         ))
     }
@@ -47,15 +39,11 @@ impl Verb for ListLimitKeys {
         caller.check(Operation::Read, task_type)
     }
 
-    fn answer_bytes(_: &Self::Args, _: &ClusterSettings) -> usize {
-        answer::MEDIUM
-    }
-
     async fn run(call: &mut Call, (task_type, after, size): Self::Args) -> Result<v1::ListLimitKeysResponse, Error> {
         let keys = call.broker.operator.list_limit_keys(&task_type, &after, size).await?;
         let last = keys.last().filter(|_| keys.len() >= size);
         Ok(v1::ListLimitKeysResponse {
-            next_page_token: last.map(|last| page_token::encode_limit_key(&last.key)).unwrap_or_default(),
+            next_page_token: last.map(|last| page_token::encode_name(&last.key)).unwrap_or_default(),
             limit_keys: keys.into_iter().map(limit_key).collect(),
         })
     }
@@ -66,20 +54,144 @@ impl Verb for ListLimitKeys {
     }
 }
 
-impl Merge for ListLimitKeys {
-    fn merge(all: &mut v1::ListLimitKeysResponse, part: v1::ListLimitKeysResponse, store: &str) {
-        all.limit_keys.extend(part.limit_keys.into_iter().map(|key| v1::LimitKey { store: store.to_owned(), ..key }));
-    }
-}
+merged!(ListLimitKeys: of_store limit_keys);
 
 fn limit_key(view: LimitKeyView) -> v1::LimitKey {
     v1::LimitKey {
         limit_key: view.key,
         waiting_count: view.waiting,
         running_count: view.running,
-        paused_until: view.paused_until.map(time),
+        paused_until: view.paused_until.map(render::time),
         paused: view.paused,
         max_running: view.max_running.map_or(0, |most| u32::try_from(most).unwrap_or_default()),
         store: String::new(),
     }
+}
+
+/// The call `UpdateLimitKey`.
+pub(crate) struct UpdateLimitKey;
+
+impl Verb for UpdateLimitKey {
+    const RPC: Rpc = Rpc::UpdateLimitKey;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+
+    type Request = v1::UpdateLimitKeyRequest;
+    type Response = v1::UpdateLimitKeyResponse;
+    /// Checked request: the task type, the limit key, and the own limit of the key.
+    type Args = (TaskTypeName, String, Option<i32>);
+
+    fn check(request: v1::UpdateLimitKeyRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        Ok((
+            task_type("task_type", &request.task_type)?,
+            key(request.limit_key, cluster)?,
+            most("max_running", request.max_running)?,
+        ))
+    }
+
+    fn permit(caller: &Caller, (task_type, ..): &Self::Args) -> Result<(), Error> {
+        caller.check(Operation::Operate, task_type)
+    }
+
+    async fn run(
+        call: &mut Call,
+        (task_type, key, max_running): Self::Args,
+    ) -> Result<v1::UpdateLimitKeyResponse, Error> {
+        let by = call.by()?;
+        call.broker.operator.limit_key(task_type, &key, max_running, &by).await?;
+        Ok(v1::UpdateLimitKeyResponse {})
+    }
+
+    async fn route(call: &Call, request: v1::UpdateLimitKeyRequest) -> Answer<Self> {
+        let stores = call.concerned_or_home(&request.task_type).await?;
+        call.change::<Self>(stores, request).await
+    }
+}
+
+merged!(UpdateLimitKey);
+
+/// The call `PauseLimitKey`.
+pub(crate) struct PauseLimitKey;
+
+/// A limit key to pause, and the length of the pause.
+#[derive(Clone, Debug)]
+pub(crate) struct PauseKey {
+    /// The task type.
+    pub(crate) task_type: TaskTypeName,
+    /// The key.
+    pub(crate) key: String,
+    /// Duration of the pause. `None` pauses the key until an operator resumes it.
+    pub(crate) duration: Option<Duration>,
+}
+
+impl Verb for PauseLimitKey {
+    const RPC: Rpc = Rpc::PauseLimitKey;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+
+    type Request = v1::PauseLimitKeyRequest;
+    type Response = v1::PauseLimitKeyResponse;
+    type Args = PauseKey;
+
+    fn check(request: v1::PauseLimitKeyRequest, cluster: &ClusterSettings, _: &Limits) -> Result<PauseKey, Error> {
+        Ok(PauseKey {
+            task_type: task_type("task_type", &request.task_type)?,
+            key: key(request.limit_key, cluster)?,
+            duration: time::optional("duration", request.duration, &(time::MILLISECOND..=cluster.max_delay))?,
+        })
+    }
+
+    fn permit(caller: &Caller, pause: &PauseKey) -> Result<(), Error> {
+        caller.check(Operation::Operate, &pause.task_type)
+    }
+
+    async fn run(call: &mut Call, pause: PauseKey) -> Result<v1::PauseLimitKeyResponse, Error> {
+        let by = call.by()?;
+        call.broker.operator.pause_limit_key(pause.task_type, &pause.key, pause.duration, &by).await?;
+        Ok(v1::PauseLimitKeyResponse {})
+    }
+
+    async fn route(call: &Call, request: v1::PauseLimitKeyRequest) -> Answer<Self> {
+        let stores = call.concerned_or_home(&request.task_type).await?;
+        call.change::<Self>(stores, request).await
+    }
+}
+
+merged!(PauseLimitKey);
+
+/// The call `ResumeLimitKey`.
+pub(crate) struct ResumeLimitKey;
+
+impl Verb for ResumeLimitKey {
+    const RPC: Rpc = Rpc::ResumeLimitKey;
+    const RULE: Rule = Rule::Types(Operation::Operate);
+
+    type Request = v1::ResumeLimitKeyRequest;
+    type Response = v1::ResumeLimitKeyResponse;
+    type Args = (TaskTypeName, String);
+
+    fn check(request: v1::ResumeLimitKeyRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
+        Ok((task_type("task_type", &request.task_type)?, key(request.limit_key, cluster)?))
+    }
+
+    fn permit(caller: &Caller, (task_type, _): &Self::Args) -> Result<(), Error> {
+        caller.check(Operation::Operate, task_type)
+    }
+
+    async fn run(call: &mut Call, (task_type, key): Self::Args) -> Result<v1::ResumeLimitKeyResponse, Error> {
+        let by = call.by()?;
+        call.broker.operator.resume_limit_key(&task_type, &key, &by).await?;
+        Ok(v1::ResumeLimitKeyResponse {})
+    }
+
+    async fn route(call: &Call, request: v1::ResumeLimitKeyRequest) -> Answer<Self> {
+        let stores = call.concerned(&request.task_type).await?;
+        call.change::<Self>(stores, request).await
+    }
+}
+
+merged!(ResumeLimitKey);
+
+/// Checks a limit key, which must not be empty.
+pub(super) fn key(key: String, limits: &ClusterSettings) -> Result<String, Error> {
+    text::optional("limit_key", key, limits.key_bytes)?
+        .ok_or_else(|| Error::invalid("limit_key", format!("is empty; 1 to {} bytes are allowed", limits.key_bytes)))
 }

@@ -2,19 +2,9 @@
 
 use std::time::Duration;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits, TaskTypeName, TypeView},
-};
-use howdah_engine::access::{Caller, Operation, Rule};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::{TaskTypeName, TypeView};
 
-use crate::api::{
-    answer,
-    check::{numbers, optional_task_type},
-    page_token, permit, render,
-    verbs::{Answer, Call, Merge, Verb, paged},
-};
+use crate::api::verbs::prelude::*;
 
 pub(crate) const MAX_PAGE: usize = 1000;
 
@@ -37,6 +27,7 @@ pub(crate) struct TypesQuery {
 impl Verb for ListTaskTypes {
     const RPC: Rpc = Rpc::ListTaskTypes;
     const RULE: Rule = Rule::Types(Operation::Read);
+    const ANSWER_BYTES: usize = answer::MEDIUM;
 
     type Request = v1::ListTaskTypesRequest;
     type Response = v1::ListTaskTypesResponse;
@@ -55,10 +46,6 @@ impl Verb for ListTaskTypes {
 
     fn permit(caller: &Caller, query: &TypesQuery) -> Result<(), Error> {
         query.only.as_ref().map_or(Ok(()), |only| caller.check(Operation::Read, only))
-    }
-
-    fn answer_bytes(_: &TypesQuery, _: &ClusterSettings) -> usize {
-        answer::MEDIUM
     }
 
     async fn run(call: &mut Call, query: TypesQuery) -> Result<v1::ListTaskTypesResponse, Error> {

@@ -1,21 +1,9 @@
 //! `GetStats`: numbers and durations of the jobs of task types, by minute, hour or day.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, DurationStats, Limits, StatsPeriod, TaskTypeName},
-};
-use howdah_engine::{
-    access::{Caller, Operation, Rule},
-    store::{StatsRange, StatsRow},
-};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::{DurationStats, StatsPeriod, TaskTypeName};
+use howdah_engine::store::{StatsRange, StatsRow};
 
-use crate::api::{
-    answer,
-    check::{numbers, optional_task_type, time},
-    permit, render,
-    verbs::{Answer, Call, Merge, Verb},
-};
+use crate::api::{enums::WireEnum as _, verbs::prelude::*};
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
@@ -37,18 +25,14 @@ pub(crate) struct StatsQuery {
 impl Verb for GetStats {
     const RPC: Rpc = Rpc::GetStats;
     const RULE: Rule = Rule::Types(Operation::Read);
+    const ANSWER_BYTES: usize = answer::MEDIUM;
 
     type Request = v1::GetStatsRequest;
     type Response = v1::GetStatsResponse;
     type Args = StatsQuery;
 
     fn check(request: v1::GetStatsRequest, _: &ClusterSettings, _: &Limits) -> Result<StatsQuery, Error> {
-        let period = match v1::StatsPeriod::try_from(request.period) {
-            Ok(v1::StatsPeriod::Minute) => StatsPeriod::Minute,
-            Ok(v1::StatsPeriod::Hour | v1::StatsPeriod::Unspecified) => StatsPeriod::Hour,
-            Ok(v1::StatsPeriod::Day) => StatsPeriod::Day,
-            Err(_) => return Err(Error::invalid("period", format!("is the unknown value {}", request.period))),
-        };
+        let period = StatsPeriod::from_number("period", request.period)?.unwrap_or(StatsPeriod::Hour);
         let (since, until) = (time::optional_at("since", request.since)?, time::optional_at("until", request.until)?);
         if until.is_some_and(|until| since.is_some_and(|since| since >= until)) {
             return Err(Error::invalid("until", "is not later than since"));
@@ -63,10 +47,6 @@ impl Verb for GetStats {
 
     fn permit(caller: &Caller, query: &StatsQuery) -> Result<(), Error> {
         permit::one_or_all(caller, Operation::Read, query.only.as_ref())
-    }
-
-    fn answer_bytes(_: &StatsQuery, _: &ClusterSettings) -> usize {
-        answer::MEDIUM
     }
 
     async fn run(call: &mut Call, query: StatsQuery) -> Result<v1::GetStatsResponse, Error> {

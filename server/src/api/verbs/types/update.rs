@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits, PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings},
-};
-use howdah_engine::access::{Operation, Rule};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::{PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings};
 
 use crate::api::{
-    check::{fallback, history, numbers, retry, task_type, time},
-    render,
-    verbs::{Answer, Call, Merge, Verb},
+    check::{fallback, history, retry},
+    verbs::prelude::*,
 };
 
 /// Maximum value of a limit in the settings of a task type.

@@ -2,20 +2,9 @@
 
 use std::time::Duration;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits, ListedWorker, TaskTypeName, WorkerPosition, WorkerWindow},
-};
-use howdah_engine::access::{Caller, Operation, Rule};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::{ListedWorker, TaskTypeName, WorkerPosition, WorkerWindow};
 
-use crate::api::{
-    answer,
-    check::{numbers, optional_task_type, time},
-    page_token, permit,
-    render::duration,
-    verbs::{Answer, Call, Merge, Verb, paged},
-};
+use crate::api::{render::duration, verbs::prelude::*};
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
@@ -41,6 +30,7 @@ pub(crate) struct WorkersQuery {
 impl Verb for ListWorkers {
     const RPC: Rpc = Rpc::ListWorkers;
     const RULE: Rule = Rule::Types(Operation::Read);
+    const ANSWER_BYTES: usize = answer::MEDIUM;
 
     type Request = v1::ListWorkersRequest;
     type Response = v1::ListWorkersResponse;
@@ -51,7 +41,7 @@ impl Verb for ListWorkers {
     fn check(request: v1::ListWorkersRequest, _: &ClusterSettings, _: &Limits) -> Result<WorkersQuery, Error> {
         Ok(WorkersQuery {
             task_type: optional_task_type("task_type", &request.task_type)?,
-            after: page_token::worker(&request.page_token)?.unwrap_or(WorkerPosition::FIRST),
+            after: position(&request.page_token)?.unwrap_or(WorkerPosition::FIRST),
             page_size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
             stuck_after: time::optional("stuck_after", request.stuck_after, &(time::MILLISECOND..=LONGEST))?
                 .unwrap_or(STUCK_AFTER),
@@ -62,10 +52,6 @@ impl Verb for ListWorkers {
         query.task_type.as_ref().map_or(Ok(()), |only| caller.check(Operation::Read, only))
     }
 
-    fn answer_bytes(_: &WorkersQuery, _: &ClusterSettings) -> usize {
-        answer::MEDIUM
-    }
-
     async fn run(call: &mut Call, query: WorkersQuery) -> Result<v1::ListWorkersResponse, Error> {
         let (mut seen, next) = visible(call, &query).await?;
         if query.task_type.is_none() && call.stores.only().is_none() {
@@ -74,7 +60,9 @@ impl Verb for ListWorkers {
         }
         Ok(v1::ListWorkersResponse {
             workers: seen.into_iter().map(|seen| worker(seen, query.stuck_after)).collect(),
-            next_page_token: next.map(page_token::encode_worker).unwrap_or_default(),
+            next_page_token: next
+                .map(|next| page_token::encode([next.broker_id.into(), next.number]))
+                .unwrap_or_default(),
         })
     }
 
@@ -84,11 +72,7 @@ impl Verb for ListWorkers {
     }
 }
 
-impl Merge for ListWorkers {
-    fn merge(all: &mut v1::ListWorkersResponse, part: v1::ListWorkersResponse, store: &str) {
-        all.workers.extend(part.workers.into_iter().map(|worker| v1::Worker { store: store.to_owned(), ..worker }));
-    }
-}
+merged!(ListWorkers: of_store workers);
 
 /// Returns a page of the workers, with the windows that the caller may see, and the position of the next page.
 async fn visible(call: &Call, query: &WorkersQuery) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
@@ -106,6 +90,12 @@ async fn visible(call: &Call, query: &WorkersQuery) -> Result<(Vec<ListedWorker>
         }
     }
     Ok((seen, Some(after)))
+}
+
+fn position(token: &str) -> Result<Option<WorkerPosition>, Error> {
+    let Some([broker_id, number]) = page_token::numbers(token)? else { return Ok(None) };
+    let broker_id = i32::try_from(broker_id).map_err(|_| page_token::bad())?;
+    Ok(Some(WorkerPosition { broker_id, number }))
 }
 
 /// Converts a worker. A worker counts as stuck after `stuck_after` without activity.

@@ -2,25 +2,15 @@
 
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, LeasedJob, Limits},
-};
+use howdah_core::job::LeasedJob;
 use howdah_engine::{
-    access::{Operation, Rule},
     memory::{AnswerMemory, Held},
     session::{SessionContext, Unsent},
 };
-use howdah_proto::{Rpc, v1};
 
+use super::messages;
 use crate::{
-    api::{
-        answer,
-        check::{numbers, task_type, time},
-        once_sent::OnceSent,
-        render,
-        verbs::{Answer, Call, Verb},
-    },
+    api::{answer::OnceSent, verbs::prelude::*},
     stores::{
         pull::{self, PullArgs},
         stream,
@@ -98,7 +88,7 @@ async fn pull_with(
     };
     let of_store = jobs.first().and_then(context_of);
     let entries = jobs.len();
-    let jobs = render::leased_jobs(jobs, &of_store.as_ref().unwrap_or(&call.broker.workers).registry)?;
+    let jobs = messages::leased_jobs(jobs, &of_store.as_ref().unwrap_or(&call.broker.workers).registry)?;
     let response = v1::PullJobsResponse { jobs };
     answer::hold(&mut call.response, room, &response, entries * answer::JOB_BYTES);
     call.response.insert(OnceSent::new(move || unsent.sent()));

@@ -1,18 +1,6 @@
 //! `GetResults`: the results of the dependencies of a job.
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, Limits},
-};
-use howdah_engine::access::{Operation, Rule};
-use howdah_proto::{Rpc, v1};
-
-use crate::api::{
-    answer,
-    check::numbers,
-    permit, render,
-    verbs::{Answer, Call, Verb},
-};
+use crate::api::verbs::prelude::*;
 
 /// Maximum number of dependencies in a page.
 const PAGE: usize = 1_000;

@@ -6,19 +6,14 @@ use futures::{
     Stream, StreamExt as _, future,
     stream::{self, BoxStream as Boxed, select},
 };
-use howdah_core::error::Error;
-use howdah_engine::{
-    access::{Caller, Operation, Rule},
-    session::{self, ClientInfo, ClientMessage, ServerMessage, SessionContext},
-};
-use howdah_proto::{Rpc, v1};
+use howdah_engine::session::{self, ClientInfo, ClientMessage, ServerMessage, SessionContext};
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
+use super::messages;
 use crate::{
     api::{
         authenticate::counted,
-        check, render,
-        verbs::{Call, Gateway},
+        verbs::{Gateway, prelude::*},
     },
     credentials::Refusal,
     stores::stream as worker_stream,
@@ -90,7 +85,7 @@ fn work_with(
             if cluster.batch < batch {
                 Arc::make_mut(&mut cluster).batch = batch;
             }
-            check::work_request(message, is_first, &cluster, &checking.config.limits)
+            messages::work_request(message, is_first, &cluster, &checking.config.limits)
         }
         Err(status) => Err(Error::Broken(status)),
     });
@@ -102,7 +97,7 @@ fn work_with(
     let answers = outgoing.map(move |answer| {
         let message = answer.inspect_err(|error| note(&call, error))?;
         let of_store = context_of(&message);
-        Ok(render::work_response(message, of_store.as_ref().unwrap_or(&rendering))?)
+        Ok(messages::work_response(message, of_store.as_ref().unwrap_or(&rendering))?)
     });
     Ok(Response::new(counted(answers, open)))
 }

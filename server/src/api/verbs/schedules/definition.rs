@@ -1,4 +1,4 @@
-//! Checks of schedules and of the jobs of their templates.
+//! Definitions of schedules: checks, the jobs of their templates, and their conversion to messages.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,12 +6,18 @@ use howdah_core::{
     error::Error,
     job::{
         ClusterSettings, NewJob,
-        schedule::{Drift, Missed, Overlap, PLANNED_TIME_HEADER, PlanText, SCHEDULE_HEADER, ScheduleSpec, Template},
+        schedule::{
+            Drift, Missed, Overlap, PLANNED_TIME_HEADER, PlanText, SCHEDULE_HEADER, Schedule, ScheduleSpec, Template,
+        },
     },
 };
 use howdah_proto::v1::{self, schedule::Plan as WirePlan};
 
-use super::{new_job::new_job, numbers, text, time};
+use crate::api::{
+    check::{new_job::new_job, numbers, text, time},
+    enums::WireEnum as _,
+    render::{self, duration, micros},
+};
 
 pub(crate) const NAME_BYTES: usize = 200;
 /// Minimum period of a schedule. Cron expressions cannot be finer either.
@@ -26,10 +32,7 @@ const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
 const A_TIME: &str = "9999-12-31T23:59:59.999999Z";
 
 /// Checks a schedule. Returns its definition, and whether it is paused.
-pub(crate) fn schedule(
-    schedule: Option<v1::Schedule>,
-    limits: &ClusterSettings,
-) -> Result<(ScheduleSpec, bool), Error> {
+pub(crate) fn check(schedule: Option<v1::Schedule>, limits: &ClusterSettings) -> Result<(ScheduleSpec, bool), Error> {
     let schedule =
         schedule.ok_or_else(|| Error::invalid("schedule", "is not set; set the definition of the schedule"))?;
     let paused = schedule.paused;
@@ -38,7 +41,7 @@ pub(crate) fn schedule(
 }
 
 /// Checks the name of a schedule.
-pub(crate) fn schedule_name(field: &str, name: &str) -> Result<String, Error> {
+pub(crate) fn check_name(field: &str, name: &str) -> Result<String, Error> {
     if name.is_empty() {
         return Err(Error::invalid(field, format!("is empty; 1 to {NAME_BYTES} bytes are allowed")));
     }
@@ -62,7 +65,7 @@ pub(crate) fn job_of_template(
 }
 
 fn spec(schedule: v1::Schedule, limits: &ClusterSettings) -> Result<ScheduleSpec, Error> {
-    let name = schedule_name("name", &schedule.name)?;
+    let name = check_name("name", &schedule.name)?;
     let template = template(&name, schedule.template, limits)?;
     let plan = plan(schedule.plan)?;
     plan.parse().map_err(|(field, problem)| Error::invalid(field, problem))?;
@@ -81,7 +84,7 @@ fn spec(schedule: v1::Schedule, limits: &ClusterSettings) -> Result<ScheduleSpec
         name,
         template,
         drift: drift(schedule.drift, &plan)?,
-        overlap: overlap(schedule.overlap)?,
+        overlap: Overlap::from_number("overlap", schedule.overlap)?.unwrap_or(Overlap::Allow),
         missed: missed(schedule.missed, schedule.missed_limit)?,
         plan,
         start,
@@ -138,27 +141,16 @@ fn moment(field: &str, at: prost_types::Timestamp) -> Result<i64, Error> {
 }
 
 fn drift(number: i32, plan: &PlanText) -> Result<Drift, Error> {
-    match v1::Drift::try_from(number) {
-        Ok(v1::Drift::End) if matches!(plan, PlanText::Cron { .. }) => {
-            Err(Error::invalid("drift", "is DRIFT_END, which is for periods only; set DRIFT_PLAN, or a period"))
-        }
-        Ok(v1::Drift::Unspecified | v1::Drift::Plan) => Ok(Drift::Plan),
-        Ok(v1::Drift::End) => Ok(Drift::End),
-        Err(_) => Err(unknown("drift", number)),
+    let drift = Drift::from_number("drift", number)?.unwrap_or(Drift::Plan);
+    if drift == Drift::End && matches!(plan, PlanText::Cron { .. }) {
+        return Err(Error::invalid("drift", "is DRIFT_END, which is for periods only; set DRIFT_PLAN, or a period"));
     }
-}
-
-fn overlap(number: i32) -> Result<Overlap, Error> {
-    match v1::OverlapPolicy::try_from(number) {
-        Ok(v1::OverlapPolicy::Unspecified | v1::OverlapPolicy::Allow) => Ok(Overlap::Allow),
-        Ok(v1::OverlapPolicy::Skip) => Ok(Overlap::Skip),
-        Ok(v1::OverlapPolicy::OneWaiting) => Ok(Overlap::OneWaiting),
-        Err(_) => Err(unknown("overlap", number)),
-    }
+    Ok(drift)
 }
 
 fn missed(number: i32, limit: u32) -> Result<Missed, Error> {
-    let policy = v1::MissedPolicy::try_from(number).map_err(|_| unknown("missed", number))?;
+    let policy = v1::MissedPolicy::try_from(number)
+        .map_err(|_| Error::invalid("missed", format!("is the unknown value {number}")))?;
     if policy != v1::MissedPolicy::All && limit != 0 {
         let problem =
             format!("is {limit}, but missed is not MISSED_POLICY_ALL; set missed to that, or leave missed_limit out");
@@ -174,10 +166,55 @@ fn missed(number: i32, limit: u32) -> Result<Missed, Error> {
     }
 }
 
-fn unknown(field: &str, number: i32) -> Error {
-    Error::invalid(field, format!("is the unknown value {number}"))
+/// Converts a schedule, with up to `next_times` planned times.
+pub(crate) fn render(schedule: Schedule, next_times: usize) -> v1::Schedule {
+    let next_times = schedule.next_times(next_times).into_iter().map(micros).collect();
+    let Schedule { spec, state, created, updated } = schedule;
+    // If the stored template cannot be decoded, the answer has only its task type and payload.
+    let template = spec.template.job().unwrap_or_else(|_| v1::NewJob {
+        task_type: spec.template.task_type,
+        payload: spec.template.payload,
+        ..v1::NewJob::default()
+    });
+    let millis = |ms: i64| duration(std::time::Duration::from_millis(ms.unsigned_abs()));
+    let missed_limit = if let Missed::All(limit) = spec.missed { limit } else { 0 };
+    v1::Schedule {
+        name: spec.name,
+        template: Some(template),
+        plan: Some(match spec.plan {
+            PlanText::Period(ms) => WirePlan::Period(millis(ms)),
+            PlanText::Cron { expression, time_zone } => WirePlan::Cron(v1::Cron { expression, time_zone }),
+        }),
+        drift: spec.drift.number(),
+        overlap: spec.overlap.number(),
+        missed: missed_policy(spec.missed) as i32,
+        missed_limit,
+        start_time: spec.start.map(micros),
+        end_time: spec.end.map(micros),
+        jitter: (spec.jitter_ms > 0).then(|| millis(spec.jitter_ms)),
+        paused: state.paused,
+        next_times,
+        waiting_time: state.held.map(micros),
+        last_planned_time: state.last_planned.map(micros),
+        last_fire_time: state.last_fired.map(micros),
+        last_job_id: state.last_job_id.unwrap_or_default(),
+        fired: state.fired,
+        skipped: state.skipped,
+        last_error: state.last_error.unwrap_or_default(),
+        create_time: Some(render::time(created)),
+        update_time: Some(render::time(updated)),
+        store: String::new(),
+    }
+}
+
+fn missed_policy(missed: Missed) -> v1::MissedPolicy {
+    match missed {
+        Missed::Skip => v1::MissedPolicy::Skip,
+        Missed::One => v1::MissedPolicy::One,
+        Missed::All(_) => v1::MissedPolicy::All,
+    }
 }
 
 #[cfg(test)]
-#[path = "schedule_tests.rs"]
+#[path = "definition_tests.rs"]
 mod tests;

@@ -19,13 +19,13 @@ fn cron(expression: &str, time_zone: &str) -> Option<WirePlan> {
     Some(WirePlan::Cron(v1::Cron { expression: expression.into(), time_zone: time_zone.into() }))
 }
 
-fn check(wire: v1::Schedule) -> Result<ScheduleSpec, Error> {
-    schedule(Some(wire), &ClusterSettings::DEFAULT).map(|(spec, _)| spec)
+fn checked(wire: v1::Schedule) -> Result<ScheduleSpec, Error> {
+    check(Some(wire), &ClusterSettings::DEFAULT).map(|(spec, _)| spec)
 }
 
 #[test]
 fn a_schedule_needs_only_a_name_a_job_template_and_a_plan() {
-    let spec = check(fine()).unwrap();
+    let spec = checked(fine()).unwrap();
     assert_eq!((spec.drift, spec.overlap, spec.missed), (Drift::Plan, Overlap::Allow, Missed::One));
     assert_eq!(spec.plan, PlanText::Period(60_000));
     let headers = [(SCHEDULE_HEADER, "nightly".to_owned()), (PLANNED_TIME_HEADER, "1970-01-01T00:00:00Z".to_owned())];
@@ -78,11 +78,11 @@ fn the_error_names_the_invalid_field_of_a_schedule() {
         ("jitter", v1::Schedule { plan: cron("* * * * *", "UTC"), jitter: Some(seconds(86_401)), ..fine() }),
     ];
     for (field, wire) in cases {
-        let error = check(wire).expect_err(field);
+        let error = checked(wire).expect_err(field);
         assert_eq!(error.field(), Some(&*format!("schedule.{field}")), "{error}");
         assert!(error.to_string().len() < 500, "{error}");
     }
-    assert_eq!(schedule(None, &ClusterSettings::DEFAULT).unwrap_err().field(), Some("schedule"));
+    assert_eq!(check(None, &ClusterSettings::DEFAULT).unwrap_err().field(), Some("schedule"));
 }
 
 #[test]
@@ -100,6 +100,6 @@ fn the_ends_of_every_range_are_allowed() {
         jitter: Some(seconds(86_400)),
         ..fine()
     };
-    assert_eq!(check(wire).unwrap().missed, Missed::All(1000));
-    assert!(check(v1::Schedule { plan: cron("*/5 * * * * *", "Europe/Berlin"), ..fine() }).is_ok());
+    assert_eq!(checked(wire).unwrap().missed, Missed::All(1000));
+    assert!(checked(v1::Schedule { plan: cron("*/5 * * * * *", "Europe/Berlin"), ..fine() }).is_ok());
 }

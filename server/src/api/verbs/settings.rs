@@ -1,19 +1,42 @@
-//! `UpdateSettings`: changes settings of the cluster.
+//! Calls for the settings of the cluster. Each store has its own settings. A call that names no store reads from the primary
+//! store, but changes the settings in all stores.
 
 use std::time::Duration;
 
-use howdah_core::{
-    error::Error,
-    job::{ClusterSettings, ClusterSettingsChange, Limits},
-};
-use howdah_engine::access::{Operation, Rule};
-use howdah_proto::{Rpc, v1};
+use howdah_core::job::ClusterSettingsChange;
 
-use crate::api::{
-    check::{numbers, time},
-    render,
-    verbs::{Answer, Call, Merge, Verb},
-};
+use crate::api::{render::duration, verbs::prelude::*};
+
+/// The call `GetSettings`.
+pub(crate) struct GetSettings;
+
+impl Verb for GetSettings {
+    const RPC: Rpc = Rpc::GetSettings;
+    // The call requires no permission, because every client must know the limits to stay within them.
+    const RULE: Rule = Rule::Anyone;
+
+    type Request = v1::GetSettingsRequest;
+    type Response = v1::GetSettingsResponse;
+    type Args = ();
+
+    fn check(_: v1::GetSettingsRequest, _: &ClusterSettings, _: &Limits) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn run(call: &mut Call, (): ()) -> Result<v1::GetSettingsResponse, Error> {
+        let settings = call.broker.operator.cluster_settings().await?;
+        Ok(v1::GetSettingsResponse {
+            settings: Some(cluster_settings(&settings)),
+            defaults: Some(cluster_settings(&ClusterSettings::DEFAULT)),
+            lowest: Some(cluster_settings(&ClusterSettings::LOWEST)),
+            highest: Some(cluster_settings(&ClusterSettings::HIGHEST)),
+        })
+    }
+
+    async fn route(call: &Call, request: v1::GetSettingsRequest) -> Answer<Self> {
+        call.in_store::<Self>(call.named_or_primary()?, request).await
+    }
+}
 
 const DEFAULT: ClusterSettings = ClusterSettings::DEFAULT;
 const LOWEST: ClusterSettings = ClusterSettings::LOWEST;
@@ -51,7 +74,7 @@ impl Verb for UpdateSettings {
     async fn run(call: &mut Call, change: ClusterSettingsChange) -> Result<v1::UpdateSettingsResponse, Error> {
         let by = call.by()?;
         let settings = call.broker.operator.update_cluster_settings(&change, &by).await?;
-        Ok(v1::UpdateSettingsResponse { settings: Some(render::cluster_settings(&settings)) })
+        Ok(v1::UpdateSettingsResponse { settings: Some(cluster_settings(&settings)) })
     }
 
     async fn route(call: &Call, request: v1::UpdateSettingsRequest) -> Answer<Self> {
@@ -115,6 +138,21 @@ fn asked(name: &str, paths: &[String], is_unset: bool) -> Asked {
     }
 }
 
+/// Converts all cluster settings to their protocol message.
+fn cluster_settings(settings: &ClusterSettings) -> v1::ClusterSettings {
+    v1::ClusterSettings {
+        payload_bytes: settings.payload_bytes as i64,
+        headers: settings.headers as u32,
+        header_bytes: settings.header_bytes as i64,
+        key_bytes: settings.key_bytes as u32,
+        batch: settings.batch as u32,
+        max_delay: Some(duration(settings.max_delay)),
+        max_timeout: Some(duration(settings.max_timeout)),
+        task_types: settings.task_types as u32,
+        dead_days: settings.dead_days as u32,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,7 +197,7 @@ mod tests {
     #[test]
     fn the_bounds_of_each_setting_are_allowed() {
         for bounds in [LOWEST, HIGHEST, DEFAULT] {
-            let change = check(crate::api::render::cluster_settings(&bounds), &[]).unwrap();
+            let change = check(cluster_settings(&bounds), &[]).unwrap();
             assert_eq!((change.payload_bytes, change.batch), (Some(bounds.payload_bytes), Some(bounds.batch)));
             assert_eq!((change.headers, change.header_bytes), (Some(bounds.headers), Some(bounds.header_bytes)));
             assert_eq!((change.max_delay, change.max_timeout), (Some(bounds.max_delay), Some(bounds.max_timeout)));
