@@ -1,15 +1,153 @@
-//! An action of the page: the operation and its target. Each action is a call of the gRPC API.
+//! Actions of the page: their kinds and texts, and their targets. Each action is a call of the gRPC API.
 
 use howdah_core::error::Error;
-use howdah_proto::v1::JobState;
+use howdah_proto::v1::{BulkOperation, JobState};
 
-use super::{
-    action_kind::ActionKind,
+use crate::page::{
     fields::Wanted,
     params::{Params, query},
     type_settings::Given,
     words::{State, number},
 };
+
+/// Texts that the page shows for an action.
+pub(super) struct Words {
+    /// Name of the action in links and forms.
+    pub(super) name: &'static str,
+    pub(super) button: &'static str,
+    /// API call.
+    pub(super) call: &'static str,
+    /// Past participle, such as `cancelled`, for the message after the action.
+    pub(super) done: &'static str,
+    /// Description of the effect, for the confirmation page.
+    pub(super) effect: &'static str,
+}
+
+/// Defines the actions: the kind, and its [`Words`].
+macro_rules! actions {
+    ($($kind:ident: $name:literal, $button:literal, $call:ident, $done:literal, $effect:literal;)*) => {
+        /// Kind of action.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum ActionKind { $($kind),* }
+
+        impl ActionKind {
+            pub(super) const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// Returns the texts of the action.
+            pub(super) fn words(self) -> Words {
+                let [name, button, call, done, effect] = match self {
+                    $(Self::$kind => [$name, $button, stringify!($call), $done, $effect],)*
+                };
+                Words { name, button, call, done, effect }
+            }
+        }
+    };
+}
+
+actions! {
+    Retry: "retry", "Retry", RetryJobs, "retried",
+        "The jobs become ready now. Dead jobs get all of their attempts again; scheduled jobs keep the remaining \
+         ones.";
+    Rerun: "rerun", "Run again", RerunJobs, "run again",
+        "A copy of each job is enqueued as a new job, with the same payload and options. The finished jobs stay in \
+         the history.";
+    Cancel: "cancel", "Cancel", CancelJobs, "cancelled",
+        "The jobs end as cancelled. Workers that run them are told to stop.";
+    Discard: "discard", "Discard", DiscardJobs, "discarded",
+        "Dead jobs end as discarded. They stay in the history until its retention ends.";
+    Release: "release", "Take from worker", EndLeases, "released",
+        "The workers lose these jobs. The attempts do not count, and the jobs are ready again immediately.";
+    Reprioritize: "reprioritize", "Set priority", ReprioritizeJobs, "given another priority",
+        "Jobs with a lower number run first. For a running job, the priority applies from its next attempt.";
+    PauseType: "pause-type", "Pause", UpdateTaskType, "paused",
+        "No further job of this type starts. Running jobs continue, and jobs can still be enqueued.";
+    ResumeType: "resume-type", "Resume", UpdateTaskType, "resumed",
+        "Jobs of this type start again.";
+    SetType: "set-type", "Change settings", UpdateTaskType, "changed",
+        "The type's other settings stay as they are. The change takes effect within a second on all brokers, for \
+         later enqueues, failures and successes; limits and ageing also apply to jobs that wait.";
+    PauseKey: "pause-key", "Pause", PauseLimitKey, "paused",
+        "No further job of this limit key starts until the key is resumed. Running jobs continue.";
+    ResumeKey: "resume-key", "Resume", ResumeLimitKey, "resumed",
+        "Jobs of this limit key start again.";
+    RunSchedule: "run-schedule", "Run", RunSchedule, "run",
+        "The schedule enqueues a job now, in addition to its plan, even if another one of its jobs runs.";
+    PauseSchedule: "pause-schedule", "Pause", PauseSchedule, "paused",
+        "The schedule enqueues no jobs until it is resumed.";
+    ResumeSchedule: "resume-schedule", "Resume", ResumeSchedule, "resumed",
+        "The schedule enqueues jobs again, from its next planned time on.";
+    BulkRetry: "bulk-retry", "Bulk retry", StartBulk, "started",
+        "Jobs that have failed run again, in the background. Dead jobs get all of their attempts again.";
+    BulkCancel: "bulk-cancel", "Bulk cancel", StartBulk, "started",
+        "The jobs end as cancelled, in the background. Workers that run them are told to stop.";
+    BulkDiscard: "bulk-discard", "Bulk discard", StartBulk, "started",
+        "Dead jobs end as discarded, in the background. They stay in the history until its retention ends.";
+    BulkReprioritize: "bulk-reprioritize", "Bulk set priority", StartBulk, "started",
+        "The jobs get the new priority, in the background. Jobs with a lower number run first.";
+    BulkMove: "bulk-move", "Bulk move", StartBulk, "started",
+        "The jobs get the new type, in the background, and keep their state, options and attempts. A job is skipped \
+         if a job of the new type holds its key. A move cannot be undone: move the jobs back instead.";
+    BulkSet: "bulk-set", "Bulk set fields", StartBulk, "started",
+        "The jobs get these fields, in the background. This cannot be undone.";
+    PauseBulk: "pause-bulk", "Pause", PauseBulk, "paused",
+        "The bulk operation changes no further job until it is resumed.";
+    ResumeBulk: "resume-bulk", "Resume", ResumeBulk, "resumed",
+        "The bulk operation continues where it was paused.";
+    CancelBulk: "cancel-bulk", "Cancel", CancelBulk, "cancelled",
+        "The bulk operation changes no further jobs, and cannot be resumed. Changed jobs stay changed.";
+    UndoBulk: "undo-bulk", "Bulk undo", StartBulk, "started",
+        "The jobs are put back as they were, in the background. A job stays ended if another job now holds its key, \
+         or if its expiry time has passed. Effects on other jobs, such as dependents that were cancelled or started, \
+         are not undone.";
+}
+
+impl ActionKind {
+    /// Whether the action cannot be undone.
+    pub(super) fn is_final(self) -> bool {
+        matches!(self, Self::Cancel | Self::Discard | Self::BulkCancel | Self::BulkDiscard | Self::CancelBulk)
+    }
+
+    /// Returns the action with this name in links and forms.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.words().name == name)
+    }
+
+    /// Returns the beginning of the question on the confirmation page, such as "Set the priority of". The jobs follow.
+    pub(super) fn question(self) -> &'static str {
+        match self {
+            Self::Release => "Take",
+            Self::SetType => "Change settings of",
+            Self::Reprioritize => "Set the priority of",
+            Self::BulkReprioritize => "Bulk set the priority of",
+            Self::BulkSet => "Bulk set fields of",
+            other => other.words().button,
+        }
+    }
+
+    /// Whether the action changes the selected jobs immediately, without a bulk operation.
+    pub(super) fn is_on_jobs(self) -> bool {
+        matches!(self, Self::Retry | Self::Rerun | Self::Cancel | Self::Discard | Self::Release | Self::Reprioritize)
+    }
+
+    /// Returns the kind of bulk operation that the action starts.
+    pub(super) fn starts(self) -> Option<BulkOperation> {
+        match self {
+            Self::BulkRetry => Some(BulkOperation::Retry),
+            Self::BulkCancel => Some(BulkOperation::Cancel),
+            Self::BulkDiscard => Some(BulkOperation::Discard),
+            Self::BulkReprioritize => Some(BulkOperation::Reprioritize),
+            Self::BulkMove => Some(BulkOperation::Move),
+            Self::BulkSet => Some(BulkOperation::Set),
+            Self::UndoBulk => Some(BulkOperation::Undo),
+            _ => None,
+        }
+    }
+
+    /// Whether the action must run only once if the browser sends the form again.
+    pub(super) fn is_once(self) -> bool {
+        matches!(self, Self::RunSchedule | Self::Rerun) || self.starts().is_some()
+    }
+}
 
 /// Object or jobs that an action changes.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use howdah_core::error::Error;
 use howdah_proto::v1::JobConditions;
 use prost_types::Timestamp;
 
-use super::{params::Params, words::plain};
+use super::params::Params;
 
 /// Form field of a condition.
 pub(super) struct Field {
@@ -78,7 +78,7 @@ pub(super) fn pairs(conditions: &JobConditions) -> Vec<(&'static str, String)> {
 /// Returns the labels and values of the conditions, for a description.
 pub(super) fn facts(conditions: &JobConditions) -> Vec<(&'static str, String)> {
     let label = |name| FIELDS.iter().find(|[known, ..]| *known == name).map_or(name, |[_, label, _]| *label);
-    pairs(conditions).into_iter().map(|(name, value)| (label(name), plain(&value))).collect()
+    pairs(conditions).into_iter().map(|(name, value)| (label(name), value)).collect()
 }
 
 /// Parses a duration before now, or a time.

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use super::{action_kind::ActionKind, views};
+use super::{action::ActionKind, views};
 
 /// Returns file names and contents of the browser tests of the page.
 fn tests() -> Vec<(String, String)> {

@@ -12,7 +12,6 @@ use super::{
     SharedPage,
     layout::{Layout, Theme, answer},
     params::query,
-    words::plain,
 };
 
 /// Reason why a request gets an error page or another response instead of the view.
@@ -60,7 +59,7 @@ impl PageError {
             _ => "Something went wrong",
         };
         let code = StatusCode::from_u16(http_status(status.code())).unwrap_or_default();
-        answer(code, &View { layout, title, problem: plain(status.message()) })
+        answer(code, &View { layout, title, problem: status.message().to_owned() })
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_core::error::Error;
 use howdah_proto::v1::{BulkFields, JobConditions, bulk_fields::Start};
 
-use super::{action_kind::ActionKind, conditions, params::Params};
+use super::{action::ActionKind, conditions, params::Params};
 
 /// Names of the parameters, in the order of the form.
 const NAMES: [&str; 7] = ["to", "attempts", "timeout", "delay", "run_at", "add", "remove"];

@@ -46,7 +46,7 @@ impl Theme {
 
 /// Data that the layout template needs on every page.
 #[expect(clippy::struct_excessive_bools, reason = "each flag shows or hides one part of the page")]
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Layout {
     /// Path prefix of all links of the page, such as `/ui`.
     pub(super) base: String,
@@ -99,16 +99,9 @@ impl Layout {
             here: here.to_owned(),
             theme: theme.map(Theme::word),
             broker: page.broker.config().name.clone(),
-            unreachable: Vec::new(),
-            unanswered: Unanswered::default(),
             replicas: Local::new(&page.stores).replicas().into_iter().map(replica_words).collect(),
-            known: false,
-            principal: String::new(),
-            session: false,
             reads_only: page.reads_only,
-            reads_all: false,
-            admin: false,
-            done: None,
+            ..Self::default()
         }
     }
 

@@ -2,26 +2,22 @@
 //! every view and every button makes gRPC API calls (`api/local`) with the operator's rights.
 //!
 //! `page_request` authenticates a request, and `same_site` checks that a change comes from the page itself. A view
-//! makes its calls and fills its template in `server/page`. `headers` adds the same headers to every response.
+//! makes its calls and fills its template in `server/page`.
 
-mod action; // actions and their targets
 mod assets; // the style sheet, the script, the icon
-mod bytes;
-mod conditions; // payloads as JSON, text or hex
+mod bytes; // payloads as JSON, text or hex
+mod conditions; // conditions on jobs
 mod fields; // fields of a bulk operation that moves jobs or sets options
-mod headers; // security headers of responses
-mod json; // JSON with line breaks
 mod layout; // the frame of every page
 mod login; // a token becomes a session
 mod params; // parameters of a query or a form
 mod plot; // bars and lines
 mod same_site; // changes come from the page itself
 mod session; // the cookie
-mod escape; // escaping in templates
 mod error_page; // errors as pages
 mod views;
 mod page_request; // a request and its caller
-mod action_kind; // the kinds of actions and their texts
+mod action; // actions: their kinds, texts and targets
 mod type_settings; // settings of a task type
 mod words; // numbers, times and states for people
 
@@ -33,7 +29,8 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::{Request, State},
-    middleware::from_fn,
+    http::{HeaderName, HeaderValue, header},
+    middleware::{Next, from_fn},
     response::{IntoResponse as _, Redirect, Response},
     routing::{MethodRouter, get, post},
 };
@@ -96,7 +93,7 @@ pub(crate) fn routes(stores: &SharedStores) -> Option<Router> {
     if !prefix.is_empty() {
         router = router.merge(under(&page.base));
     }
-    Some(router.layer(from_fn(headers::add)).with_state(page))
+    Some(router.layer(from_fn(add_headers)).with_state(page))
 }
 
 /// All views by path.
@@ -104,7 +101,7 @@ fn views() -> [(&'static str, MethodRouter<SharedPage>); 19] {
     [
         ("/", view_route(views::overview::view)),
         ("/types", view_route(views::types::view)),
-        ("/type", view_route(views::task_type::view)),
+        ("/type", view_route(views::types::one)),
         ("/jobs", view_route(views::jobs::view)),
         ("/job", view_route(views::job::view)),
         ("/new-job", view_route(views::new_job::view)),
@@ -135,7 +132,7 @@ fn under(at: &str) -> Router<SharedPage> {
         .route(&format!("{at}/logout"), post(login::log_out))
         .route(&format!("{at}/theme"), post(layout::choose_theme))
         .route(&format!("{at}/assets/{{name}}"), get(assets::asset))
-        .route(&format!("{at}/{{*other}}"), view_route(views::not_found::view));
+        .route(&format!("{at}/{{*other}}"), view_route(views::find::not_found));
     views().into_iter().fold(router, |router, (path, view)| router.route(&format!("{at}{path}"), view))
 }
 
@@ -154,6 +151,31 @@ where
         let layout = page_request.layout("");
         view(page_request).await.unwrap_or_else(|error_page| error_page.within(layout))
     })
+}
+
+/// Content security policy: only scripts, styles and images of this origin, nothing inline, no framing.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+const HEADERS: [(HeaderName, HeaderValue); 6] = [
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    // The value is `same-origin`, because with `no-referrer` browsers omit the header `Origin` from the page's forms.
+    (header::REFERRER_POLICY, HeaderValue::from_static("same-origin")),
+    (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+];
+
+/// Adds the security headers to a response, and `Cache-Control: no-store` if the response has no `Cache-Control`.
+async fn add_headers(request: Request, next: Next) -> Response {
+    let mut answer = next.run(request).await;
+    let headers = answer.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, value);
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    answer
 }
 
 /// Limits of the page, re-exported for the reference page of all limits.

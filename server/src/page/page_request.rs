@@ -23,6 +23,9 @@ use super::{
 };
 use crate::api::local::{By, Client, Local};
 
+/// Maximum number of task types that a form suggests.
+const SUGGESTED: usize = 200;
+
 /// An authenticated request to the page.
 pub(super) struct PageRequest {
     page: SharedPage,
@@ -98,10 +101,16 @@ impl PageRequest {
     }
 
     /// Whether no task type of this name exists, to distinguish a mistyped name from a type without jobs. Returns false
-    /// if the caller may not read the type.
+    /// if the caller may not read the type, or for an empty name.
     pub(super) async fn is_unknown(&self, task_type: &str) -> bool {
         self.by.may(Operation::Read, task_type)
             && self.calls().counted_type(&self.by, task_type).await.is_err_and(|it| it.code() == Code::NotFound)
+    }
+
+    /// Names of the task types that forms suggest.
+    pub(super) async fn type_names(&self) -> Result<Vec<String>, PageError> {
+        let types = self.calls().counted_types(&self.by).await?.types;
+        Ok(types.into_iter().map(|view| view.name).take(SUGGESTED).collect())
     }
 
     /// Settings that apply to task types without own values.

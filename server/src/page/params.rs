@@ -66,6 +66,11 @@ pub(super) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
     query.finish()
 }
 
+/// Returns the query string of the next page of a list. Empty on the last page, which has no token.
+pub(super) fn next_page<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>, token: &'a str) -> String {
+    if token.is_empty() { String::new() } else { query(pairs.into_iter().chain([("page", token)])) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,17 @@
 //! Formats numbers, times and states for the page. `When` and `State` are templates that escape their fields, so other
 //! templates insert them without escaping (`|safe`).
+//! The escaper of all templates.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
-use askama::{Template, filters::HtmlSafe};
+use askama::{
+    Template,
+    filters::{Escaper, Html, HtmlSafe, Safe},
+};
+use howdah_core::logging::escaped_but;
 use howdah_proto::v1::JobState;
 use jiff::Timestamp;
 
@@ -81,10 +89,26 @@ pub(super) fn counted(n: i64, one: &str) -> String {
     format!("{} {one}{}", number(n), if n == 1 { "" } else { "s" })
 }
 
-/// Formats a number; for templates.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references to filters")]
-pub(super) fn number_of(n: &i64) -> String {
-    number(*n)
+/// Formats a number; for templates, which pass references.
+pub(super) fn number_of<N: Copy + Into<i64>>(n: &N) -> String {
+    number((*n).into())
+}
+
+/// Formats a time from the gRPC API; for templates, which pass references. Empty if the time is not set.
+#[expect(clippy::ref_option, reason = "templates pass references")]
+pub(super) fn when(time: &Option<prost_types::Timestamp>) -> Safe<String> {
+    Safe(When::new(*time).and_then(|when| when.render().ok()).unwrap_or_default())
+}
+
+/// Formats a time from the gRPC API without its distance from now. Empty if the time is not set.
+#[expect(clippy::ref_option, reason = "templates pass references")]
+pub(super) fn full_time(time: &Option<prost_types::Timestamp>) -> String {
+    When::new(*time).map(|when| when.full).unwrap_or_default()
+}
+
+/// Returns the name of an enum value on the page: `BULK_STATE_RUNNING` becomes `running`.
+pub(super) fn word(name: &str, prefix: &str) -> String {
+    name.trim_start_matches(prefix).to_lowercase()
 }
 
 /// Formats a duration from the gRPC API.
@@ -118,25 +142,22 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// Returns the first line of a text, truncated and without control characters.
+/// Returns the first line of a text, truncated.
 pub(super) fn first_line(text: &str, most: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     let start: String = line.chars().take(most).collect();
     let is_part = start.len() < line.len() || text.lines().nth(1).is_some();
-    format!("{}{}", plain(&start), if is_part { "…" } else { "" })
+    format!("{start}{}", if is_part { "…" } else { "" })
 }
 
-/// Escapes control characters except line breaks and tabs, as the command line does: `\u{1b}`.
-pub(super) fn plain(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && !matches!(c, '\n' | '\t') {
-            shown.extend(c.escape_debug());
-        } else {
-            shown.push(c);
-        }
+/// The escaper that `askama.toml` sets for all templates.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Escape;
+
+impl Escaper for Escape {
+    fn write_escaped_str<W: fmt::Write>(&self, dest: W, string: &str) -> fmt::Result {
+        Html.write_escaped_str(dest, &escaped_but(string, &['\n', '\r', '\t']))
     }
-    shown
 }
 
 #[cfg(test)]
@@ -157,12 +178,6 @@ mod tests {
     }
 
     #[test]
-    fn terminal_control_characters_are_shown_as_escapes() {
-        assert_eq!(plain("a\tb\n\u{1b}[2J\r\u{85}é"), "a\tb\n\\u{1b}[2J\\r\\u{85}é");
-        assert_eq!(first_line("\u{1b}[31mred\nblue", 5), "\\u{1b}[31m…");
-    }
-
-    #[test]
     fn each_state_has_a_word_that_is_read_back() {
         for (state, word) in STATES {
             assert_eq!((State::new(state).word, State::parse(word)), (word, Some(state)));
@@ -176,5 +191,12 @@ mod tests {
         assert_eq!(when.about, "1m 30s ago");
         assert!(when.render().unwrap().starts_with("<time "), "{}", when.render().unwrap());
         assert!(When::new(Some(prost_types::Timestamp { seconds: i64::MAX, nanos: -1 })).is_none());
+    }
+
+    #[test]
+    fn bidirectional_control_characters_are_shown_as_escapes() {
+        let mut shown = String::new();
+        Escape.write_escaped_str(&mut shown, "a<\u{202e}b\u{2066}\n\u{1b}é").unwrap();
+        assert_eq!(shown, "a&#60;\\u{202e}b\\u{2066}\n\\u{1b}é");
     }
 }

@@ -16,8 +16,8 @@ use crate::{
     },
     page::{
         PageError, PageRequest, SharedPage,
+        action::ActionKind,
         action::{Action, Target, done},
-        action_kind::ActionKind,
     },
 };
 

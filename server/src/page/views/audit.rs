@@ -9,8 +9,8 @@ use crate::{
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
-        params::query,
-        words::{When, number, plain},
+        params::next_page,
+        words,
     },
 };
 
@@ -25,23 +25,8 @@ struct View {
     method: String,
     id: String,
     task_type: String,
-    rows: Vec<Row>,
+    entries: Vec<v1::AuditEntry>,
     next: String,
-}
-
-struct Row {
-    at: Option<When>,
-    principal: String,
-    method: String,
-    types: String,
-    count: String,
-    /// Ids of the changed objects. The flag is true if the object is a job.
-    ids: Vec<(String, bool)>,
-    reason: String,
-    /// Changed settings with their old and new values.
-    changes: Vec<String>,
-    broker: String,
-    peer: String,
 }
 
 /// Audit entries, newest first.
@@ -58,26 +43,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         ..Default::default()
     };
     let answer = req.calls().call::<ListAudit>(&req.by, request).await?.into_inner();
-    let token = &*answer.next_page_token;
-    let params =
-        [("principal", &*principal), ("method", &*method), ("id", &*id), ("type", &*task_type), ("page", token)];
-    let next = if token.is_empty() { String::new() } else { query(params) };
-    let rows = answer.entries.into_iter().map(row).collect();
-    render(&View { layout: req.layout("audit"), principal, method, id, task_type, rows, next })
-}
-
-fn row(entry: v1::AuditEntry) -> Row {
-    let is_of_jobs = entry.method.ends_with("Jobs") || entry.method == "EndLeases";
-    Row {
-        at: When::new(entry.time),
-        principal: entry.principal,
-        method: entry.method,
-        types: entry.task_types.join(", "),
-        count: number(entry.count),
-        ids: entry.ids.into_iter().map(|id| (id, is_of_jobs)).collect(),
-        reason: plain(&entry.reason),
-        changes: entry.changes.iter().map(|change| plain(change)).collect(),
-        broker: entry.broker,
-        peer: entry.peer,
-    }
+    let params = [("principal", &*principal), ("method", &*method), ("id", &*id), ("type", &*task_type)];
+    let next = next_page(params, &answer.next_page_token);
+    render(&View { layout: req.layout("audit"), principal, method, id, task_type, entries: answer.entries, next })
 }

@@ -12,8 +12,8 @@ use crate::{
         PageError, PageRequest,
         conditions::{self, Field},
         layout::{Layout, render},
-        params::query,
-        words::{STATES, When, first_line, number, plain},
+        params::next_page,
+        words::{self, STATES, first_line, number, word},
     },
 };
 
@@ -40,23 +40,20 @@ struct View {
 }
 
 struct Row {
-    id: i64,
-    state: &'static str,
+    bulk: v1::Bulk,
+    task_type: String,
+    state: String,
     /// Whether to offer a pause: the bulk operation runs, and the user may change it.
     can_pause: bool,
     can_resume: bool,
     can_undo: bool,
     what: String,
-    task_type: String,
     group: String,
-    done: i64,
+    /// Total of the progress bar.
     selected: i64,
     progress: String,
     problem: String,
-    started: Option<When>,
-    ended: Option<When>,
     by: String,
-    broker: String,
 }
 
 /// Renders the list of bulk operations, newest first.
@@ -66,21 +63,14 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let page_token = params.get("page").to_owned();
     let request = v1::ListBulksRequest { task_type: task_type.clone(), open_only, page_size: PAGE, page_token };
     let answer = req.calls().call::<ListBulks>(&req.by, request).await?.into_inner();
-    let mut next = String::new();
-    if !answer.next_page_token.is_empty() {
-        let open = if open_only { "yes" } else { "" };
-        next = query([("type", &*task_type), ("open", open), ("page", &answer.next_page_token)]);
-    }
-    let types: Vec<String> = req.calls().counted_types(&req.by).await?.types.into_iter().map(|v| v.name).collect();
+    let open = if open_only { "yes" } else { "" };
+    let next = next_page([("type", &*task_type), ("open", open)], &answer.next_page_token);
+    let types = req.type_names().await?;
     let operates = |name: &str| req.by.may(Operation::Operate, name);
     let view = View {
         layout: req.layout("bulks"),
-        operates: if task_type.is_empty() {
-            req.by.may_everywhere(Operation::Operate) || types.iter().any(|name| operates(name))
-        } else {
-            operates(&task_type)
-        },
-        types: types.into_iter().take(200).collect(),
+        operates: operates(&task_type) || (task_type.is_empty() && types.iter().any(|name| operates(name))),
+        types,
         rows: rows(&req, answer.bulks),
         states: STATES.into_iter().take_while(|(state, _)| *state != JobState::Succeeded).map(|(_, w)| w).collect(),
         state: params.get("state").to_owned(),
@@ -112,14 +102,7 @@ fn row(req: &PageRequest, bulk: v1::Bulk, undone: bool) -> Row {
     let operates = req.by.may(Operation::Operate, &spec.task_type);
     let by = [bulk.principal.as_str(), bulk.reason.as_str()];
     Row {
-        id: bulk.id,
-        state: match state {
-            BulkState::Unspecified => "unknown",
-            BulkState::Running => "running",
-            BulkState::Paused => "paused",
-            BulkState::Completed => "completed",
-            BulkState::Cancelled => "cancelled",
-        },
+        state: word(state.as_str_name(), "BULK_STATE_"),
         can_pause: operates && state == BulkState::Running,
         can_resume: operates && state == BulkState::Paused,
         can_undo: operates
@@ -130,16 +113,13 @@ fn row(req: &PageRequest, bulk: v1::Bulk, undone: bool) -> Row {
         what: spec::describe(&spec),
         group: first_line(&spec.error_group, 140),
         task_type: spec.task_type,
-        done: bulk.done_count,
         // Shows at least `done_count` as the total, because a bulk operation may change more jobs than were counted at
         // its start.
         selected: bulk.selected_count.max(bulk.done_count).max(1),
         progress: progress(&bulk),
         problem: first_line(&bulk.problem, 200),
-        started: When::new(bulk.create_time),
-        ended: When::new(bulk.end_time),
-        by: by.into_iter().filter(|part| !part.is_empty()).map(plain).collect::<Vec<_>>().join(": "),
-        broker: bulk.broker,
+        by: by.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "),
+        bulk,
     }
 }
 

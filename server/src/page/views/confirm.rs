@@ -1,7 +1,6 @@
 //! Confirmation page of an action: number of jobs, three examples, parameters and effect.
 
 mod about; // subject of the question
-mod numbers; // job counts
 
 use askama::Template;
 use axum::response::Response;
@@ -10,7 +9,7 @@ use super::parts::JobRow;
 use crate::page::{
     PageError, PageRequest,
     action::Action,
-    action_kind::ActionKind,
+    action::ActionKind,
     layout::{Layout, answer, render},
     page_request::within,
     words::number,
@@ -58,7 +57,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         effect,
         call: words.call,
         button: words.button,
-        is_final: words.is_final,
+        is_final: action.kind.is_final(),
         nothing: about.nothing.is_some(),
         facts: about.facts,
         examples: about.examples,
@@ -101,7 +100,7 @@ pub(super) fn go_on(req: &PageRequest, action: &Action, done: usize, page: &str)
         effect: words.effect.into(),
         call: words.call,
         button: "Go on",
-        is_final: words.is_final,
+        is_final: action.kind.is_final(),
         nothing: false,
         facts: about::facts(action),
         examples: Vec::new(),

@@ -10,7 +10,7 @@ use crate::{
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
-        words::{When, first_line, number},
+        words::{self, first_line},
     },
 };
 
@@ -33,16 +33,10 @@ struct View {
 
 /// An error group.
 pub(super) struct Row {
-    pub(super) task_type: String,
-    pub(super) group: String,
-    pub(super) dead: String,
-    pub(super) backing_off: String,
-    pub(super) last: Option<When>,
-    first: Option<When>,
-    pub(super) example: i64,
+    pub(super) group: v1::ErrorGroup,
+    /// Start of an error of the group.
     pub(super) error: String,
     operates: bool,
-    pub(super) any_dead: bool,
 }
 
 /// Renders the error groups of one task type, or of all types.
@@ -55,11 +49,10 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     } else {
         v1::ListErrorGroupsResponse::default()
     };
-    let types = req.calls().counted_types(&req.by).await?.types.into_iter().map(|view| view.name);
     let view = View {
         layout: req.layout("failures"),
-        types: types.take(200).collect(),
-        unknown: answer.groups.is_empty() && !task_type.is_empty() && req.is_unknown(&task_type).await,
+        types: req.type_names().await?,
+        unknown: answer.groups.is_empty() && req.is_unknown(&task_type).await,
         task_type,
         looked,
         partial: answer.partial,
@@ -69,16 +62,6 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
 }
 
 pub(super) fn row(req: &PageRequest, group: v1::ErrorGroup) -> Row {
-    Row {
-        operates: req.by.may(Operation::Operate, &group.task_type),
-        any_dead: group.dead_count > 0,
-        dead: number(group.dead_count),
-        backing_off: number(group.backing_off_count),
-        last: When::new(group.last_failure_time),
-        first: When::new(group.first_failure_time),
-        example: group.example_job_id,
-        error: first_line(&group.example_error, 300),
-        task_type: group.task_type,
-        group: group.error_group,
-    }
+    let operates = req.by.may(Operation::Operate, &group.task_type);
+    Row { operates, error: first_line(&group.example_error, 300), group }
 }

@@ -1,4 +1,4 @@
-//! Finds a job by its id, or a task type by its name.
+//! Finds a job by its id, or a task type by its name; the view of unknown paths.
 
 use axum::response::{IntoResponse as _, Redirect, Response};
 use howdah_core::error::Error;
@@ -23,4 +23,10 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
 pub(super) fn job_of(req: &PageRequest, id: &str) -> Result<Response, PageError> {
     let id: i64 = id.parse().map_err(|_| Error::invalid("id", "is not a job id"))?;
     Ok(Redirect::to(&req.link("/job", &format!("id={id}"))).into_response())
+}
+
+/// Shows an error with links to the existing views.
+pub(in crate::page) async fn not_found(_: PageRequest) -> Result<Response, PageError> {
+    let problem = "the page has no view at this address; pass ids and names in the query, such as /job?id=1";
+    Err(Error::NotFound(problem.into()).into())
 }

@@ -13,10 +13,10 @@ use crate::{
     api::verbs::{ExplainJob, GetJob},
     page::{
         PageError, PageRequest,
-        action_kind::ActionKind,
+        action::ActionKind,
         bytes::Shown,
         layout::{Layout, render},
-        words::{State, When, plain},
+        words::{State, When},
     },
 };
 use reasons::Reasons;
@@ -24,21 +24,15 @@ use timeline::Event;
 
 #[derive(Template)]
 #[template(path = "job.html")]
-struct View {
+struct View<'a> {
     layout: Layout,
-    id: i64,
-    task_type: String,
+    job: &'a v1::Job,
     state: State,
     facts: Vec<(&'static str, String)>,
     times: Vec<(&'static str, When)>,
-    tags: Vec<String>,
-    headers: Vec<(String, String)>,
+    headers: Vec<(&'a String, &'a String)>,
     events: Vec<Event>,
     reasons: Option<Reasons>,
-    /// Ids of jobs that must finish before this job starts.
-    after: Vec<i64>,
-    parent: Option<i64>,
-    next_stages: Vec<String>,
     /// Last progress report of the job: percentage if known, text and time.
     progress: Option<Progress>,
     /// Payload, result and checkpoint, each with its name; `None` if empty.
@@ -50,7 +44,6 @@ struct View {
     /// Actions that the state allows: name, label, and whether the action is final.
     actions: Vec<(&'static str, &'static str, bool)>,
     reprioritizes: bool,
-    priority: i32,
 }
 
 struct Progress {
@@ -76,31 +69,25 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let sees = req.by.may(Operation::Payload, &job.task_type);
     let way = req.params.get("as");
     let carried = [("Payload", &job.payload), ("Result", &job.result), ("Checkpoint", &job.checkpoint)];
-    let mut headers: Vec<_> = job.headers.iter().map(|(name, value)| (plain(name), plain(value))).collect();
+    let mut headers: Vec<_> = job.headers.iter().collect();
     headers.sort();
     let possible = if operates { possible(job.state()) } else { &[] };
     let view = View {
         layout: req.layout("jobs"),
-        id,
+        job,
         state: State::new(job.state()),
         facts: facts(job),
         times: times(job),
-        tags: job.tags.clone(),
         headers,
         events: timeline::events(job),
         reasons: explained.and_then(|answer| Reasons::new(answer.into_inner())),
-        after: job.after.clone(),
-        parent: Some(job.parent_id).filter(|id| *id != 0),
-        next_stages: job.next_stages.clone(),
         progress: job.progress.as_ref().map(progress),
         carries: carried.map(|(name, bytes)| (name, if sees { Shown::new(bytes, way) } else { None })).into(),
         sees,
         operates,
-        actions: possible.iter().map(|kind| (kind.words().name, kind.words().button, kind.words().is_final)).collect(),
+        actions: possible.iter().map(|kind| (kind.words().name, kind.words().button, kind.is_final())).collect(),
         reprioritizes: operates
             && matches!(job.state(), JobState::Ready | JobState::Scheduled | JobState::Waiting | JobState::Leased),
-        priority: job.priority,
-        task_type: job.task_type.clone(),
     };
     render(&view)
 }
@@ -154,5 +141,5 @@ fn times(job: &v1::Job) -> Vec<(&'static str, When)> {
 
 fn progress(progress: &v1::JobProgress) -> Progress {
     let percent = progress.fraction.map(|part| (part * 100.0).clamp(0.0, 100.0).round());
-    Progress { percent, text: plain(&progress.text), at: When::new(progress.update_time) }
+    Progress { percent, text: progress.text.clone(), at: When::new(progress.update_time) }
 }

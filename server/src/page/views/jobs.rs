@@ -15,7 +15,7 @@ use crate::{
         PageError, PageRequest,
         conditions::written,
         layout::{Layout, render},
-        params::query,
+        params::{next_page, query},
         words::{STATES, State, counted, number},
     },
 };
@@ -105,21 +105,12 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let searched = search_form.pairs();
     let same = || same.into_iter().chain(searched.iter().map(|(name, value)| (*name, value.as_str())));
     let first = if params.get("page").is_empty() { String::new() } else { query(same()) };
-    let next = if found.next.is_empty() { String::new() } else { query(same().chain([("page", &*found.next)])) };
-    let types = req.calls().counted_types(&req.by).await?.types.into_iter().map(|view| view.name);
+    let next = next_page(same(), &found.next);
     let view = View {
         layout: req.layout("jobs"),
-        types: types.take(200).collect(),
-        operates: if task_type.is_empty() {
-            req.by.may_everywhere(Operation::Operate)
-        } else {
-            req.by.may(Operation::Operate, &task_type)
-        },
-        enqueues: if task_type.is_empty() {
-            req.by.may_everywhere(Operation::Enqueue)
-        } else {
-            req.by.may(Operation::Enqueue, &task_type)
-        },
+        types: req.type_names().await?,
+        operates: req.by.may(Operation::Operate, &task_type),
+        enqueues: req.by.may(Operation::Enqueue, &task_type),
         whole,
         sees: task_type.is_empty() || req.by.may(Operation::Payload, &task_type),
         empty: empty(&req, &task_type, &found).await,
@@ -143,7 +134,7 @@ async fn empty(req: &PageRequest, task_type: &str, found: &Found) -> String {
         Found { missing, .. } if !missing.is_empty() => (*missing).to_owned(),
         Found { jobs, .. } if !jobs.is_empty() => String::new(),
         Found { next, .. } if !next.is_empty() => "No job on this page, but there may be more.".into(),
-        _ if !task_type.is_empty() && req.is_unknown(task_type).await => format!("There is no task type {task_type}."),
+        _ if req.is_unknown(task_type).await => format!("There is no task type {task_type}."),
         _ => "There is no such job.".into(),
     }
 }

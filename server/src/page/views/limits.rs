@@ -10,8 +10,8 @@ use crate::{
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
-        params::query,
-        words::{When, number},
+        params::next_page,
+        words::{self, number},
     },
 };
 
@@ -25,21 +25,11 @@ struct View {
     /// Task types with limits, and a description of these limits.
     types: Vec<(String, String)>,
     task_type: String,
-    keys: Vec<Row>,
+    keys: Vec<v1::LimitKey>,
     /// Whether the task type does not exist.
     unknown: bool,
     operates: bool,
     next: String,
-}
-
-struct Row {
-    key: String,
-    waiting: String,
-    running: String,
-    /// Own limit of the key; empty if it has none.
-    most: String,
-    paused: bool,
-    until: Option<When>,
 }
 
 /// Renders the limits of all task types, or the limit keys of one task type.
@@ -50,34 +40,21 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         let page_token = req.params.get("page").to_owned();
         let request = v1::ListLimitKeysRequest { task_type: task_type.clone(), page_size: PAGE, page_token };
         let answer = req.calls().call::<ListLimitKeys>(&req.by, request).await?.into_inner();
-        keys = answer.limit_keys.into_iter().map(row).collect();
-        if !answer.next_page_token.is_empty() {
-            next = query([("type", &*task_type), ("page", &answer.next_page_token)]);
-        }
+        keys = answer.limit_keys;
+        next = next_page([("type", &*task_type)], &answer.next_page_token);
     }
     let types = req.calls().counted_types(&req.by).await?.types.into_iter();
     let types = types.filter_map(|view| Some((view.name, view.settings.as_ref().and_then(describe)?)));
     let view = View {
         layout: req.layout("limits"),
         types: types.take(PAGE as usize).collect(),
-        unknown: keys.is_empty() && !task_type.is_empty() && req.is_unknown(&task_type).await,
+        unknown: keys.is_empty() && req.is_unknown(&task_type).await,
         operates: req.by.may(Operation::Operate, &task_type),
         task_type,
         keys,
         next,
     };
     render(&view)
-}
-
-fn row(key: v1::LimitKey) -> Row {
-    Row {
-        waiting: if key.waiting_count >= 1_000 { "1,000 or more".into() } else { number(key.waiting_count) },
-        running: number(key.running_count),
-        most: if key.max_running == 0 { String::new() } else { number(key.max_running.into()) },
-        paused: key.paused,
-        until: When::new(key.paused_until),
-        key: key.limit_key,
-    }
 }
 
 /// Returns the limits in a type's settings; `None` if the type has no limits.

@@ -23,7 +23,7 @@ use crate::{
         PageError, PageRequest,
         layout::{Layout, render},
         plot::Plot,
-        words::{State, number, span},
+        words::{self, State, number, span},
     },
 };
 

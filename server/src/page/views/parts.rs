@@ -48,15 +48,8 @@ pub(super) fn counts(counts: v1::TaskTypeCounts) -> [(&'static str, i64); 5] {
 
 /// Table row of a job.
 pub(super) struct JobRow {
-    pub(super) id: i64,
-    pub(super) task_type: String,
+    pub(super) job: v1::Job,
     pub(super) state: State,
-    pub(super) attempt: u32,
-    pub(super) max_attempts: u32,
-    pub(super) priority: i32,
-    pub(super) key: String,
-    /// Time at which the job was enqueued.
-    pub(super) created: Option<When>,
     /// Time of the job's last event, or of its planned start.
     pub(super) at: Option<When>,
     pub(super) error: String,
@@ -64,23 +57,8 @@ pub(super) struct JobRow {
 
 impl JobRow {
     pub(super) fn new(job: v1::Job) -> Self {
-        let state = State::new(job.state());
+        let at = if job.state() == v1::JobState::Scheduled { job.run_time } else { job.update_time };
         let error = job.failures.last().map(|failure| first_line(&failure.error, 140)).unwrap_or_default();
-        let at = match job.state() {
-            v1::JobState::Scheduled => job.run_time,
-            _ => job.update_time,
-        };
-        Self {
-            id: job.id,
-            task_type: job.task_type,
-            state,
-            attempt: job.attempt,
-            max_attempts: job.max_attempts,
-            priority: job.priority,
-            key: job.key,
-            created: When::new(job.create_time),
-            at: When::new(at),
-            error,
-        }
+        Self { state: State::new(job.state()), at: When::new(at), error, job }
     }
 }

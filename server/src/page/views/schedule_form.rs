@@ -25,7 +25,7 @@ use crate::{
         PageError, PageRequest, SharedPage,
         layout::{Layout, answer},
         params::{Params, query},
-        words::{When, plain},
+        words::{When, word},
     },
 };
 
@@ -169,7 +169,7 @@ fn problems(status: &Status) -> HashMap<&'static str, String> {
         Some((_, form)) => (*form, status.message().strip_prefix(&field).unwrap_or(status.message())),
         None => ("", status.message()),
     };
-    HashMap::from([(form, plain(text.trim()))])
+    HashMap::from([(form, text.trim().to_owned())])
 }
 
 fn shown(req: &PageRequest, form: Form, problems: HashMap<&'static str, String>, times: Option<Vec<When>>) -> Response {
@@ -187,8 +187,8 @@ impl Form {
         };
         let payload =
             std::str::from_utf8(&job.payload).ok().filter(|text| text.len() <= PAYLOAD && !text.contains('\0'));
-        let overlap = schedule.overlap().as_str_name().trim_start_matches("OVERLAP_POLICY_").to_lowercase();
-        let missed = schedule.missed().as_str_name().trim_start_matches("MISSED_POLICY_").to_lowercase();
+        let overlap = word(schedule.overlap().as_str_name(), "OVERLAP_POLICY_");
+        let missed = word(schedule.missed().as_str_name(), "MISSED_POLICY_");
         let start = schedule.start_time.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
         Self {
             of: schedule.name.clone(),

@@ -11,8 +11,8 @@ use crate::{
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
-        params::query,
-        words::{When, counted, number, plain, wire_span},
+        params::next_page,
+        words::{self, When, counted, full_time, wire_span},
     },
 };
 
@@ -43,18 +43,11 @@ struct OneView {
 
 /// A schedule.
 struct Row {
-    name: String,
+    schedule: v1::Schedule,
     task_type: String,
-    paused: bool,
     /// Plan in words.
     plan: String,
     expression: String,
-    next: Option<When>,
-    last: Option<When>,
-    last_job: i64,
-    fired: String,
-    skipped: String,
-    error: String,
 }
 
 /// List of schedules.
@@ -64,7 +57,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let view = ListView {
         layout: req.layout("schedules"),
         rows: answer.schedules.into_iter().map(Row::new).collect(),
-        next: query([("page", &*answer.next_page_token)]),
+        next: next_page([], &answer.next_page_token),
         enqueues: req.by.may_somewhere(Operation::Enqueue),
     };
     render(&view)
@@ -92,19 +85,8 @@ pub(in crate::page) async fn one(req: PageRequest) -> Result<Response, PageError
 impl Row {
     fn new(schedule: v1::Schedule) -> Self {
         let (plan, expression) = plan(schedule.plan.as_ref());
-        Self {
-            task_type: schedule.template.map(|job| job.task_type).unwrap_or_default(),
-            name: schedule.name,
-            paused: schedule.paused,
-            plan,
-            expression,
-            next: When::new(schedule.next_times.first().copied()),
-            last: When::new(schedule.last_fire_time),
-            last_job: schedule.last_job_id,
-            fired: number(schedule.fired),
-            skipped: number(schedule.skipped),
-            error: plain(&schedule.last_error),
-        }
+        let task_type = schedule.template.as_ref().map(|job| job.task_type.clone()).unwrap_or_default();
+        Self { schedule, task_type, plan, expression }
     }
 }
 
@@ -135,18 +117,16 @@ fn facts(schedule: &v1::Schedule) -> Vec<(&'static str, String)> {
         MissedPolicy::Unspecified | MissedPolicy::One => "one job",
         MissedPolicy::All => "one job for each",
     };
-    let time =
-        |time: Option<prost_types::Timestamp>| When::new(time).map(|when| when.full().to_owned()).unwrap_or_default();
     let all = [
         ("Counts from", if schedule.drift() == Drift::End { "the end of the last job".into() } else { String::new() }),
         ("While an earlier job runs", overlap.to_owned()),
         ("After missed times", missed.to_owned()),
         ("Delayed at random up to", schedule.jitter.map(wire_span).unwrap_or_default()),
-        ("Not before", time(schedule.start_time)),
-        ("Ends", time(schedule.end_time)),
-        ("Waits for a job to finish, since", time(schedule.waiting_time)),
-        ("Created", time(schedule.create_time)),
-        ("Updated", time(schedule.update_time)),
+        ("Not before", full_time(&schedule.start_time)),
+        ("Ends", full_time(&schedule.end_time)),
+        ("Waits for a job to finish, since", full_time(&schedule.waiting_time)),
+        ("Created", full_time(&schedule.create_time)),
+        ("Updated", full_time(&schedule.update_time)),
     ];
     all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }

@@ -5,7 +5,7 @@ use howdah_proto::v1::{self, bulk_fields::Start};
 use crate::page::{
     action::{Action, Target},
     conditions,
-    words::{State, number, plain, wire_span},
+    words::{State, number, wire_span, word},
 };
 
 /// Returns the specification of the bulk operation that an action previews or starts.
@@ -30,7 +30,7 @@ pub(super) fn from_action(action: &Action) -> Option<v1::BulkSpec> {
 
 /// Returns a short description of a bulk operation, such as `retry dead jobs`.
 pub(super) fn describe(spec: &v1::BulkSpec) -> String {
-    let operation = spec.operation().as_str_name().trim_start_matches("BULK_OPERATION_").to_lowercase();
+    let operation = word(spec.operation().as_str_name(), "BULK_OPERATION_");
     let of = if spec.undo_bulk_id == 0 { String::new() } else { format!(" of bulk operation {}", spec.undo_bulk_id) };
     let jobs = if spec.state == 0 { "jobs".into() } else { format!("{} jobs", State::new(spec.state()).word) };
     let priority = spec.priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
@@ -85,7 +85,7 @@ pub(super) fn facts(spec: &v1::BulkSpec) -> Vec<(&'static str, String)> {
     let all = [
         ("Task type", spec.task_type.clone()),
         ("State", state.into()),
-        ("Last error", plain(&spec.error_group)),
+        ("Last error", spec.error_group.clone()),
         ("New task type", spec.to_task_type.clone()),
         ("New priority", spec.priority.map(|priority| priority.to_string()).unwrap_or_default()),
         ("Attempts at most", fields.max_attempts.map(|attempts| number(attempts.into())).unwrap_or_default()),

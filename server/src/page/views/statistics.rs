@@ -95,7 +95,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     }
     let view = View {
         plots: if of_type { plots(&answer.stats, slots, first, step) } else { Vec::new() },
-        unknown: rows.is_empty() && !task_type.is_empty() && req.is_unknown(&task_type).await,
+        unknown: rows.is_empty() && req.is_unknown(&task_type).await,
         cut: task_type.is_empty() && rows.len() == TYPES as usize,
         complete: When::new(answer.complete_time),
         spans: SPANS.map(|(word, name, ..)| (word, name)),

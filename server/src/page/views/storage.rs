@@ -11,7 +11,7 @@ use crate::{
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
-        words::{When, number, plain, wire_span},
+        words::{self, When, number, wire_span, word},
     },
 };
 
@@ -31,9 +31,9 @@ struct View {
     /// Whether the broker's role may read the statistics of Postgres.
     seen: bool,
     /// Time of the last examination of the database; `None` without one to show.
-    examined: Option<When>,
-    findings: Vec<Finding>,
-    tables: Vec<Table>,
+    examine_time: Option<prost_types::Timestamp>,
+    findings: Vec<v1::Finding>,
+    tables: Vec<v1::TableHealth>,
     /// Details of the oldest transaction that holds back VACUUM, by name.
     holder: Vec<(&'static str, String)>,
     queue: String,
@@ -41,17 +41,12 @@ struct View {
 }
 
 struct Store {
-    name: String,
-    number: u32,
-    state: &'static str,
+    store: v1::Store,
+    state: String,
     /// Whether the store needs attention.
     is_bad: bool,
     /// Whether the store is closed and still has unfinished jobs.
     drains: bool,
-    closed: Option<When>,
-    closed_by: String,
-    /// Why the broker skips the store; empty if it does not.
-    problem: String,
     /// Job counts of the store by state; `None` if unknown.
     counts: Option<Vec<(&'static str, String)>>,
     replica: String,
@@ -65,22 +60,6 @@ struct Broker {
     started: Option<When>,
     is_alive: bool,
     is_this: bool,
-}
-
-struct Finding {
-    check: String,
-    is_problem: bool,
-    found: String,
-    change: String,
-}
-
-struct Table {
-    name: String,
-    live: String,
-    dead: String,
-    threshold: String,
-    /// Whether the table's dead rows exceed the autovacuum threshold.
-    is_late: bool,
 }
 
 /// The storage view.
@@ -108,7 +87,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let view = View {
         brokers: brokers.into_iter().map(broker).collect(),
         store: if store.is_empty() {
-            stores.first().map(|store| store.name.clone()).unwrap_or_default()
+            stores.first().map(|one| one.store.name.clone()).unwrap_or_default()
         } else {
             store
         },
@@ -117,9 +96,9 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         is_unreachable,
         layout: req.layout("storage"),
         seen,
-        examined: When::new(health.examine_time),
-        findings: health.findings.into_iter().map(finding).collect(),
-        tables: health.tables.into_iter().map(table).collect(),
+        examine_time: health.examine_time,
+        findings: health.findings,
+        tables: health.tables,
         holder: health.oldest_snapshot.map(holder).unwrap_or_default(),
         queue: format!("{:.1} %", health.notification_queue_usage * 100.0),
         partitions: number(health.history_partitions.into()),
@@ -136,26 +115,16 @@ async fn stores(req: &PageRequest) -> Result<Vec<Store>, PageError> {
     Ok(answer.into_inner().stores.into_iter().map(one_store).collect())
 }
 
-fn one_store(store: v1::Store) -> Store {
-    let state = match store.state() {
-        StoreState::Unspecified => "unknown",
-        StoreState::Ready => "ready",
-        StoreState::Unreachable => "unreachable",
-        StoreState::Closed => "closed",
-        StoreState::Skipped => "skipped",
-    };
-    let counts = store.counts.filter(|_| store.state() != StoreState::Unreachable);
+fn one_store(mut store: v1::Store) -> Store {
+    let state = store.state();
+    let counts = store.counts.filter(|_| state != StoreState::Unreachable);
     Store {
-        state,
-        is_bad: matches!(store.state(), StoreState::Unreachable | StoreState::Skipped),
-        drains: store.state() == StoreState::Closed && store.has_unfinished_jobs,
-        closed: When::new(store.close_time),
-        closed_by: plain(&store.closed_by),
-        problem: plain(&store.problem),
+        state: word(state.as_str_name(), "STORE_STATE_"),
+        is_bad: matches!(state, StoreState::Unreachable | StoreState::Skipped),
+        drains: state == StoreState::Closed && store.has_unfinished_jobs,
         counts: counts.map(|counts| parts::counts(counts).map(|(word, count)| (word, number(count))).to_vec()),
-        replica: store.read_replica.map(replica).unwrap_or_default(),
-        number: store.number,
-        name: store.name,
+        replica: store.read_replica.take().map(replica).unwrap_or_default(),
+        store,
     }
 }
 
@@ -165,25 +134,6 @@ fn replica(replica: v1::ReadReplica) -> String {
         (true, lag) => lag.unwrap_or_default(),
         (false, Some(lag)) => format!("not read: {lag}, or unreachable"),
         (false, None) => "not read: unreachable".into(),
-    }
-}
-
-fn finding(finding: v1::Finding) -> Finding {
-    Finding {
-        is_problem: finding.level() == FindingLevel::Problem,
-        check: finding.check,
-        found: plain(&finding.found),
-        change: plain(&finding.change),
-    }
-}
-
-fn table(table: v1::TableHealth) -> Table {
-    Table {
-        is_late: table.dead_rows > 2 * table.autovacuum_threshold.max(1),
-        live: number(table.live_rows),
-        dead: number(table.dead_rows),
-        threshold: number(table.autovacuum_threshold),
-        name: table.name,
     }
 }
 
@@ -205,5 +155,5 @@ fn holder(holder: v1::SnapshotHolder) -> Vec<(&'static str, String)> {
         ("Application", holder.application_name),
         ("State", holder.state),
     ];
-    all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name, plain(&value))).collect()
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }

@@ -1,16 +1,19 @@
-//! Lists task types with their job counts. The user can sort the list.
+//! The list of task types with their job counts, which the user can sort; one task type with its counts, settings and actions.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, time::SystemTime};
 
 use askama::Template;
 use axum::response::Response;
+use howdah_engine::access::Operation;
+use howdah_proto::v1;
 
-use super::parts::TypeRow;
 use crate::page::{
     PageError, PageRequest,
     layout::{Layout, render},
     params::query,
-    words::{counted, span},
+    type_settings::{SettingRow, rows},
+    views::parts::TypeRow,
+    words::{State, When, counted, number, span, wire_span},
 };
 
 /// Types per page.
@@ -67,6 +70,68 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         sort,
         before,
         next,
+    };
+    render(&view)
+}
+
+#[derive(Template)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a condition of the template")]
+#[template(path = "task_type.html")]
+struct OneView {
+    layout: Layout,
+    name: String,
+    /// Names of the stores that have the task type; empty if there is only one store.
+    store: String,
+    paused: bool,
+    operates: bool,
+    enqueues: bool,
+    /// Whether the type has ready jobs, but no worker.
+    no_worker: bool,
+    counts: Vec<(State, String, bool)>,
+    oldest: String,
+    next_due: String,
+    /// Age of the job counts; empty if there are no counts.
+    age: String,
+    braked: Option<BrakedSince>,
+    settings: Vec<SettingRow>,
+}
+
+/// State of the brake of a braked type.
+struct BrakedSince {
+    since: Option<When>,
+    failures: String,
+    /// Time of the next trial; `None` if it may start now.
+    next: Option<When>,
+}
+
+impl BrakedSince {
+    fn new(braked: v1::Braked) -> Self {
+        let next = braked
+            .next_attempt_time
+            .filter(|next| SystemTime::try_from(*next).is_ok_and(|next| next > SystemTime::now()));
+        Self { since: When::new(braked.since_time), failures: number(braked.failures_in_a_row), next: When::new(next) }
+    }
+}
+
+/// Renders the task type with the requested name.
+pub(in crate::page) async fn one(req: PageRequest) -> Result<Response, PageError> {
+    let (view, age) = req.calls().counted_type(&req.by, req.params.get("name")).await?;
+    let settings = view.settings.clone().unwrap_or_default();
+    let counts = super::parts::counts(view.counts.unwrap_or_default());
+    let view = OneView {
+        layout: req.layout("types"),
+        operates: req.by.may(Operation::Operate, &view.name),
+        enqueues: req.by.may(Operation::Enqueue, &view.name),
+        no_worker: req.calls().types_without_workers(&req.by).await.is_ok_and(|names| names.contains(&view.name)),
+        paused: settings.paused,
+        counts: counts.into_iter().map(|(word, count)| (State { word }, number(count), count == 0)).collect(),
+        oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
+        next_due: view.next_due_in.map(wire_span).unwrap_or_default(),
+        age: age.map(span).unwrap_or_default(),
+        braked: view.braked.map(BrakedSince::new),
+        settings: rows(&settings, &req.type_defaults()),
+        name: view.name,
+        store: view.store,
     };
     render(&view)
 }

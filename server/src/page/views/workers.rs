@@ -11,8 +11,8 @@ use crate::{
     page::{
         PageError, PageRequest,
         layout::{Layout, render},
-        params::query,
-        words::{first_line, number, wire_span},
+        params::next_page,
+        words::{self, first_line, wire_span, word},
     },
 };
 
@@ -34,28 +34,16 @@ struct View {
 }
 
 struct Row {
-    worker_id: String,
-    /// State of the worker; `is_bad` if the worker needs attention.
-    state: &'static str,
+    /// The worker, with the windows and jobs that the list shows.
+    worker: v1::Worker,
+    state: String,
+    /// Whether the worker needs attention.
     is_bad: bool,
     labels: String,
     from: String,
-    broker: String,
-    /// Store to which the row's numbers belong; empty if there is only one store.
-    store: String,
-    windows: Vec<Window>,
     more_windows: usize,
-    settled: String,
     connected: String,
     quiet: String,
-}
-
-struct Window {
-    task_type: String,
-    held: String,
-    most: String,
-    /// Ids of the window's jobs with the oldest leases.
-    jobs: Vec<i64>,
 }
 
 /// Renders the workers of all task types, or of one task type.
@@ -65,49 +53,31 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let request =
         v1::ListWorkersRequest { task_type: task_type.clone(), page_size: PAGE, page_token, stuck_after: None };
     let answer = req.calls().call::<ListWorkers>(&req.by, request).await?.into_inner();
-    let mut next = String::new();
-    if !answer.next_page_token.is_empty() {
-        next = query([("type", &*task_type), ("page", &answer.next_page_token)]);
-    }
+    let next = next_page([("type", &*task_type)], &answer.next_page_token);
     let rows: Vec<Row> = answer.workers.into_iter().map(row).collect();
-    let unknown = rows.is_empty() && !task_type.is_empty() && req.is_unknown(&task_type).await;
+    let unknown = rows.is_empty() && req.is_unknown(&task_type).await;
     render(&View { layout: req.layout("workers"), task_type, rows, unknown, next })
 }
 
-fn row(worker: v1::Worker) -> Row {
-    let (state, is_bad) = match worker.state() {
-        WorkerState::Unspecified => ("unknown", false),
-        WorkerState::Idle => ("idle", false),
-        WorkerState::Working => ("working", false),
-        WorkerState::Draining => ("draining", false),
-        WorkerState::Stuck => ("stuck", true),
-        WorkerState::Disconnected => ("disconnected", true),
-    };
+fn row(mut worker: v1::Worker) -> Row {
     let labels: BTreeMap<_, _> = worker.labels.iter().collect();
     let labels: Vec<String> = labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     let from = [&worker.principal, &worker.peer, &worker.user_agent];
     let from: Vec<&str> = from.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    let (labels, from) = (first_line(&labels.join(" "), 200), from.join(" · "));
+    let more_windows = worker.windows.len().saturating_sub(WINDOWS);
+    worker.windows.truncate(WINDOWS);
+    for window in &mut worker.windows {
+        window.oldest_job_ids.truncate(JOBS);
+    }
     Row {
-        state,
-        is_bad,
-        labels: first_line(&labels.join(" "), 200),
-        from: from.join(" · "),
-        more_windows: worker.windows.len().saturating_sub(WINDOWS),
-        windows: worker.windows.into_iter().take(WINDOWS).map(window).collect(),
-        settled: number(worker.settled_count.into()),
+        state: word(worker.state().as_str_name(), "WORKER_STATE_"),
+        is_bad: matches!(worker.state(), WorkerState::Stuck | WorkerState::Disconnected),
+        labels,
+        from,
+        more_windows,
         connected: worker.connected_for.map(wire_span).unwrap_or_default(),
         quiet: worker.quiet_for.map(wire_span).unwrap_or_default(),
-        worker_id: worker.worker_id,
-        broker: worker.broker,
-        store: worker.store,
-    }
-}
-
-fn window(window: v1::WorkerWindow) -> Window {
-    Window {
-        held: number(window.held_count.into()),
-        most: number(window.window_jobs.into()),
-        jobs: window.oldest_job_ids.into_iter().take(JOBS).collect(),
-        task_type: window.task_type,
+        worker,
     }
 }

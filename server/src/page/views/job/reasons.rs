@@ -3,9 +3,9 @@
 use howdah_proto::v1::{self, JobState, ReasonKind};
 
 use crate::page::{
-    action_kind::ActionKind,
+    action::ActionKind,
     params::query,
-    words::{number, plain, wire_span},
+    words::{number, wire_span},
 };
 
 /// Reasons why a job does not run, and its queue position.
@@ -55,7 +55,7 @@ impl Reasons {
 fn reason(task_type: &str, reason: v1::JobReason) -> Reason {
     Reason {
         pause: pause(task_type, &reason),
-        text: plain(&reason.text),
+        text: reason.text.clone(),
         remedy: reason.remedy,
         jobs: reason.jobs.into_iter().map(|job| job.id).collect(),
     }

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1::{self, JobState};
 
-use crate::page::words::{When, between, plain};
+use crate::page::words::{When, between};
 
 /// One entry of a job's timeline.
 pub(super) struct Event {
@@ -30,11 +30,11 @@ pub(super) fn events(job: &v1::Job) -> Vec<Event> {
     }
     for failure in &job.failures {
         let took = between(failure.start_time, failure.finish_time).unwrap_or_default();
-        let place = if failure.place.is_empty() { String::new() } else { format!(" at {}", plain(&failure.place)) };
+        let place = if failure.place.is_empty() { String::new() } else { format!(" at {}", failure.place) };
         events.push(Event {
             took,
-            error: format!("{}{place}", plain(&failure.error)),
-            details: plain(&failure.details),
+            error: format!("{}{place}", failure.error),
+            details: failure.details.clone(),
             ..event("bad", format!("Attempt {} failed", failure.attempt), failure.finish_time)
         });
     }
