@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("howdah_descriptor.bin"), descriptors.encode_to_vec())?;
-    fs::write(out.join("rpcs.rs"), rpcs(&descriptors))?;
+    fs::write(out.join("rpcs.rs"), rpcs(&descriptors) + &calls(&descriptors))?;
     fs::write(out.join("services.rs"), services(&descriptors))?;
     tonic_prost_build::configure()
         // Keeps payloads as slices of the received message instead of copying them.
@@ -73,8 +73,42 @@ fn rpcs(descriptors: &FileDescriptorSet) -> String {
     )
 }
 
-/// The macro `services!(Type, verbs)`, which implements tonic's traits of all services for a type. A unary call runs
-/// `Type::call::<verbs::Name>`. A streaming call runs the method of the type with the name of the call.
+/// Generates a type for each RPC with one request and one response. It implements the trait `Unary`.
+fn calls(descriptors: &FileDescriptorSet) -> String {
+    let files = descriptors.file.iter().filter(|file| file.package() == "howdah.v1");
+    let unary =
+        files.flat_map(|file| &file.service).flat_map(|service| &service.method).filter(|method| is_unary(method));
+    let call = |method: &MethodDescriptorProto| {
+        format!(
+            "#[doc = \"The call `{name}`.\"]\n\
+             pub struct {name};\n\
+             impl crate::Unary for {name} {{\n\
+                 const RPC: crate::Rpc = crate::Rpc::{name};\n\
+                 type Request = crate::v1::{request};\n\
+                 type Response = crate::v1::{response};\n\
+             }}\n",
+            name = method.name(),
+            request = message(method.input_type()),
+            response = message(method.output_type()),
+        )
+    };
+    format!(
+        "/// The RPCs with one request and one response.\n#[doc(hidden)]\npub mod calls {{\n{}}}\n",
+        unary.map(call).collect::<String>()
+    )
+}
+
+fn is_unary(method: &MethodDescriptorProto) -> bool {
+    !method.client_streaming() && !method.server_streaming()
+}
+
+/// Returns the name of a message without its package.
+fn message(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or_default()
+}
+
+/// The macro `services!(Type)`, which implements tonic's traits of all services for a type. A unary call runs
+/// `Type::call::<Name>`. A streaming call runs the method of the type with the name of the call.
 ///
 /// Each future is boxed in a function without bounds. Inside a method of tonic's traits the compiler proves that a future is
 /// `Send` under the method's own bounds and cannot reuse the proof for the next method. With `async_trait`, these proofs took
@@ -90,12 +124,12 @@ fn services(descriptors: &FileDescriptorSet) -> String {
         )
     };
     let all: String = files.flat_map(|file| &file.service).map(implemented).collect();
-    format!("#[doc(hidden)] #[macro_export] macro_rules! services {{ ($service:ty, $verbs:ident) => {{\n{all}\n}} }}\n")
+    format!("#[doc(hidden)] #[macro_export] macro_rules! services {{ ($service:ty) => {{\n{all}\n}} }}\n")
 }
 
 fn method(method: &MethodDescriptorProto) -> String {
-    let message = |path: &str| format!("$crate::v1::{}", path.rsplit('.').next().unwrap_or_default());
-    let (input, output) = (message(method.input_type()), message(method.output_type()));
+    let of_crate = |path: &str| format!("$crate::v1::{}", message(path));
+    let (input, output) = (of_crate(method.input_type()), of_crate(method.output_type()));
     let request = if method.client_streaming() { format!("$crate::tonic::Streaming<{input}>") } else { input };
     let (kind, response) = if method.server_streaming() {
         let stream = format!("$crate::tonic::codegen::BoxStream<{output}>");
@@ -103,11 +137,8 @@ fn method(method: &MethodDescriptorProto) -> String {
     } else {
         (String::new(), output)
     };
-    let run = if method.client_streaming() || method.server_streaming() {
-        snake_case(method.name())
-    } else {
-        format!("call::<$verbs::{}>", method.name())
-    };
+    let run =
+        if is_unary(method) { format!("call::<$crate::calls::{}>", method.name()) } else { snake_case(method.name()) };
     let future = |lifetime: &str| {
         format!(
             "::core::pin::Pin<::std::boxed::Box<dyn ::core::future::Future<Output = ::core::result::Result<\

@@ -33,6 +33,17 @@ pub mod v1 {
 
 include!(concat!(env!("OUT_DIR"), "/rpcs.rs"));
 
+/// An RPC with one request and one response. `build.rs` generates a type for each, in `calls`.
+#[doc(hidden)]
+pub trait Unary {
+    /// The RPC.
+    const RPC: Rpc;
+    /// The request message.
+    type Request: prost::Message + Default + Clone + 'static;
+    /// The response message.
+    type Response: prost::Message + Default + 'static;
+}
+
 // Defines the macro `services!`, with which the broker implements all gRPC services. `build.rs` generates and explains it.
 include!(concat!(env!("OUT_DIR"), "/services.rs"));
 #[doc(hidden)]

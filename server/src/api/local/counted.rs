@@ -15,7 +15,7 @@ use howdah_engine::{
     broker::SharedBroker,
     store::{BrokerView, ReplicaState},
 };
-use howdah_proto::v1;
+use howdah_proto::{Unary as _, v1};
 use tonic::Status;
 
 use super::{By, Local};

@@ -42,12 +42,7 @@ impl Gateway {
     }
 }
 
-mod services {
-    use super::Gateway;
-    use crate::api::verbs;
-
-    howdah_proto::services!(Gateway, verbs);
-}
+howdah_proto::services!(Gateway);
 
 /// Metadata key of the caller's reason. Text that is not ASCII is percent-encoded like `grpc-message`.
 pub(in crate::api) const REASON: &str = "howdah-reason";

@@ -24,7 +24,9 @@ use howdah_core::{
     job::{ClusterSettings, Limits},
 };
 use howdah_engine::access::{Caller, Operation, Rule};
-use howdah_proto::Rpc;
+pub(crate) use howdah_proto::calls::*;
+use howdah_proto::{Rpc, Unary};
+#[cfg(any(test, feature = "fuzzing"))]
 use prost::Message;
 use tonic::{Response, Status};
 
@@ -44,7 +46,7 @@ mod prelude {
         job::{ClusterSettings, Limits},
     };
     pub(super) use howdah_engine::access::{Caller, Operation, Rule};
-    pub(super) use howdah_proto::{Rpc, v1};
+    pub(super) use howdah_proto::{Rpc, calls::*, v1};
 
     pub(super) use super::{Answer, Call, Merge, Verb, merged, page_token, paged};
     pub(super) use crate::api::{
@@ -55,9 +57,7 @@ mod prelude {
 }
 
 /// A call of the protocol with one request and one response.
-pub(crate) trait Verb: Send + Sync + 'static {
-    /// Identifies the call, with its name and path.
-    const RPC: Rpc;
+pub(crate) trait Verb: Unary + Send + Sync + 'static {
     /// Permission that is checked before the request message is read.
     const RULE: Rule;
     /// Whether the page may make this call when it is read-only.
@@ -67,10 +67,6 @@ pub(crate) trait Verb: Send + Sync + 'static {
     /// Memory of an entry of the response, in bytes, in addition to twice its encoded size.
     const ENTRY_BYTES: usize = answer::JOB_BYTES;
 
-    /// Request message of the protocol.
-    type Request: Message + Default + Clone + 'static;
-    /// Response message of the protocol.
-    type Response: Message + Default + 'static;
     /// Checked request.
     type Args: Send;
 
@@ -110,7 +106,7 @@ pub(crate) trait Verb: Send + Sync + 'static {
 }
 
 /// Result of a call.
-pub(crate) type Answer<V> = Result<Response<<V as Verb>::Response>, Status>;
+pub(crate) type Answer<V> = Result<Response<<V as Unary>::Response>, Status>;
 
 /// A verb whose responses from several stores can be merged.
 pub(super) trait Merge: Verb {
@@ -171,13 +167,11 @@ macro_rules! merged {
 use merged;
 
 macro_rules! rpcs {
-    (calls { $($folder:ident: $($verb:ident),*;)* } streams { $($rpc:ident: $rule:expr,)* }) => {
-        $(pub(crate) use $folder::{$($verb),*};)*
-
+    (calls { $($verb:ident,)* } streams { $($rpc:ident: $rule:expr,)* }) => {
         /// Returns the permission that a call requires before its request is read.
         pub const fn rule(rpc: Rpc) -> Rule {
             match rpc {
-                $($(Rpc::$verb => $verb::RULE,)*)*
+                $(Rpc::$verb => $verb::RULE,)*
                 $(Rpc::$rpc => $rule,)*
             }
         }
@@ -186,7 +180,7 @@ macro_rules! rpcs {
         #[cfg(any(test, feature = "fuzzing"))]
         fn check_requests(bytes: &[u8]) -> Vec<Error> {
             let mut errors = Vec::new();
-            $($(errors.extend(check_request::<$verb>(bytes));)*)*
+            $(errors.extend(check_request::<$verb>(bytes));)*
             errors
         }
     };
@@ -195,17 +189,13 @@ macro_rules! rpcs {
 // Lists every call of the protocol. The generated match on `Rpc` has no default arm, so a missing call is a compile error.
 rpcs! {
     calls {
-        jobs: CancelJobs, DiscardJobs, EndLeases, EnqueueJobs, ExplainJob, GetJob, ListErrorGroups, ListJobs,
-            ReprioritizeJobs, RerunJobs, RetryJobs, SearchJobs;
-        workers: ExtendJobs, GetResults, ListWorkers, PullJobs, ReportProgress, SettleJobs;
-        types: GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey, UpdateLimitKey,
-            UpdateTaskType;
-        schedules: CreateSchedule, DeleteSchedule, GetSchedule, ListSchedules, PauseSchedule, ResumeSchedule,
-            RunSchedule, UpdateSchedule;
-        bulks: CancelBulk, GetBulk, ListBulks, PauseBulk, PreviewBulk, ResumeBulk, StartBulk;
-        settings: GetSettings, UpdateSettings;
-        access: CreateToken, ListAudit, ListTokens, RevokeTokens;
-        stores: DrainStore, ListStores, OpenStore, ReloadStores;
+        CancelJobs, DiscardJobs, EndLeases, EnqueueJobs, ExplainJob, GetJob, ListErrorGroups, ListJobs,
+        ReprioritizeJobs, RerunJobs, RetryJobs, SearchJobs, ExtendJobs, GetResults, ListWorkers, PullJobs,
+        ReportProgress, SettleJobs, GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey,
+        UpdateLimitKey, UpdateTaskType, CreateSchedule, DeleteSchedule, GetSchedule, ListSchedules,
+        PauseSchedule, ResumeSchedule, RunSchedule, UpdateSchedule, CancelBulk, GetBulk, ListBulks, PauseBulk,
+        PreviewBulk, ResumeBulk, StartBulk, GetSettings, UpdateSettings, CreateToken, ListAudit, ListTokens,
+        RevokeTokens, DrainStore, ListStores, OpenStore, ReloadStores,
     }
     streams {
         MoveType: stores::MOVE_TYPE_RULE,

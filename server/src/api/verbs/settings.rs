@@ -7,16 +7,10 @@ use howdah_core::job::ClusterSettingsChange;
 
 use crate::api::{render::duration, verbs::prelude::*};
 
-/// The call `GetSettings`.
-pub(crate) struct GetSettings;
-
 impl Verb for GetSettings {
-    const RPC: Rpc = Rpc::GetSettings;
     // The call requires no permission, because every client must know the limits to stay within them.
     const RULE: Rule = Rule::Anyone;
 
-    type Request = v1::GetSettingsRequest;
-    type Response = v1::GetSettingsResponse;
     type Args = ();
 
     fn check(_: v1::GetSettingsRequest, _: &ClusterSettings, _: &Limits) -> Result<(), Error> {
@@ -42,15 +36,9 @@ const DEFAULT: ClusterSettings = ClusterSettings::DEFAULT;
 const LOWEST: ClusterSettings = ClusterSettings::LOWEST;
 const HIGHEST: ClusterSettings = ClusterSettings::HIGHEST;
 
-/// The call `UpdateSettings`.
-pub(crate) struct UpdateSettings;
-
 impl Verb for UpdateSettings {
-    const RPC: Rpc = Rpc::UpdateSettings;
     const RULE: Rule = Rule::Everything(Operation::Operate);
 
-    type Request = v1::UpdateSettingsRequest;
-    type Response = v1::UpdateSettingsResponse;
     /// Checked request: the settings to change, with their new values.
     type Args = ClusterSettingsChange;
 

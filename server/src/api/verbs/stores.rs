@@ -77,15 +77,9 @@ fn replica(state: ReplicaState) -> v1::ReadReplica {
     v1::ReadReplica { used: state.is_read, lag: state.lag.map(duration) }
 }
 
-/// The call `ListStores`.
-pub(crate) struct ListStores;
-
 impl Verb for ListStores {
-    const RPC: Rpc = Rpc::ListStores;
     const RULE: Rule = Rule::Everything(Operation::Read);
 
-    type Request = v1::ListStoresRequest;
-    type Response = v1::ListStoresResponse;
     /// Name of a store; empty for all stores.
     type Args = String;
 
@@ -113,21 +107,15 @@ impl Verb for ListStores {
 }
 
 macro_rules! changes {
-    ($($verb:ident: $request:ident -> $response:ident, $change:ident;)*) => {
+    ($($verb:ident -> $response:ident: $change:ident;)*) => {
         $(
-            #[doc = concat!("The call `", stringify!($verb), "`.")]
-            pub(crate) struct $verb;
-
             impl Verb for $verb {
-                const RPC: Rpc = Rpc::$verb;
                 const RULE: Rule = Rule::Everything(Operation::Admin);
 
-                type Request = v1::$request;
-                type Response = v1::$response;
                 /// Name of the store.
                 type Args = String;
 
-                fn check(request: v1::$request, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
+                fn check(request: Self::Request, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
                     Ok(request.store)
                 }
 
@@ -138,7 +126,7 @@ macro_rules! changes {
                     Ok(v1::$response { store: Some(state(store).await) })
                 }
 
-                async fn route(call: &Call, request: v1::$request) -> Answer<Self> {
+                async fn route(call: &Call, request: Self::Request) -> Answer<Self> {
                     call.primary::<Self>(request).await
                 }
             }
@@ -147,19 +135,13 @@ macro_rules! changes {
 }
 
 changes! {
-    DrainStore: DrainStoreRequest -> DrainStoreResponse, close_store;
-    OpenStore: OpenStoreRequest -> OpenStoreResponse, open_store;
+    DrainStore -> DrainStoreResponse: close_store;
+    OpenStore -> OpenStoreResponse: open_store;
 }
 
-/// The call `ReloadStores`.
-pub(crate) struct ReloadStores;
-
 impl Verb for ReloadStores {
-    const RPC: Rpc = Rpc::ReloadStores;
     const RULE: Rule = Rule::Everything(Operation::Admin);
 
-    type Request = v1::ReloadStoresRequest;
-    type Response = v1::ReloadStoresResponse;
     type Args = ();
 
     fn check(_: v1::ReloadStoresRequest, _: &ClusterSettings, _: &Limits) -> Result<(), Error> {

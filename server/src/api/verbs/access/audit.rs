@@ -14,17 +14,11 @@ pub(crate) const MAX_PAGE: usize = 500;
 /// Maximum length of an id in an audit entry, in bytes; the longest ids are limit keys.
 const ID_BYTES: usize = 2_000;
 
-/// The call `ListAudit`.
-pub(crate) struct ListAudit;
-
 impl Verb for ListAudit {
-    const RPC: Rpc = Rpc::ListAudit;
     const RULE: Rule = Rule::Everything(Operation::Admin);
     const READS: bool = true;
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::ListAuditRequest;
-    type Response = v1::ListAuditResponse;
     type Args = AuditQuery;
 
     paged!(entries, page_size);

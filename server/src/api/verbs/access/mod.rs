@@ -13,8 +13,6 @@ use crate::api::verbs::prelude::*;
 
 pub(crate) mod audit;
 
-pub(crate) use audit::ListAudit;
-
 fn principal(field: &str, name: &str) -> Result<(), Error> {
     text::short(field, name, PRINCIPAL_BYTES)?;
     check_principal(name).map_err(|problem| Error::invalid(field, problem))
@@ -36,15 +34,9 @@ fn token(view: TokenView) -> v1::Token {
 /// Allowed range of a token's lifetime: 1 second to 100 years.
 pub(crate) const LIFETIME: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(36_500 * 24);
 
-/// The call `CreateToken`.
-pub(crate) struct CreateToken;
-
 impl Verb for CreateToken {
-    const RPC: Rpc = Rpc::CreateToken;
     const RULE: Rule = Rule::Everything(Operation::Admin);
 
-    type Request = v1::CreateTokenRequest;
-    type Response = v1::CreateTokenResponse;
     type Args = TokenQuery;
 
     fn check(request: v1::CreateTokenRequest, _: &ClusterSettings, _: &Limits) -> Result<TokenQuery, Error> {
@@ -76,16 +68,10 @@ impl Verb for CreateToken {
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
-/// The call `ListTokens`.
-pub(crate) struct ListTokens;
-
 impl Verb for ListTokens {
-    const RPC: Rpc = Rpc::ListTokens;
     const RULE: Rule = Rule::Everything(Operation::Admin);
     const READS: bool = true;
 
-    type Request = v1::ListTokensRequest;
-    type Response = v1::ListTokensResponse;
     /// Checked request: the last id of the previous page, whether to list ended tokens, and the page size.
     type Args = (String, bool, usize);
 
@@ -125,15 +111,9 @@ pub(crate) enum RevokeQuery {
     Jwt { name: String, of_principal: bool },
 }
 
-/// The call `RevokeTokens`.
-pub(crate) struct RevokeTokens;
-
 impl Verb for RevokeTokens {
-    const RPC: Rpc = Rpc::RevokeTokens;
     const RULE: Rule = Rule::Everything(Operation::Admin);
 
-    type Request = v1::RevokeTokensRequest;
-    type Response = v1::RevokeTokensResponse;
     type Args = RevokeQuery;
 
     fn check(request: v1::RevokeTokensRequest, _: &ClusterSettings, _: &Limits) -> Result<RevokeQuery, Error> {

@@ -93,15 +93,9 @@ async fn in_store<V: Verb>(
     Ok(answer)
 }
 
-/// The call `StartBulk`.
-pub(crate) struct StartBulk;
-
 impl Verb for StartBulk {
-    const RPC: Rpc = Rpc::StartBulk;
     const RULE: Rule = Rule::Types(Operation::Operate);
 
-    type Request = v1::StartBulkRequest;
-    type Response = v1::StartBulkResponse;
     type Args = v1::StartBulkRequest;
 
     /// Checks nothing. `run` checks the request after [`complete`] has filled in the task type of an undo.
@@ -135,17 +129,11 @@ pub(in crate::api::verbs) fn check(
     Ok(StartBulkQuery { spec, request_key })
 }
 
-/// The call `PreviewBulk`.
-pub(crate) struct PreviewBulk;
-
 impl Verb for PreviewBulk {
-    const RPC: Rpc = Rpc::PreviewBulk;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const READS: bool = true;
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::PreviewBulkRequest;
-    type Response = v1::PreviewBulkResponse;
     type Args = Option<v1::BulkSpec>;
 
     /// Checks nothing. `run` checks the spec after [`complete`] has filled in the task type of an undo.
@@ -193,15 +181,9 @@ fn example(mut job: JobView, reads: bool) -> v1::Job {
     if reads { render::job(job) } else { v1::Job { id, state: state.to_proto() as i32, ..v1::Job::default() } }
 }
 
-/// The call `GetBulk`.
-pub(crate) struct GetBulk;
-
 impl Verb for GetBulk {
-    const RPC: Rpc = Rpc::GetBulk;
     const RULE: Rule = Rule::Types(Operation::Read);
 
-    type Request = v1::GetBulkRequest;
-    type Response = v1::GetBulkResponse;
     type Args = i64;
 
     fn check(request: v1::GetBulkRequest, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {
@@ -221,9 +203,6 @@ impl Verb for GetBulk {
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1_000;
 
-/// The call `ListBulks`.
-pub(crate) struct ListBulks;
-
 /// A query for bulk operations.
 #[derive(Clone, Debug)]
 pub(crate) struct BulkQuery {
@@ -238,12 +217,9 @@ pub(crate) struct BulkQuery {
 }
 
 impl Verb for ListBulks {
-    const RPC: Rpc = Rpc::ListBulks;
     const RULE: Rule = Rule::Types(Operation::Read);
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::ListBulksRequest;
-    type Response = v1::ListBulksResponse;
     type Args = BulkQuery;
 
     paged!(bulks, page_size);
@@ -293,20 +269,14 @@ async fn visible(call: &Call, query: BulkQuery) -> Result<(Vec<Bulk>, Option<i64
 }
 
 macro_rules! changes {
-    ($($verb:ident: $request:ident -> $response:ident, $to:ident;)*) => {
+    ($($verb:ident -> $response:ident: $to:ident;)*) => {
         $(
-            #[doc = concat!("The call `", stringify!($verb), "`.")]
-            pub(crate) struct $verb;
-
             impl Verb for $verb {
-                const RPC: Rpc = Rpc::$verb;
                 const RULE: Rule = Rule::Types(Operation::Operate);
 
-                type Request = v1::$request;
-                type Response = v1::$response;
                 type Args = i64;
 
-                fn check(request: v1::$request, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {
+                fn check(request: Self::Request, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {
                     Ok(request.id)
                 }
 
@@ -314,7 +284,7 @@ macro_rules! changes {
                     Ok(v1::$response { bulk: change(call, id, BulkState::$to).await? })
                 }
 
-                async fn route(call: &Call, request: v1::$request) -> Answer<Self> {
+                async fn route(call: &Call, request: Self::Request) -> Answer<Self> {
                     let broker = of_bulk(call, request.id).await?;
                     in_store::<Self>(call, broker, request, |answer| &mut answer.bulk).await
                 }
@@ -324,9 +294,9 @@ macro_rules! changes {
 }
 
 changes! {
-    PauseBulk: PauseBulkRequest -> PauseBulkResponse, Paused;
-    ResumeBulk: ResumeBulkRequest -> ResumeBulkResponse, Running;
-    CancelBulk: CancelBulkRequest -> CancelBulkResponse, Cancelled;
+    PauseBulk -> PauseBulkResponse: Paused;
+    ResumeBulk -> ResumeBulkResponse: Running;
+    CancelBulk -> CancelBulkResponse: Cancelled;
 }
 
 async fn change(call: &Call, id: i64, to: BulkState) -> Result<Option<v1::Bulk>, Error> {

@@ -1,4 +1,4 @@
-//! Specifications of bulk operations: checks, and the conversion of bulk operations to messages. The bounds of job fields are those of an
+//! Specifications of bulk operations: checks, and the conversion of bulk operations to messages. Job fields have the same bounds as in an
 //! enqueue.
 
 use std::time::{Duration, SystemTime};

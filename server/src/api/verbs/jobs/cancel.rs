@@ -9,17 +9,11 @@ use crate::api::{
     verbs::prelude::*,
 };
 
-/// The call `CancelJobs`.
-pub(crate) struct CancelJobs;
-
 impl Verb for CancelJobs {
-    const RPC: Rpc = Rpc::CancelJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
     const ANSWER_BYTES: usize = answer::SHORT;
 
-    type Request = v1::CancelJobsRequest;
-    type Response = v1::CancelJobsResponse;
     type Args = Selection;
 
     paged!(cancelled_ids);

@@ -5,17 +5,11 @@ use howdah_engine::operate::Selection;
 
 use crate::api::{check::job_filter::selection, verbs::prelude::*};
 
-/// The call `DiscardJobs`.
-pub(crate) struct DiscardJobs;
-
 impl Verb for DiscardJobs {
-    const RPC: Rpc = Rpc::DiscardJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
     const ANSWER_BYTES: usize = answer::SHORT;
 
-    type Request = v1::DiscardJobsRequest;
-    type Response = v1::DiscardJobsResponse;
     type Args = Selection;
 
     paged!(discarded_ids);

@@ -5,17 +5,11 @@ use howdah_engine::operate::Selection;
 
 use crate::api::{check::job_filter::selection, verbs::prelude::*};
 
-/// The call `EndLeases`.
-pub(crate) struct EndLeases;
-
 impl Verb for EndLeases {
-    const RPC: Rpc = Rpc::EndLeases;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
     const ANSWER_BYTES: usize = answer::SHORT;
 
-    type Request = v1::EndLeasesRequest;
-    type Response = v1::EndLeasesResponse;
     /// Checked request: the jobs, and the error text for their attempts.
     type Args = (Selection, Option<String>);
 

@@ -15,15 +15,9 @@ use crate::api::{
     },
 };
 
-/// The call `EnqueueJobs`.
-pub(crate) struct EnqueueJobs;
-
 impl Verb for EnqueueJobs {
-    const RPC: Rpc = Rpc::EnqueueJobs;
     const RULE: Rule = Rule::Types(Operation::Enqueue);
 
-    type Request = v1::EnqueueJobsRequest;
-    type Response = v1::EnqueueJobsResponse;
     type Args = v1::EnqueueJobsRequest;
 
     /// Checks nothing. [`place`], which pipelines and HTTP requests use too, checks the jobs after the rate limit.

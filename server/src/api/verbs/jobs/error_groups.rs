@@ -12,16 +12,10 @@ use crate::api::{
     },
 };
 
-/// The call `ListErrorGroups`.
-pub(crate) struct ListErrorGroups;
-
 impl Verb for ListErrorGroups {
-    const RPC: Rpc = Rpc::ListErrorGroups;
     const RULE: Rule = Rule::Types(Operation::Read);
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::ListErrorGroupsRequest;
-    type Response = v1::ListErrorGroupsResponse;
     /// Checked request: the task type (`None` for all), and the maximum number of groups.
     type Args = (Option<TaskTypeName>, usize);
 

@@ -7,16 +7,10 @@ use crate::api::{
     verbs::prelude::*,
 };
 
-/// The call `ExplainJob`.
-pub(crate) struct ExplainJob;
-
 impl Verb for ExplainJob {
-    const RPC: Rpc = Rpc::ExplainJob;
     const RULE: Rule = Rule::Types(Operation::Read);
     const ANSWER_BYTES: usize = answer::SHORT;
 
-    type Request = v1::ExplainJobRequest;
-    type Response = v1::ExplainJobResponse;
     type Args = i64;
 
     fn check(request: v1::ExplainJobRequest, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {

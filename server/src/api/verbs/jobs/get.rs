@@ -2,15 +2,9 @@
 
 use crate::api::verbs::prelude::*;
 
-/// The call `GetJob`.
-pub(crate) struct GetJob;
-
 impl Verb for GetJob {
-    const RPC: Rpc = Rpc::GetJob;
     const RULE: Rule = Rule::Types(Operation::Read);
 
-    type Request = v1::GetJobRequest;
-    type Response = v1::GetJobResponse;
     type Args = i64;
 
     fn check(request: v1::GetJobRequest, _: &ClusterSettings, _: &Limits) -> Result<i64, Error> {

@@ -17,15 +17,9 @@ use crate::api::{
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1000;
 
-/// The call `ListJobs`.
-pub(crate) struct ListJobs;
-
 impl Verb for ListJobs {
-    const RPC: Rpc = Rpc::ListJobs;
     const RULE: Rule = Rule::Types(Operation::Read);
 
-    type Request = v1::ListJobsRequest;
-    type Response = v1::ListJobsResponse;
     type Args = ListQuery;
 
     paged!(jobs, page_size);

@@ -11,17 +11,11 @@ use crate::api::{
     verbs::prelude::*,
 };
 
-/// The call `ReprioritizeJobs`.
-pub(crate) struct ReprioritizeJobs;
-
 impl Verb for ReprioritizeJobs {
-    const RPC: Rpc = Rpc::ReprioritizeJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
     const ANSWER_BYTES: usize = answer::SHORT;
 
-    type Request = v1::ReprioritizeJobsRequest;
-    type Response = v1::ReprioritizeJobsResponse;
     /// Checked request: the selected jobs, and their new priority.
     type Args = (Selection, i16);
 

@@ -25,9 +25,6 @@ pub(crate) const ARCHIVED: usize = 100;
 /// Maximum size of the problem of one job, in bytes.
 const PROBLEM: usize = 500;
 
-/// The call `RerunJobs`.
-pub(crate) struct RerunJobs;
-
 /// Checked request of `RerunJobs`.
 pub(crate) struct Args {
     /// Sorted and without duplicates.
@@ -39,12 +36,9 @@ pub(crate) struct Args {
 }
 
 impl Verb for RerunJobs {
-    const RPC: Rpc = Rpc::RerunJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = size_of::<v1::RerunJob>();
 
-    type Request = v1::RerunJobsRequest;
-    type Response = v1::RerunJobsResponse;
     type Args = Args;
 
     fn check(request: v1::RerunJobsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Args, Error> {

@@ -10,17 +10,11 @@ use howdah_proto::v1::retry_jobs_request::Start;
 
 use crate::api::{check::job_filter::selection, pace, verbs::prelude::*};
 
-/// The call `RetryJobs`.
-pub(crate) struct RetryJobs;
-
 impl Verb for RetryJobs {
-    const RPC: Rpc = Rpc::RetryJobs;
     const RULE: Rule = Rule::Types(Operation::Operate);
     const ENTRY_BYTES: usize = 0;
     const ANSWER_BYTES: usize = answer::SHORT;
 
-    type Request = v1::RetryJobsRequest;
-    type Response = v1::RetryJobsResponse;
     type Args = RetryQuery;
 
     paged!(retried_ids);

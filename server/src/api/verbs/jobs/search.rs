@@ -21,15 +21,9 @@ pub(crate) const TEXT: usize = 256;
 /// Maximum length of a JSON path, in bytes.
 pub(crate) const PATH: usize = 1_024;
 
-/// The call `SearchJobs`.
-pub(crate) struct SearchJobs;
-
 impl Verb for SearchJobs {
-    const RPC: Rpc = Rpc::SearchJobs;
     const RULE: Rule = Rule::Types(Operation::Read);
 
-    type Request = v1::SearchJobsRequest;
-    type Response = v1::SearchJobsResponse;
     type Args = SearchQuery;
 
     paged!(jobs, page_size);

@@ -71,15 +71,9 @@ async fn of_schedule<'a>(call: &'a Call, name: &str) -> Result<&'a SharedBroker,
     }
 }
 
-/// The call `CreateSchedule`.
-pub(crate) struct CreateSchedule;
-
 impl Verb for CreateSchedule {
-    const RPC: Rpc = Rpc::CreateSchedule;
     const RULE: Rule = Rule::Types(Operation::Enqueue);
 
-    type Request = v1::CreateScheduleRequest;
-    type Response = v1::CreateScheduleResponse;
     /// Checked request: the schedule, and whether it is paused.
     type Args = (ScheduleSpec, bool);
 
@@ -102,15 +96,9 @@ impl Verb for CreateSchedule {
     }
 }
 
-/// The call `UpdateSchedule`.
-pub(crate) struct UpdateSchedule;
-
 impl Verb for UpdateSchedule {
-    const RPC: Rpc = Rpc::UpdateSchedule;
     const RULE: Rule = Rule::Types(Operation::Enqueue);
 
-    type Request = v1::UpdateScheduleRequest;
-    type Response = v1::UpdateScheduleResponse;
     /// Checked request: the schedule, whether it is paused, and whether it may be created.
     type Args = (ScheduleSpec, bool, bool);
 
@@ -161,15 +149,9 @@ async fn exists(call: &Call, name: &str) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// The call `GetSchedule`.
-pub(crate) struct GetSchedule;
-
 impl Verb for GetSchedule {
-    const RPC: Rpc = Rpc::GetSchedule;
     const RULE: Rule = Rule::Types(Operation::Read);
 
-    type Request = v1::GetScheduleRequest;
-    type Response = v1::GetScheduleResponse;
     /// Name of the schedule.
     type Args = String;
 
@@ -194,15 +176,9 @@ impl Verb for GetSchedule {
 pub(crate) const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 1000;
 
-/// The call `ListSchedules`.
-pub(crate) struct ListSchedules;
-
 impl Verb for ListSchedules {
-    const RPC: Rpc = Rpc::ListSchedules;
     const RULE: Rule = Rule::Types(Operation::Read);
 
-    type Request = v1::ListSchedulesRequest;
-    type Response = v1::ListSchedulesResponse;
     /// Checked request: the last name of the previous page, and the page size.
     type Args = (String, usize);
 
@@ -254,21 +230,15 @@ async fn visible(call: &Call, mut after: String, page_size: usize) -> Result<Sch
 }
 
 macro_rules! pauses {
-    ($($verb:ident: $request:ident -> $response:ident, $paused:expr;)*) => {
+    ($($verb:ident -> $response:ident: $paused:expr;)*) => {
         $(
-            #[doc = concat!("The call `", stringify!($verb), "`.")]
-            pub(crate) struct $verb;
-
             impl Verb for $verb {
-                const RPC: Rpc = Rpc::$verb;
                 const RULE: Rule = Rule::Types(Operation::Enqueue);
 
-                type Request = v1::$request;
-                type Response = v1::$response;
                 /// Name of the schedule.
                 type Args = String;
 
-                fn check(request: v1::$request, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
+                fn check(request: Self::Request, _: &ClusterSettings, _: &Limits) -> Result<String, Error> {
                     definition::check_name("name", &request.name)
                 }
 
@@ -276,7 +246,7 @@ macro_rules! pauses {
                     Ok(v1::$response { schedule: set_paused(call, &name, $paused).await? })
                 }
 
-                async fn route(call: &Call, request: v1::$request) -> Answer<Self> {
+                async fn route(call: &Call, request: Self::Request) -> Answer<Self> {
                     let broker = of_schedule(call, &request.name).await?;
                     call.in_store::<Self>(broker, request).await
                 }
@@ -286,8 +256,8 @@ macro_rules! pauses {
 }
 
 pauses! {
-    PauseSchedule: PauseScheduleRequest -> PauseScheduleResponse, true;
-    ResumeSchedule: ResumeScheduleRequest -> ResumeScheduleResponse, false;
+    PauseSchedule -> PauseScheduleResponse: true;
+    ResumeSchedule -> ResumeScheduleResponse: false;
 }
 
 async fn set_paused(call: &Call, name: &str, paused: bool) -> Result<Option<v1::Schedule>, Error> {
@@ -297,15 +267,9 @@ async fn set_paused(call: &Call, name: &str, paused: bool) -> Result<Option<v1::
     Ok(shown(permit::seen_schedule(&call.caller, schedule)))
 }
 
-/// The call `RunSchedule`.
-pub(crate) struct RunSchedule;
-
 impl Verb for RunSchedule {
-    const RPC: Rpc = Rpc::RunSchedule;
     const RULE: Rule = Rule::Types(Operation::Enqueue);
 
-    type Request = v1::RunScheduleRequest;
-    type Response = v1::RunScheduleResponse;
     /// Checked request: the name of the schedule, and the request key.
     type Args = (String, Option<String>);
 
@@ -331,15 +295,9 @@ impl Verb for RunSchedule {
     }
 }
 
-/// The call `DeleteSchedule`.
-pub(crate) struct DeleteSchedule;
-
 impl Verb for DeleteSchedule {
-    const RPC: Rpc = Rpc::DeleteSchedule;
     const RULE: Rule = Rule::Types(Operation::Enqueue);
 
-    type Request = v1::DeleteScheduleRequest;
-    type Response = v1::DeleteScheduleResponse;
     /// Name of the schedule.
     type Args = String;
 

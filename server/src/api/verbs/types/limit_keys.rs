@@ -12,16 +12,10 @@ use crate::api::verbs::prelude::*;
 pub(crate) const MAX_PAGE: usize = 1000;
 pub(crate) const PAGE: usize = 100;
 
-/// The call `ListLimitKeys`.
-pub(crate) struct ListLimitKeys;
-
 impl Verb for ListLimitKeys {
-    const RPC: Rpc = Rpc::ListLimitKeys;
     const RULE: Rule = Rule::Types(Operation::Read);
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::ListLimitKeysRequest;
-    type Response = v1::ListLimitKeysResponse;
     /// Checked request: the task type, the last key of the previous page, and the page size.
     type Args = (TaskTypeName, String, usize);
 
@@ -68,15 +62,9 @@ fn limit_key(view: LimitKeyView) -> v1::LimitKey {
     }
 }
 
-/// The call `UpdateLimitKey`.
-pub(crate) struct UpdateLimitKey;
-
 impl Verb for UpdateLimitKey {
-    const RPC: Rpc = Rpc::UpdateLimitKey;
     const RULE: Rule = Rule::Types(Operation::Operate);
 
-    type Request = v1::UpdateLimitKeyRequest;
-    type Response = v1::UpdateLimitKeyResponse;
     /// Checked request: the task type, the limit key, and the own limit of the key.
     type Args = (TaskTypeName, String, Option<i32>);
 
@@ -109,9 +97,6 @@ impl Verb for UpdateLimitKey {
 
 merged!(UpdateLimitKey);
 
-/// The call `PauseLimitKey`.
-pub(crate) struct PauseLimitKey;
-
 /// A limit key to pause, and the length of the pause.
 #[derive(Clone, Debug)]
 pub(crate) struct PauseKey {
@@ -124,11 +109,8 @@ pub(crate) struct PauseKey {
 }
 
 impl Verb for PauseLimitKey {
-    const RPC: Rpc = Rpc::PauseLimitKey;
     const RULE: Rule = Rule::Types(Operation::Operate);
 
-    type Request = v1::PauseLimitKeyRequest;
-    type Response = v1::PauseLimitKeyResponse;
     type Args = PauseKey;
 
     fn check(request: v1::PauseLimitKeyRequest, cluster: &ClusterSettings, _: &Limits) -> Result<PauseKey, Error> {
@@ -157,15 +139,9 @@ impl Verb for PauseLimitKey {
 
 merged!(PauseLimitKey);
 
-/// The call `ResumeLimitKey`.
-pub(crate) struct ResumeLimitKey;
-
 impl Verb for ResumeLimitKey {
-    const RPC: Rpc = Rpc::ResumeLimitKey;
     const RULE: Rule = Rule::Types(Operation::Operate);
 
-    type Request = v1::ResumeLimitKeyRequest;
-    type Response = v1::ResumeLimitKeyResponse;
     type Args = (TaskTypeName, String);
 
     fn check(request: v1::ResumeLimitKeyRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {

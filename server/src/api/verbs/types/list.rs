@@ -8,9 +8,6 @@ use crate::api::verbs::prelude::*;
 
 pub(crate) const MAX_PAGE: usize = 1000;
 
-/// The call `ListTaskTypes`.
-pub(crate) struct ListTaskTypes;
-
 /// A query for task types.
 #[derive(Clone, Debug)]
 pub(crate) struct TypesQuery {
@@ -25,12 +22,9 @@ pub(crate) struct TypesQuery {
 }
 
 impl Verb for ListTaskTypes {
-    const RPC: Rpc = Rpc::ListTaskTypes;
     const RULE: Rule = Rule::Types(Operation::Read);
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::ListTaskTypesRequest;
-    type Response = v1::ListTaskTypesResponse;
     type Args = TypesQuery;
 
     paged!(task_types, page_size);

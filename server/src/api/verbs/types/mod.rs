@@ -4,8 +4,3 @@ pub(crate) mod limit_keys;
 pub(crate) mod list;
 mod stats;
 mod update;
-
-pub(crate) use limit_keys::{ListLimitKeys, PauseLimitKey, ResumeLimitKey, UpdateLimitKey};
-pub(crate) use list::ListTaskTypes;
-pub(crate) use stats::GetStats;
-pub(crate) use update::UpdateTaskType;

@@ -8,9 +8,6 @@ use crate::api::{enums::WireEnum as _, verbs::prelude::*};
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
-/// The call `GetStats`.
-pub(crate) struct GetStats;
-
 /// A query for statistics.
 #[derive(Clone, Debug)]
 pub(crate) struct StatsQuery {
@@ -23,12 +20,9 @@ pub(crate) struct StatsQuery {
 }
 
 impl Verb for GetStats {
-    const RPC: Rpc = Rpc::GetStats;
     const RULE: Rule = Rule::Types(Operation::Read);
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::GetStatsRequest;
-    type Response = v1::GetStatsResponse;
     type Args = StatsQuery;
 
     fn check(request: v1::GetStatsRequest, _: &ClusterSettings, _: &Limits) -> Result<StatsQuery, Error> {

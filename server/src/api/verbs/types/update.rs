@@ -15,15 +15,9 @@ const MOST: u32 = 1_000_000;
 const BRAKE_INITIAL: Duration = Duration::from_secs(1);
 const BRAKE_MAX: Duration = Duration::from_mins(1);
 
-/// The call `UpdateTaskType`.
-pub(crate) struct UpdateTaskType;
-
 impl Verb for UpdateTaskType {
-    const RPC: Rpc = Rpc::UpdateTaskType;
     const RULE: Rule = Rule::Types(Operation::Operate);
 
-    type Request = v1::UpdateTaskTypeRequest;
-    type Response = v1::UpdateTaskTypeResponse;
     /// Checked request: the task type, and all of its settings.
     type Args = (TaskTypeName, TypeSettings);
 

@@ -15,9 +15,6 @@ const LONGEST: Duration = Duration::from_hours(30 * 24);
 /// Maximum number of statements for a page of workers. A page that would need more statements has fewer workers.
 const MOST_READS: usize = 20;
 
-/// The call `ListWorkers`.
-pub(crate) struct ListWorkers;
-
 /// A query for workers.
 #[derive(Debug)]
 pub(crate) struct WorkersQuery {
@@ -28,12 +25,9 @@ pub(crate) struct WorkersQuery {
 }
 
 impl Verb for ListWorkers {
-    const RPC: Rpc = Rpc::ListWorkers;
     const RULE: Rule = Rule::Types(Operation::Read);
     const ANSWER_BYTES: usize = answer::MEDIUM;
 
-    type Request = v1::ListWorkersRequest;
-    type Response = v1::ListWorkersResponse;
     type Args = WorkersQuery;
 
     paged!(workers, page_size);

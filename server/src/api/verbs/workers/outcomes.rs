@@ -10,15 +10,9 @@ use crate::api::{
     verbs::{prelude::*, router::note_unanswered},
 };
 
-/// The call `SettleJobs`.
-pub(crate) struct SettleJobs;
-
 impl Verb for SettleJobs {
-    const RPC: Rpc = Rpc::SettleJobs;
     const RULE: Rule = Rule::Types(Operation::Work);
 
-    type Request = v1::SettleJobsRequest;
-    type Response = v1::SettleJobsResponse;
     type Args = Items<Settlement>;
 
     fn check(
@@ -50,15 +44,9 @@ impl Verb for SettleJobs {
 
 merged!(SettleJobs: results);
 
-/// The call `ExtendJobs`.
-pub(crate) struct ExtendJobs;
-
 impl Verb for ExtendJobs {
-    const RPC: Rpc = Rpc::ExtendJobs;
     const RULE: Rule = Rule::Types(Operation::Work);
 
-    type Request = v1::ExtendJobsRequest;
-    type Response = v1::ExtendJobsResponse;
     type Args = Items<(Lease, Duration)>;
 
     fn check(request: v1::ExtendJobsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
@@ -81,15 +69,9 @@ impl Verb for ExtendJobs {
 
 merged!(ExtendJobs: results);
 
-/// The call `ReportProgress`.
-pub(crate) struct ReportProgress;
-
 impl Verb for ReportProgress {
-    const RPC: Rpc = Rpc::ReportProgress;
     const RULE: Rule = Rule::Types(Operation::Work);
 
-    type Request = v1::ReportProgressRequest;
-    type Response = v1::ReportProgressResponse;
     type Args = Items<ProgressReport>;
 
     fn check(request: v1::ReportProgressRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {

@@ -21,15 +21,9 @@ pub(crate) const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Dura
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(1);
 
-/// The call `PullJobs`.
-pub(crate) struct PullJobs;
-
 impl Verb for PullJobs {
-    const RPC: Rpc = Rpc::PullJobs;
     const RULE: Rule = Rule::Types(Operation::Work);
 
-    type Request = v1::PullJobsRequest;
-    type Response = v1::PullJobsResponse;
     type Args = PullArgs;
 
     fn check(request: v1::PullJobsRequest, cluster: &ClusterSettings, limits: &Limits) -> Result<PullArgs, Error> {

@@ -5,9 +5,6 @@ use crate::api::verbs::prelude::*;
 /// Maximum number of dependencies in a page.
 const PAGE: usize = 1_000;
 
-/// The call `GetResults`.
-pub(crate) struct GetResults;
-
 /// A query for a page of results.
 #[derive(Debug)]
 pub(crate) struct ResultsQuery {
@@ -16,12 +13,9 @@ pub(crate) struct ResultsQuery {
 }
 
 impl Verb for GetResults {
-    const RPC: Rpc = Rpc::GetResults;
     const RULE: Rule = Rule::TypesEither(Operation::Work, Operation::Payload);
     const ENTRY_BYTES: usize = 256;
 
-    type Request = v1::GetResultsRequest;
-    type Response = v1::GetResultsResponse;
     type Args = ResultsQuery;
 
     fn check(request: v1::GetResultsRequest, cluster: &ClusterSettings, _: &Limits) -> Result<ResultsQuery, Error> {
