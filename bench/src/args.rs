@@ -3,14 +3,11 @@
 // Doc comments on arguments are printed by `--help`, which would show backticks literally.
 #![allow(clippy::doc_markdown)]
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::LazyLock, time::Duration};
 
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::PossibleValue};
 
-use crate::{
-    load::{STAMP_BYTES, WorkerKind},
-    workload::Workload,
-};
+use crate::load::{STAMP_BYTES, WorkerKind};
 
 /// Arguments of `howdah bench`. Without `database_url` and `server`, the benchmark starts all it needs and removes it afterwards.
 #[derive(Clone, Debug, clap::Args)]
@@ -84,6 +81,32 @@ pub struct Args {
     pub(crate) report: Option<PathBuf>,
 }
 
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Workload {
+    /// Producers and workers together, in a closed loop
+    Cycle,
+    /// Workers connect and run 500,000 jobs that are ready
+    Drain,
+    /// One job per call, from 1, 16 and 256 callers
+    Single,
+    /// One worker of the Rust client with 16, 64 and 256 handlers that take 1 ms each, while many jobs are ready
+    Slots,
+    /// Cost of brokers and Postgres while 0, 100 and 10,000 workers wait for jobs
+    Idle,
+    /// One job per call at 10 to 20,000/s, in an open loop, compared with two plain commits per job
+    Rates,
+    /// Cycle alone, then while 5 million jobs of the same type are ready
+    Backlog,
+    /// Cycle alone, then while a transaction holds a snapshot, which stops VACUUM: three rounds of a million jobs
+    Pinned,
+    /// 1, 2 and 3 brokers on one database
+    Brokers,
+    /// 1,000 tenants with fair keys, compared with one table per tenant on the same Postgres: only enqueues, only workers, and
+    /// both at once; five rounds
+    Tenants,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Name {
     One(Workload),
@@ -92,27 +115,15 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        use Workload as W;
-        const ALL: [Name; 11] = [
-            Name::One(W::Cycle),
-            Name::One(W::Drain),
-            Name::One(W::Single),
-            Name::One(W::Slots),
-            Name::One(W::Idle),
-            Name::One(W::Rates),
-            Name::One(W::Backlog),
-            Name::One(W::Pinned),
-            Name::One(W::Brokers),
-            Name::One(W::Tenants),
-            Name::All,
-        ];
-        &ALL
+        static NAMES: LazyLock<Vec<Name>> =
+            LazyLock::new(|| Workload::value_variants().iter().copied().map(Name::One).chain([Name::All]).collect());
+        &NAMES
     }
 
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+    fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
             Self::One(workload) => workload.to_possible_value(),
-            Self::All => Some(clap::builder::PossibleValue::new("all").help("Each of them")),
+            Self::All => Some(PossibleValue::new("all").help("Each of them")),
         }
     }
 }

@@ -7,8 +7,7 @@
 //!
 //! - `args`: the arguments
 //! - `run`: yardstick, workload, yardstick, workload, …
-//! - `yardstick`: Postgres alone (`sql/yardstick.sql`)
-//! - `floor`: the time of a commit alone, at a fixed rate
+//! - `yardstick`: Postgres alone (`sql/yardstick.sql`), and the time of a commit alone, at a fixed rate
 //! - `environment`: a database and brokers on it
 //! - `workload`: the workloads
 //! - `load`: producers and workers
@@ -16,7 +15,6 @@
 
 mod args;
 mod error;
-mod floor;
 mod load;
 mod environment;
 mod run;

@@ -8,13 +8,13 @@ use std::{
 use howdah_client::ClientBuilder;
 
 use crate::{
-    args::Args,
+    args::{Args, Workload},
     environment::{Launcher, Setting, SettingOptions},
     error::{Error, Result},
     load::Faults,
     report::{self, Bar, Row},
-    workload::{Bench, Workload},
-    yardstick::{self, Variant},
+    workload::Bench,
+    yardstick,
 };
 
 /// Runs the workloads and prints the results. `servers` are existing brokers to use, and `client` holds the settings to connect to
@@ -70,7 +70,7 @@ async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
     for workload in workloads {
         let mut rows = workload.run(bench).await?;
         let after = match &url {
-            Some(url) => Some(yardstick::measure(url, Variant::Cycle, 2, bench.args.yardstick_time()).await?),
+            Some(url) => Some(yardstick::measure(url, yardstick::CYCLE, 2, bench.args.yardstick_time()).await?),
             None => None,
         };
         for row in &mut rows {
@@ -82,7 +82,8 @@ async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
         before = after;
     }
     if !bench.args.json {
-        print(&format!("{}\n\n{}", details(&shown), report::table(&shown)))?;
+        let details: Vec<String> = shown.iter().map(report::detail).collect();
+        print(&format!("{}\n\n{}", details.join("\n"), report::table(&shown)))?;
     }
     if let Some(file) = &bench.args.report {
         let failed = |error| Error::Output { operation: format!("cannot write {}", file.display()), error };
@@ -103,10 +104,6 @@ fn show_rows(bench: &Bench, rows: &[Row]) -> Result<()> {
         return Ok(());
     }
     rows.iter().try_for_each(|row| print(&row.json().to_string()))
-}
-
-fn details(rows: &[Row]) -> String {
-    rows.iter().map(report::detail).collect::<Vec<_>>().join("\n")
 }
 
 fn print(text: &str) -> Result<()> {

@@ -1,7 +1,6 @@
 //! A `howdah` process that ends when the benchmark ends.
 
 use std::{
-    fmt,
     path::Path,
     process::{Command, Stdio},
     time::Duration,
@@ -24,22 +23,7 @@ const STOP: Duration = Duration::from_secs(20);
 
 /// Builds the command that runs a `howdah` program with the given arguments. Without a given program it runs the current
 /// executable. The started process must end when this process is killed.
-pub struct Launcher(Box<MakeCommand>);
-
-type MakeCommand = dyn Fn(Option<&Path>, &[String]) -> Command + Send + Sync;
-
-impl Launcher {
-    /// Creates a launcher from a function that builds the command.
-    pub fn new(command: impl Fn(Option<&Path>, &[String]) -> Command + Send + Sync + 'static) -> Self {
-        Self(Box::new(command))
-    }
-}
-
-impl fmt::Debug for Launcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Launcher")
-    }
-}
+pub type Launcher = fn(Option<&Path>, &[String]) -> Command;
 
 /// A running `howdah` process; killed when dropped.
 #[derive(Debug)]
@@ -53,12 +37,12 @@ pub(super) struct Child {
 impl Child {
     /// Starts `howdah`, or another program, and waits for its ready line.
     pub(super) async fn start(
-        launcher: &Launcher,
+        launcher: Launcher,
         program: Option<&Path>,
         args: &[String],
         env: &[(&str, &str)],
     ) -> Result<Self> {
-        let mut command = tokio::process::Command::from((launcher.0)(program, args));
+        let mut command = tokio::process::Command::from(launcher(program, args));
         // Remove `HOWDAH_*` variables, which are meant for other brokers and would affect the measurement.
         for (name, _) in std::env::vars_os() {
             let is_setting = name.to_str().is_some_and(|name| name.starts_with("HOWDAH_"));

@@ -62,6 +62,18 @@ impl Database {
         Ok(row.unwrap_or_default().to_owned())
     }
 
+    /// Id of a task type, which is created if it does not exist.
+    pub(crate) async fn task_type(&self, name: &str) -> Result<i64> {
+        let make = "INSERT INTO howdah.task_type (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name \
+                    RETURNING id::bigint";
+        self.number(make, &[&name]).await
+    }
+
+    /// Time on the clock of Postgres, in microseconds.
+    pub(crate) async fn now(&self) -> Result<i64> {
+        self.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", &[]).await
+    }
+
     /// Bytes of write-ahead log since the cluster was created.
     pub(crate) async fn wal_bytes(&self) -> Result<i64> {
         self.number("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint", &[]).await

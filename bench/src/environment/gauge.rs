@@ -12,13 +12,13 @@ const TICKS: f64 = 100.0;
 pub(crate) struct Mark {
     pub(crate) at: Instant,
     /// Processor seconds of this process, of the brokers and of Postgres.
-    pub(crate) cpu: [Option<f64>; 3],
+    cpu: [Option<f64>; 3],
     /// Resident bytes of the brokers.
-    pub(crate) resident: Option<u64>,
+    resident: Option<u64>,
     /// Bytes of write-ahead log.
-    pub(crate) wal: Option<i64>,
+    wal: Option<i64>,
     /// Context switches of the brokers and of Postgres.
-    pub(crate) switches: [Option<u64>; 2],
+    switches: [Option<u64>; 2],
 }
 
 impl Mark {
@@ -41,17 +41,37 @@ impl Mark {
         Self { at: Instant::now(), cpu, resident: environment.resident(), wal, switches }
     }
 
-    /// Adds the difference between two readings to the counters, and replaces the resident bytes by the later reading.
-    pub(crate) fn add(&mut self, between: &[Self; 2]) {
-        let [before, after] = between;
-        for (total, (before, after)) in self.cpu.iter_mut().zip(before.cpu.into_iter().zip(after.cpu)) {
-            *total = total.zip(after.zip(before)).map(|(total, (after, before))| total + after - before);
+    /// Returns the resources used since the reading `before`.
+    pub(crate) fn since(&self, before: &Self) -> Used {
+        Used {
+            cpu: std::array::from_fn(|at| Some(self.cpu[at]? - before.cpu[at]?)),
+            switches: std::array::from_fn(|at| Some(self.switches[at]?.saturating_sub(before.switches[at]?))),
+            wal: self.wal.zip(before.wal).map(|(after, before)| after - before),
+            resident: [before.resident, self.resident],
         }
-        self.wal = self.wal.zip(after.wal.zip(before.wal)).map(|(total, (after, before))| total + after - before);
-        for (total, (before, after)) in self.switches.iter_mut().zip(before.switches.into_iter().zip(after.switches)) {
-            *total = total.zip(after.zip(before)).map(|(total, (after, before))| total + after.saturating_sub(before));
-        }
-        self.resident = after.resident;
+    }
+}
+
+/// Resources used between two readings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used {
+    /// Processor seconds of this process, of the brokers and of Postgres.
+    pub(crate) cpu: [Option<f64>; 3],
+    /// Context switches of the brokers and of Postgres.
+    pub(crate) switches: [Option<u64>; 2],
+    /// Bytes of write-ahead log.
+    pub(crate) wal: Option<i64>,
+    /// Resident bytes of the brokers at the start and at the end.
+    pub(crate) resident: [Option<u64>; 2],
+}
+
+impl Used {
+    /// Adds the resources used in a later measurement.
+    pub(crate) fn add(&mut self, later: &Self) {
+        self.cpu = std::array::from_fn(|at| Some(self.cpu[at]? + later.cpu[at]?));
+        self.switches = std::array::from_fn(|at| Some(self.switches[at]? + later.switches[at]?));
+        self.wal = self.wal.zip(later.wal).map(|(total, more)| total + more);
+        self.resident[1] = later.resident[1];
     }
 }
 

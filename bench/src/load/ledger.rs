@@ -1,8 +1,8 @@
 //! Counts enqueued, delivered and settled jobs by id to find errors.
 
-use parking_lot::Mutex;
+use std::collections::BTreeMap;
 
-use super::bits::Bits;
+use parking_lot::Mutex;
 
 /// Sets of the ids of enqueued, delivered and settled jobs. Each set is locked once per message, not once per job.
 #[derive(Debug, Default)]
@@ -48,12 +48,7 @@ impl std::ops::AddAssign for Faults {
 impl Ledger {
     /// Records jobs that the broker stored. Returns the number of new ones.
     pub(crate) fn enqueued(&self, ids: impl Iterator<Item = i64>) -> u64 {
-        let mut enqueued = self.enqueued.lock();
-        let before = enqueued.count();
-        ids.for_each(|id| {
-            enqueued.insert(id);
-        });
-        enqueued.count() - before
+        self.enqueued.lock().extend(ids)
     }
 
     /// Records jobs that a worker received. The flag of each job tells whether its payload is intact.
@@ -68,12 +63,7 @@ impl Ledger {
 
     /// Records settled jobs that the broker confirmed. Returns the number of new ones.
     pub(crate) fn settled(&self, ids: impl Iterator<Item = i64>) -> u64 {
-        let mut settled = self.settled.lock();
-        let before = settled.count();
-        ids.for_each(|id| {
-            settled.insert(id);
-        });
-        settled.count() - before
+        self.settled.lock().extend(ids)
     }
 
     /// Counts lost, duplicated and unexpected jobs. The `waiting` jobs are still in the queue, and so are not lost.
@@ -86,6 +76,44 @@ impl Ledger {
             duplicated: delivered.again,
             unexpected: unknown + waiting.saturating_sub(open),
         }
+    }
+}
+
+const WORDS: usize = 512;
+/// Number of ids per page. The bits of a page take 4 KiB.
+const PAGE: i64 = (WORDS * 64) as i64;
+
+/// A set of job ids, with one bit per id, in pages of 32,768 ids. The ids of a run are close together, so ten million of them
+/// take little more than a megabyte in a few hundred pages.
+#[derive(Debug, Default)]
+struct Bits {
+    pages: BTreeMap<i64, Box<[u64; WORDS]>>,
+}
+
+impl Bits {
+    /// Adds an id. Returns false if it was already present.
+    fn insert(&mut self, id: i64) -> bool {
+        let page = self.pages.entry(id.div_euclid(PAGE)).or_insert_with(|| Box::new([0; WORDS]));
+        let index = id.rem_euclid(PAGE) as usize;
+        let (word, bit) = (&mut page[index / 64], 1 << (index % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    /// Adds ids. Returns the number of new ones.
+    fn extend(&mut self, ids: impl Iterator<Item = i64>) -> u64 {
+        ids.map(|id| u64::from(self.insert(id))).sum()
+    }
+
+    /// Number of ids that `others` does not contain.
+    fn missing_in(&self, others: &Self) -> u64 {
+        let missing = self.pages.iter().map(|(page, ours)| {
+            let theirs = others.pages.get(page);
+            let word = |index: usize| theirs.map_or(0, |theirs| theirs[index]);
+            ours.iter().enumerate().map(|(index, ours)| u64::from((ours & !word(index)).count_ones())).sum::<u64>()
+        });
+        missing.sum()
     }
 }
 
@@ -145,5 +173,29 @@ mod tests {
     #[test]
     fn jobs_left_in_the_queue_after_all_were_settled_are_unexpected() {
         assert_eq!(balanced().faults(2), Faults { unexpected: 2, ..Faults::default() });
+    }
+
+    #[test]
+    fn insert_reports_each_id_as_new_once_also_at_page_boundaries() {
+        let mut bits = Bits::default();
+        for id in [0, 63, 64, PAGE - 1, PAGE, -1, i64::MAX, i64::MIN] {
+            assert!(bits.insert(id), "{id}");
+            assert!(!bits.insert(id), "{id}");
+        }
+        assert_eq!(bits.missing_in(&Bits::default()), 8);
+    }
+
+    #[test]
+    fn missing_ids_are_counted_across_pages() {
+        let (mut some, mut all) = (Bits::default(), Bits::default());
+        for id in 1..=3 * PAGE {
+            all.insert(id);
+            if id % PAGE != 7 {
+                some.insert(id);
+            }
+        }
+        assert_eq!(all.missing_in(&some), 3);
+        assert_eq!(some.missing_in(&all), 0);
+        assert_eq!(all.missing_in(&Bits::default()), 3 * PAGE as u64);
     }
 }

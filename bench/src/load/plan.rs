@@ -4,6 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use howdah_client::proto::{Subscribe, Window};
 
+/// Maximum size of a message that a worker accepts.
+pub(super) const MESSAGE_BYTES: usize = 16 << 20;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum WorkerKind {
     /// A hand-written stream, the cheapest possible worker
@@ -65,10 +68,6 @@ impl Plan {
     /// First message that worker number `worker` sends on its stream.
     pub(crate) fn subscribe(&self, worker: usize) -> Subscribe {
         let window = Window { task_type: self.task_type(worker), jobs: self.window as i32, bytes: 0 };
-        Subscribe {
-            windows: vec![window],
-            max_message_bytes: super::worker::MESSAGE_BYTES as i32,
-            ..Subscribe::default()
-        }
+        Subscribe { windows: vec![window], max_message_bytes: MESSAGE_BYTES as i32, ..Subscribe::default() }
     }
 }

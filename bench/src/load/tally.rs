@@ -1,8 +1,10 @@
 //! Shared state of a trial's producers and workers: clock, counts, latencies, and capacity of the closed loop.
 
 use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use hdrhistogram::Histogram;
@@ -16,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ledger::{Faults, Ledger},
-    slowest::{Slow, Slowest},
     stamp::{self, WAITING},
 };
 use crate::error::{Error, Result};
@@ -34,11 +35,12 @@ pub(crate) struct Tally {
     clock: Instant,
     ledger: Ledger,
     payload: usize,
-    latencies: Mutex<Micros>,
+    /// Time from the due time of a job to the start of its handler.
+    pub(crate) latencies: Latencies,
     /// Time from the due time of a job until the call that enqueued it was answered.
-    answers: Mutex<Micros>,
+    pub(crate) answers: Latencies,
     /// Time from the due time of a job until its enqueue call began: the delay that the benchmark itself caused.
-    delays: Mutex<Micros>,
+    pub(crate) delays: Latencies,
     /// Slowest jobs, if [`Tally::keep_slowest`] was called.
     slowest: Mutex<Option<Slowest>>,
     /// Only jobs due from this time until `until` count for the latencies. Nanoseconds of the clock.
@@ -58,15 +60,13 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(super) fn new(payload: usize) -> Result<Self> {
-        let latencies =
-            || Micros::new_with_bounds(1, LONGEST, 3).map_err(|error| Error::Usage(error.to_string())).map(Mutex::new);
         Ok(Self {
             clock: Instant::now(),
             ledger: Ledger::default(),
             payload,
-            latencies: latencies()?,
-            answers: latencies()?,
-            delays: latencies()?,
+            latencies: Latencies::new()?,
+            answers: Latencies::new()?,
+            delays: Latencies::new()?,
             slowest: Mutex::default(),
             from: AtomicU64::new(0),
             until: AtomicU64::new(u64::MAX),
@@ -109,7 +109,7 @@ impl Tally {
     pub(super) fn called(&self, due: u64) {
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
         if (from..=until).contains(&due) {
-            self.delays.lock().saturating_record((self.now().saturating_sub(due) / 1_000).max(1));
+            self.delays.record(due, self.now(), 1);
         }
     }
 
@@ -118,7 +118,7 @@ impl Tally {
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
         if (from..=until).contains(&due) {
             let now = self.now();
-            self.answers.lock().saturating_record((now.saturating_sub(due) / 1_000).max(1));
+            self.answers.record(due, now, 1);
             if let Some(slowest) = &mut *self.slowest.lock() {
                 slowest.answered(due, now);
             }
@@ -126,7 +126,7 @@ impl Tally {
     }
 
     /// Records ids of jobs that were stored by SQL and not by a producer, so that they count as expected.
-    pub(super) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
+    pub(crate) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
         self.ledger.enqueued(ids);
     }
 
@@ -157,19 +157,16 @@ impl Tally {
             (id, due.is_some())
         }));
         runs.extend((run.1 > 0).then_some(run));
-        let mut latencies = self.latencies.lock();
-        for (due, jobs) in runs {
-            latencies.saturating_record_n((now.saturating_sub(due) / 1_000).max(1), jobs);
-        }
+        runs.into_iter().for_each(|(due, jobs)| self.latencies.record(due, now, jobs));
     }
 
     /// From now on, keeps the slowest jobs of the trial.
-    pub(super) fn keep_slowest(&self) {
+    pub(crate) fn keep_slowest(&self) {
         *self.slowest.lock() = Some(Slowest::new(self.clock.elapsed()));
     }
 
     /// Removes and returns the kept slowest jobs, slowest first.
-    pub(super) fn take_slowest(&self) -> Vec<Slow> {
+    pub(crate) fn take_slowest(&self) -> Vec<Slow> {
         self.slowest.lock().take().map(Slowest::into_jobs).unwrap_or_default()
     }
 
@@ -193,7 +190,7 @@ impl Tally {
     }
 
     /// Number of jobs whose enqueue call was answered.
-    pub(super) fn enqueued_count(&self) -> u64 {
+    pub(crate) fn enqueued_count(&self) -> u64 {
         self.enqueued.load(Relaxed)
     }
 
@@ -222,29 +219,87 @@ impl Tally {
         self.failure.lock().take()
     }
 
-    pub(super) fn faults(&self, waiting: u64) -> Faults {
+    pub(crate) fn faults(&self, waiting: u64) -> Faults {
         self.ledger.faults(waiting)
-    }
-
-    /// Returns the latencies since the last call of this function, and clears them.
-    pub(super) fn take_latencies(&self) -> Micros {
-        take(&self.latencies)
-    }
-
-    /// Returns the delays that the benchmark itself caused since the last call of this function, and clears them.
-    pub(super) fn take_delays(&self) -> Micros {
-        take(&self.delays)
-    }
-
-    /// Returns the answer times of enqueue calls since the last call of this function, and clears them.
-    pub(super) fn take_answers(&self) -> Micros {
-        take(&self.answers)
     }
 }
 
-fn take(latencies: &Mutex<Micros>) -> Micros {
-    let mut latencies = latencies.lock();
-    let taken = latencies.clone();
-    latencies.reset();
-    taken
+/// Times since jobs were due.
+#[derive(Debug)]
+pub(crate) struct Latencies(Mutex<Micros>);
+
+impl Latencies {
+    fn new() -> Result<Self> {
+        let latencies = Micros::new_with_bounds(1, LONGEST, 3);
+        latencies.map(|latencies| Self(Mutex::new(latencies))).map_err(|error| Error::Usage(error.to_string()))
+    }
+
+    /// Records jobs that were due at the same time, in nanoseconds of the trial's clock.
+    fn record(&self, due: u64, now: u64, jobs: u64) {
+        self.0.lock().saturating_record_n((now.saturating_sub(due) / 1_000).max(1), jobs);
+    }
+
+    /// Returns the times since the last call of this function, and clears them.
+    pub(crate) fn take(&self) -> Micros {
+        let mut latencies = self.0.lock();
+        let taken = latencies.clone();
+        latencies.reset();
+        taken
+    }
+}
+
+/// Number of slowest jobs that are kept per trial.
+const KEPT: usize = 100;
+
+/// A slow job. Times are from the system clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slow {
+    pub(crate) id: i64,
+    /// Time at which the benchmark should have sent the job.
+    pub(crate) due: SystemTime,
+    /// Time from `due` until the enqueue call was answered. `None` if no answer was received.
+    pub(crate) answered: Option<Duration>,
+    /// Time from `due` until the job's handler began.
+    pub(crate) picked_up: Duration,
+}
+
+/// Keeps the slowest jobs of a trial. Times are nanoseconds of the trial's clock.
+#[derive(Debug)]
+struct Slowest {
+    /// System time at zero of the trial's clock.
+    zero: SystemTime,
+    /// Latency, id and due time of each kept job; the fastest is at the top of the heap.
+    jobs: BinaryHeap<Reverse<(u64, i64, u64)>>,
+    /// Maps the due time of a job to the time until its enqueue call was answered.
+    answers: HashMap<u64, u64>,
+}
+
+impl Slowest {
+    fn new(clock: Duration) -> Self {
+        let zero = SystemTime::now() - clock;
+        Self { zero, jobs: BinaryHeap::new(), answers: HashMap::new() }
+    }
+
+    fn answered(&mut self, due: u64, now: u64) {
+        self.answers.insert(due, now.saturating_sub(due));
+    }
+
+    fn picked_up(&mut self, id: i64, due: u64, now: u64) {
+        self.jobs.push(Reverse((now.saturating_sub(due), id, due)));
+        if self.jobs.len() > KEPT {
+            self.jobs.pop();
+        }
+    }
+
+    fn into_jobs(self) -> Vec<Slow> {
+        let Self { zero, jobs, answers } = self;
+        let jobs = jobs.into_sorted_vec().into_iter();
+        jobs.map(|Reverse((took, id, due))| Slow {
+            id,
+            due: zero + Duration::from_nanos(due),
+            answered: answers.get(&due).copied().map(Duration::from_nanos),
+            picked_up: Duration::from_nanos(took),
+        })
+        .collect()
+    }
 }

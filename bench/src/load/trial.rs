@@ -16,20 +16,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    closed,
-    ledger::Faults,
     plan::{Demand, Plan, WorkerKind},
-    rust_worker,
-    schedule::Schedule,
-    single::{self, Caller},
-    slowest::Slow,
-    span::{Sample, Span},
+    produce::{Caller, Schedule, closed, scheduled, singly},
     stamp::WAITING,
-    tally::{Micros, Tally},
-    unary, worker,
+    tally::Tally,
+    worker,
 };
 use crate::{
-    environment::{Environment, Mark},
+    environment::{Environment, Mark, Used},
     error::{Error, Result},
     report::Bar,
 };
@@ -58,8 +52,9 @@ pub(crate) struct Began {
 #[derive(Debug)]
 pub(crate) struct Trial<'a> {
     pub(crate) environment: &'a Environment,
-    plan: Plan,
-    tally: Arc<Tally>,
+    pub(crate) plan: Plan,
+    /// Counts and latencies of the trial.
+    pub(crate) tally: Arc<Tally>,
     clients: HashMap<(usize, usize), Client>,
     tasks: JoinSet<()>,
     producers: JoinSet<()>,
@@ -103,15 +98,13 @@ impl<'a> Trial<'a> {
             let client = self.client(number % brokers, connection).await?;
             let (tally, stop, (connected, is_connected)) =
                 (self.tally.clone(), self.stop_workers.clone(), oneshot::channel());
+            let (tasks, of_worker) = (&mut self.tasks, plan.clone());
             match plan.kind {
                 WorkerKind::Raw => {
-                    let subscribe = plan.subscribe(number);
-                    let work = worker::work(tally.clone(), client, subscribe, connected, stop);
-                    spawn(&mut self.tasks, tally, work);
+                    spawn(tasks, tally.clone(), worker::raw(tally, client, of_worker, number, connected, stop));
                 }
                 WorkerKind::Rust => {
-                    let work = rust_worker::work(tally.clone(), client, plan.clone(), number, connected, stop);
-                    spawn(&mut self.tasks, tally, work);
+                    spawn(tasks, tally.clone(), worker::of_client(tally, client, of_worker, number, connected, stop));
                 }
             }
             connecting.push(is_connected);
@@ -135,11 +128,6 @@ impl<'a> Trial<'a> {
             while self.producers.try_join_next().is_some() {}
         }
         Ok(())
-    }
-
-    /// Records ids of jobs that were stored by SQL and not by a producer, so that they count as expected.
-    pub(crate) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
-        self.tally.expect(ids);
     }
 
     /// Starts producers. They run until [`finish`](Self::finish), or until they have enqueued `jobs` jobs.
@@ -171,7 +159,7 @@ impl<'a> Trial<'a> {
 
     fn spawn_caller(&mut self, caller: Caller, number: usize) {
         let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
-        let produce = single::produce(tally.clone(), caller, self.plan.clone(), number, stop);
+        let produce = singly(tally.clone(), caller, self.plan.clone(), number, stop);
         spawn(&mut self.producers, tally, produce);
     }
 
@@ -182,7 +170,7 @@ impl<'a> Trial<'a> {
         for number in 0..CALLS {
             clients.push(self.client(0, CALL + number).await?);
         }
-        let produce = unary::produce(self.tally.clone(), clients, self.plan.clone(), schedule);
+        let produce = scheduled(self.tally.clone(), clients, self.plan.clone(), schedule);
         spawn(&mut self.producers, self.tally.clone(), produce);
         Ok(schedule.jobs())
     }
@@ -193,7 +181,7 @@ impl<'a> Trial<'a> {
             let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
             let count = producers as u64;
             let share = jobs / count + u64::from((number as u64) < jobs % count);
-            let produce = closed::produce(tally.clone(), client, self.plan.clone(), number, share, due, stop);
+            let produce = closed(tally.clone(), client, self.plan.clone(), number, share, due, stop);
             spawn(&mut self.producers, tally, produce);
         }
         Ok(())
@@ -258,7 +246,7 @@ impl<'a> Trial<'a> {
         let (jobs, end) = (self.tally.settled_count() - before, Instant::now());
         let seconds = (end - begin.at).as_secs_f64();
         samples.push(Sample { seconds, settled: jobs, resident: self.environment.resident() });
-        Ok(Span { jobs, seconds, samples, marks: [begin, Mark::take(self.environment).await] })
+        Ok(Span { jobs, seconds, samples, used: Mark::take(self.environment).await.since(&begin) })
     }
 
     pub(crate) fn stop_producing(&self) {
@@ -283,42 +271,6 @@ impl<'a> Trial<'a> {
         self.tally.failure().map_or(Ok(()), Err)
     }
 
-    /// Counts lost, duplicated and unexpected jobs. `waiting` is the number of enqueued jobs that may still be in the
-    /// queue.
-    pub(crate) fn faults(&self, waiting: u64) -> Faults {
-        self.tally.faults(waiting)
-    }
-
-    /// Returns the latencies since the last call of this function, and clears them.
-    pub(crate) fn take_latencies(&self) -> Micros {
-        self.tally.take_latencies()
-    }
-
-    /// From now on, keeps the slowest jobs of the trial.
-    pub(crate) fn keep_slowest(&self) {
-        self.tally.keep_slowest();
-    }
-
-    /// Removes and returns the kept slowest jobs, slowest first.
-    pub(crate) fn take_slowest(&self) -> Vec<Slow> {
-        self.tally.take_slowest()
-    }
-
-    /// Returns the answer times of enqueue calls since the last call of this function, and clears them.
-    pub(crate) fn take_answers(&self) -> Micros {
-        self.tally.take_answers()
-    }
-
-    /// Returns the delays that the benchmark itself caused since the last call of this function, and clears them.
-    pub(crate) fn take_delays(&self) -> Micros {
-        self.tally.take_delays()
-    }
-
-    /// Number of jobs whose enqueue call was answered.
-    pub(crate) fn stored(&self) -> u64 {
-        self.tally.enqueued_count()
-    }
-
     async fn unless_failed<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             value = future => Ok(value),
@@ -335,4 +287,50 @@ fn spawn(tasks: &mut JoinSet<()>, tally: Arc<Tally>, task: impl Future<Output = 
             tally.fail(error);
         }
     });
+}
+
+/// Number of settled jobs and resident memory at one time of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// Seconds since the start of the measurement.
+    pub(crate) seconds: f64,
+    /// Jobs settled since the start of the measurement.
+    pub(crate) settled: u64,
+    /// Resident bytes of the brokers.
+    pub(crate) resident: Option<u64>,
+}
+
+/// A measurement.
+#[derive(Debug)]
+pub(crate) struct Span {
+    /// Jobs settled.
+    pub(crate) jobs: u64,
+    /// Duration in seconds.
+    pub(crate) seconds: f64,
+    pub(crate) samples: Vec<Sample>,
+    /// Resources used in the measurement.
+    pub(crate) used: Used,
+}
+
+impl Span {
+    /// Creates a measurement without samples.
+    pub(crate) fn new(jobs: u64, seconds: f64, used: Used) -> Self {
+        Self { jobs, seconds, samples: Vec::new(), used }
+    }
+
+    /// Jobs per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.jobs as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Sums several measurements into one; `None` without any. The sum has no samples, because other work ran in between.
+    pub(crate) fn all(spans: Vec<Self>) -> Option<Self> {
+        spans.into_iter().reduce(|mut all, span| {
+            all.samples.clear();
+            all.jobs += span.jobs;
+            all.seconds += span.seconds;
+            all.used.add(&span.used);
+            all
+        })
+    }
 }

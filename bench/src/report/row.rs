@@ -1,5 +1,6 @@
-//! One measurement, as shown in the table, the JSON and the report.
+//! One measurement, as shown in the table at the end of a run, the JSON and the report.
 
+use howdah_core::numbers::grouped;
 use serde_json::{Map, Value, json};
 
 use crate::load::{Faults, Micros, Sample, Span};
@@ -42,26 +43,20 @@ impl Row {
 
     /// Creates a row from the result of a measurement.
     pub(crate) fn from_span(workload: &'static str, case: impl Into<String>, span: Span) -> Self {
-        let mut row = Self::new(workload, case, span.jobs as f64 / span.seconds.max(1e-9));
+        let mut row = Self::new(workload, case, span.rate());
         row.fact("jobs", span.jobs);
         row.fact("seconds", rounded(span.seconds, 3));
-        let [before, after] = span.marks;
-        let parts = ["bench_cpu_us", "broker_cpu_us", "postgres_cpu_us"];
-        for (name, (before, after)) in parts.into_iter().zip(before.cpu.into_iter().zip(after.cpu)) {
-            if let (Some(before), Some(after)) = (before, after) {
-                // Processor time per job, which shows where the machine's cores were used.
-                row.fact(name, rounded((after - before) * 1e6 / span.jobs.max(1) as f64, 2));
-            }
+        // Processor time per job, which shows where the machine's cores were used.
+        for (name, seconds) in ["bench_cpu_us", "broker_cpu_us", "postgres_cpu_us"].into_iter().zip(span.used.cpu) {
+            row.known(name, seconds.map(|seconds| rounded(seconds * 1e6 / span.jobs.max(1) as f64, 2)));
         }
-        if let (Some(before), Some(after)) = (before.resident, after.resident) {
+        if let [Some(before), Some(after)] = span.used.resident {
             row.fact("rss_start_mb", rounded(megabytes(before), 1));
             row.fact("rss_mb", rounded(megabytes(after), 1));
             let most = span.samples.iter().filter_map(|sample| sample.resident).max();
             row.fact("rss_max_mb", rounded(megabytes(most.unwrap_or(after)), 1));
         }
-        if let (Some(before), Some(after)) = (before.wal, after.wal) {
-            row.fact("wal_bytes_per_job", rounded((after - before) as f64 / span.jobs.max(1) as f64, 1));
-        }
+        row.known("wal_bytes_per_job", span.used.wal.map(|bytes| rounded(bytes as f64 / span.jobs.max(1) as f64, 1)));
         row.samples = span.samples;
         row
     }
@@ -69,6 +64,13 @@ impl Row {
     /// Adds a figure by its JSON key.
     pub(crate) fn fact(&mut self, name: &str, value: impl Into<Value>) {
         self.facts.insert(name.to_owned(), value.into());
+    }
+
+    /// Adds a figure by its JSON key, if it is known.
+    pub(crate) fn known(&mut self, name: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.fact(name, value);
+        }
     }
 
     /// Ratio of the measured rate to the mean of the yardstick rates before and after the workload.
@@ -126,6 +128,53 @@ pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
+/// Column of the table: title, and cell of a row.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: [Column; 10] = [
+    ("WORKLOAD", |row| row.workload.to_owned()),
+    ("CASE", |row| row.case.clone()),
+    ("JOBS/S", |row| grouped(row.jobs_per_s.round() as i64)),
+    ("OF YARDSTICK", |row| row.of_yardstick().map_or_else(|| "-".to_owned(), |part| format!("{part:.3}"))),
+    ("P50 MS", |row| ms(row, 50.0)),
+    ("P90 MS", |row| ms(row, 90.0)),
+    ("P99 MS", |row| ms(row, 99.0)),
+    ("P99.9 MS", |row| ms(row, 99.9)),
+    ("RSS MB", |row| row.facts.get("rss_max_mb").map_or_else(|| "-".to_owned(), ToString::to_string)),
+    ("LOST/DUP/UNEXP", |row| format!("{}/{}/{}", row.faults.lost, row.faults.duplicated, row.faults.unexpected)),
+];
+/// Number of text columns; the other columns are numbers.
+const TEXT: usize = 2;
+
+/// Renders all rows in aligned columns.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let heading = COLUMNS.map(|(title, _)| title.to_owned());
+    let lines: Vec<[String; 10]> =
+        std::iter::once(heading).chain(rows.iter().map(|row| COLUMNS.map(|(_, cell)| cell(row)))).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; 10] = std::array::from_fn(width);
+    let aligned = lines.iter().map(|line| {
+        let cells = line.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+            if column < TEXT { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    aligned.collect::<Vec<_>>().join("\n")
+}
+
+fn ms(row: &Row, percentile: f64) -> String {
+    row.percentile_ms(percentile).map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}"))
+}
+
+/// Renders on one line the figures of a row that have no column in the table.
+pub(crate) fn detail(row: &Row) -> String {
+    let facts = row.facts.iter().map(|(name, value)| match value.as_str() {
+        Some(text) => format!("{name} {text}"),
+        None => format!("{name} {value}"),
+    });
+    format!("{}: {}", row.name(), facts.collect::<Vec<_>>().join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +195,17 @@ mod tests {
             assert!(row.get(key).is_some(), "{key}");
         }
         assert!(row["p50_ms"].is_null());
+    }
+
+    #[test]
+    fn unknown_values_are_dashes_and_columns_are_aligned() {
+        let rows = [Row::new("cycle", "", 200_000.0), Row::new("single", "256 producers", 5.0)];
+        let table = table(&rows);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 3);
+        let end = |line: &str, word: &str| line.find(word).unwrap() + word.len();
+        assert_eq!(end(lines[0], "JOBS/S"), end(lines[1], "200,000"));
+        assert_eq!(end(lines[1], "200,000"), end(lines[2], " 5"));
+        assert!(lines[2].contains(" - "));
     }
 }

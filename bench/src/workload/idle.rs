@@ -38,23 +38,18 @@ async fn at_rest(bench: &mut Bench, workers: usize) -> Result<Row> {
     let bar = Bar::new(format!("idle: {workers} workers"), time.as_secs_f64());
     let span = trial.measure(time, &bar).await?;
     let seconds = span.seconds.max(1e-9);
-    let [before, after] = &span.marks;
-    let mut facts = Vec::new();
-    for (name, at) in [("idle_broker_cpu_s_per_min", 1), ("idle_postgres_cpu_s_per_min", 2)] {
-        let used = after.cpu[at].zip(before.cpu[at]).map(|(after, before)| (after - before) * 60.0 / seconds);
-        facts.extend(used.map(|used| (name, rounded(used, 3))));
+    let used = span.used;
+    let mut row = Row::from_span("idle", format!("{workers} workers"), span);
+    for (name, cpu) in ["idle_broker_cpu_s_per_min", "idle_postgres_cpu_s_per_min"].into_iter().zip(&used.cpu[1..]) {
+        row.known(name, cpu.map(|cpu| rounded(cpu * 60.0 / seconds, 3)));
     }
     for (name, switches) in
-        ["idle_broker_switches_per_s", "idle_postgres_switches_per_s"].into_iter().zip(span.switches())
+        ["idle_broker_switches_per_s", "idle_postgres_switches_per_s"].into_iter().zip(used.switches)
     {
-        facts.extend(switches.map(|switches| (name, rounded(switches as f64 / seconds, 1))));
-    }
-    let mut row = Row::from_span("idle", format!("{workers} workers"), span);
-    for (name, value) in facts {
-        row.fact(name, value);
+        row.known(name, switches.map(|switches| rounded(switches as f64 / seconds, 1)));
     }
     trial.dismiss().await?;
-    row.faults = trial.faults(0);
+    row.faults = trial.tally.faults(0);
     drop(trial);
     bench.tear_down(environment).await?;
     Ok(row)

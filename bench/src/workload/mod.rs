@@ -1,15 +1,10 @@
-//! The workloads, one per file. Each takes the bench, creates environments and trials, and returns one row per case.
+//! The workloads. Each takes the bench, creates environments and trials, and returns one row per case.
 
-mod backlog;
-mod brokers;
-mod cycle;
-mod drain;
+mod backlog; // also pinned
+mod drain; // also slots
 mod idle;
-mod pinned;
 mod rates;
-mod single;
-mod slots;
-mod steady; // the base of most workloads
+mod steady; // cycle, single, brokers, and the base of others
 mod tenants;
 
 use std::time::{Duration, SystemTime};
@@ -17,45 +12,19 @@ use std::time::{Duration, SystemTime};
 use clap::ValueEnum as _;
 
 use crate::{
-    args::Args,
+    args::{Args, Workload},
     environment::{Environment, Setting},
     error::{Error, Result},
     load::{Demand, Plan},
     report::Row,
 };
 
-/// A workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Workload {
-    /// Producers and workers together, in a closed loop
-    Cycle,
-    /// Workers connect and run 500,000 jobs that are ready
-    Drain,
-    /// One job per call, from 1, 16 and 256 callers
-    Single,
-    /// One worker of the Rust client with 16, 64 and 256 handlers that take 1 ms each, while many jobs are ready
-    Slots,
-    /// Cost of brokers and Postgres while 0, 100 and 10,000 workers wait for jobs
-    Idle,
-    /// One job per call at 10 to 20,000/s, in an open loop, compared with two plain commits per job
-    Rates,
-    /// Cycle alone, then while 5 million jobs of the same type are ready
-    Backlog,
-    /// Cycle alone, then while a transaction holds a snapshot, which stops VACUUM: three rounds of a million jobs
-    Pinned,
-    /// 1, 2 and 3 brokers on one database
-    Brokers,
-    /// 1,000 tenants with fair keys, compared with one table per tenant on the same Postgres: only enqueues, only workers, and
-    /// both at once; five rounds
-    Tenants,
-}
-
 impl Workload {
     /// Checks whether the workload can run with these brokers and this database.
     pub(crate) fn check(self, servers: &[String], database_url: Option<&str>) -> Result<()> {
         let (needs_database, brokers) = match self {
             Self::Backlog | Self::Pinned | Self::Tenants => (true, 1),
-            Self::Brokers => (false, brokers::MOST),
+            Self::Brokers => (false, steady::MOST_BROKERS),
             _ => (false, 1),
         };
         let name = self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
@@ -81,15 +50,15 @@ impl Workload {
     /// Runs the workload. Returns one row per case.
     pub(crate) async fn run(self, bench: &mut Bench) -> Result<Vec<Row>> {
         match self {
-            Self::Cycle => cycle::run(bench).await,
-            Self::Drain => drain::run(bench).await,
-            Self::Single => single::run(bench).await,
-            Self::Slots => slots::run(bench).await,
+            Self::Cycle => steady::cycle(bench).await,
+            Self::Drain => drain::drain(bench).await,
+            Self::Single => steady::single(bench).await,
+            Self::Slots => drain::slots(bench).await,
             Self::Idle => idle::run(bench).await,
             Self::Rates => rates::run(bench).await,
-            Self::Backlog => backlog::run(bench).await,
-            Self::Pinned => pinned::run(bench).await,
-            Self::Brokers => brokers::run(bench).await,
+            Self::Backlog => backlog::backlog(bench).await,
+            Self::Pinned => backlog::pinned(bench).await,
+            Self::Brokers => steady::brokers(bench).await,
             Self::Tenants => tenants::run(bench).await,
         }
     }

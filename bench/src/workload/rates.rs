@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{Bench, steady::describe};
+use super::{Bench, steady::row};
 use crate::{
     environment::{Database, Environment},
     error::{Error, Result},
-    floor,
     load::{Micros, Slow, Trial},
     report::{Bar, Row, rounded},
+    yardstick::add_pair_times,
 };
 
 const SECONDS: u64 = 20;
@@ -35,7 +35,7 @@ async fn at_rate(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) ->
     let (case, time) = (format!("{rate}/s"), bench.args.time(SECONDS));
     let environment = bench.environment().await?;
     let plan = bench.plan(1);
-    let mut trial = Trial::new(&environment, plan.clone())?;
+    let mut trial = Trial::new(&environment, plan)?;
     trial.connect_workers().await?;
     let counter = counter(bench, &environment).await?;
     let bar = Bar::new(format!("rates {case}"), time.as_secs_f64());
@@ -44,7 +44,7 @@ async fn at_rate(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) ->
     let sent = trial.call_at(rate, seconds).await?;
     trial.warm_up(warm_up).await?;
     if slowest.is_some() {
-        trial.keep_slowest();
+        trial.tally.keep_slowest();
     }
     let before = commits(counter.as_ref(), &environment).await?;
     let span = trial.measure((began + warm_up + time).saturating_duration_since(Instant::now()), &bar).await?;
@@ -52,28 +52,23 @@ async fn at_rate(bench: &mut Bench, rate: f64, slowest: Option<&mut Slowest>) ->
     trial.finish().await?;
     trial.dismiss().await?;
     if let Some(slowest) = slowest {
-        slowest.write(&case, trial.take_slowest(), environment.database.as_ref()).await?;
+        slowest.write(&case, trial.tally.take_slowest(), environment.database.as_ref()).await?;
     }
     let jobs = span.jobs.max(1) as f64;
-    let switches = span.switches();
-    let mut row = Row::from_span("rates", case, span);
-    row.latencies = Some(trial.take_latencies());
-    row.faults = trial.faults(0);
+    let switches = span.used.switches;
+    let mut row = row(&trial, "rates", case, span);
+    row.faults = trial.tally.faults(0);
     row.fact("rate", rate);
     row.fact("sent", sent);
-    percentiles(&mut row, "answer", &trial.take_answers());
-    percentiles(&mut row, "caller", &trial.take_delays());
-    if let Some((before, after)) = before.zip(after) {
-        row.fact("commits_per_job", rounded((after - before) as f64 / jobs, 2));
-    }
+    percentiles(&mut row, "answer", &trial.tally.answers.take());
+    percentiles(&mut row, "caller", &trial.tally.delays.take());
+    let commits = before.zip(after).map(|(before, after)| (after - before) as f64);
+    row.known("commits_per_job", commits.map(|commits| rounded(commits / jobs, 2)));
     for (name, switches) in ["broker_switches_per_job", "postgres_switches_per_job"].into_iter().zip(switches) {
-        if let Some(switches) = switches {
-            row.fact(name, rounded(switches as f64 / jobs, 1));
-        }
+        row.known(name, switches.map(|switches| rounded(switches as f64 / jobs, 1)));
     }
-    describe(&mut row, &plan, &environment);
     drop(trial);
-    floor::add_pair_times(&mut row, &environment, rate, time).await?;
+    add_pair_times(&mut row, &environment, rate, time).await?;
     bench.tear_down(environment).await?;
     Ok(row)
 }

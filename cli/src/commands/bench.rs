@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use howdah_bench::{Error, Launcher};
+use howdah_bench::Error;
 use howdah_client::Client;
 
 use super::{
@@ -39,9 +39,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let client = if servers.is_empty() { Client::builder() } else { global.builder()? };
     block_on(async {
         let signals = Signals::<1>::catch()?;
-        let launcher = Launcher::new(tied);
-        let done =
-            Box::pin(howdah_bench::run(args.bench, servers, client, launcher, signals.stages[0].cancelled())).await;
+        let done = Box::pin(howdah_bench::run(args.bench, servers, client, tied, signals.stages[0].cancelled())).await;
         done.map_err(|error| match error {
             Error::Usage(message) => Failure::usage(message),
             Error::Broker(error) => error.into(),

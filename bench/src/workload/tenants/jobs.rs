@@ -1,7 +1,7 @@
 //! Measures Howdah's design for many tenants: one fair key per tenant. Jobs are enqueued one at a time, by gRPC (one call per
 //! job, or all on one stream) or by SQL, and are acked by workers.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::time::sleep;
 use tokio_postgres::types::ToSql;
@@ -93,15 +93,15 @@ impl Jobs {
         let mut trial = Trial::new(&self.environment, self.plan.clone())?;
         trial.produce(demand, None).await?;
         trial.warm_up(self.extent.warm_up).await?;
-        let (before, from, began) = (Mark::take(&self.environment).await, trial.stored(), Instant::now());
+        let (before, from, began) = (Mark::take(&self.environment).await, trial.tally.enqueued_count(), Instant::now());
         trial.warm_up(self.extent.time).await?;
-        let (jobs, time) = (trial.stored() - from, began.elapsed());
-        let span = span(jobs, time, [before, Mark::take(&self.environment).await]);
+        let (jobs, time) = (trial.tally.enqueued_count() - from, began.elapsed());
+        let span = Span::new(jobs, time.as_secs_f64(), Mark::take(&self.environment).await.since(&before));
         trial.stop_producing();
         trial.connect_workers().await?;
         trial.finish().await?;
         trial.dismiss().await?;
-        Ok((span, trial.faults(0)))
+        Ok((span, trial.tally.faults(0)))
     }
 
     /// Measures enqueues by SQL without workers. Jobs whose transaction began in the measured time are counted.
@@ -109,10 +109,9 @@ impl Jobs {
         self.by_sql.go()?;
         sleep(self.extent.warm_up).await;
         let database = self.environment.database()?;
-        let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-        let (before, from) = (Mark::take(&self.environment).await, database.number(now, &[]).await?);
+        let (before, from) = (Mark::take(&self.environment).await, database.now().await?);
         sleep(self.extent.time).await;
-        let (until, after) = (database.number(now, &[]).await?, Mark::take(&self.environment).await);
+        let (until, after) = (database.now().await?, Mark::take(&self.environment).await);
         self.by_sql.park().await?;
         let measured = format!(
             "SELECT count(*) {OF_TYPE} AND r.created >= $2::bigint * interval '1 us' + 'epoch'::timestamptz \
@@ -121,7 +120,7 @@ impl Jobs {
         let parameters: [&(dyn ToSql + Sync); 3] = [&self.sql_plan.types[0], &from, &until];
         let jobs = self.environment.database()?.number(&measured, &parameters).await?;
         let faults = self.work_off_sql(bar).await?;
-        Ok((span(jobs as u64, Duration::from_micros((until - from) as u64), [before, after]), faults))
+        Ok((Span::new(jobs as u64, (until - from) as f64 / 1e6, after.since(&before)), faults))
     }
 
     /// Lets workers finish the jobs that were enqueued by SQL. No other session stores jobs at that time, so the ids are
@@ -143,26 +142,24 @@ impl Jobs {
             return Err(Error::Process(stored));
         }
         let mut trial = Trial::new(&self.environment, self.sql_plan.clone())?;
-        trial.expect(first..=last);
+        trial.tally.expect(first..=last);
         self.work_off(&mut trial, count as u64, bar).await?;
-        Ok(trial.faults(0))
+        Ok(trial.tally.faults(0))
     }
 
     /// Measures how fast workers settle a backlog.
     async fn out(&self, bar: &Bar) -> Result<(Span, Faults)> {
         let Extent { waiting, payload, tenants, .. } = self.extent;
         let database = self.environment.database()?;
-        let make = "INSERT INTO howdah.task_type (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name \
-                    RETURNING id::bigint";
-        let type_id = database.number(make, &[&self.plan.types[0]]).await?;
+        let type_id = database.task_type(&self.plan.types[0]).await?;
         let parameters: [i64; 3] = [waiting as i64, payload as i64, i64::from(tenants)];
         let last = database.number(FILL, &[&type_id, &parameters[0], &parameters[1], &parameters[2]]).await?;
         database.execute("VACUUM ANALYZE howdah.ready", "VACUUM").await?;
         self.environment.settle_down().await;
         let mut trial = Trial::new(&self.environment, self.plan.clone())?;
-        trial.expect(last - waiting as i64 + 1..=last);
+        trial.tally.expect(last - waiting as i64 + 1..=last);
         let span = self.work_off(&mut trial, waiting, bar).await?;
-        Ok((span, trial.faults(0)))
+        Ok((span, trial.tally.faults(0)))
     }
 
     /// Measures how long workers take to settle a backlog, from before the workers connect to the last ack.
@@ -183,10 +180,6 @@ impl Jobs {
         let span = trial.measure(self.extent.time, bar).await?;
         trial.finish().await?;
         trial.dismiss().await?;
-        Ok((span, trial.faults(0)))
+        Ok((span, trial.tally.faults(0)))
     }
-}
-
-fn span(jobs: u64, time: Duration, marks: [Mark; 2]) -> Span {
-    Span { jobs, seconds: time.as_secs_f64(), samples: Vec::new(), marks }
 }

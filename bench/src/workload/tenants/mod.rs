@@ -44,30 +44,18 @@ enum Design {
     Sql,
 }
 
-/// The cases. The first case of each direction (`In`, `Out`, `Both`) is the baseline of the other cases of this direction.
-const CASES: [(Direction, Design); 8] = [
-    (Direction::In, Design::Tables),
-    (Direction::In, Design::Grpc),
-    (Direction::In, Design::Stream),
-    (Direction::In, Design::Sql),
-    (Direction::Out, Design::Tables),
-    (Direction::Out, Design::Grpc),
-    (Direction::Both, Design::Tables),
-    (Direction::Both, Design::Grpc),
+/// The cases with their names. The first case of each direction (`In`, `Out`, `Both`) is the baseline of the other cases of this
+/// direction.
+const CASES: [(Direction, Design, &str); 8] = [
+    (Direction::In, Design::Tables, "in, a table a tenant"),
+    (Direction::In, Design::Grpc, "in"),
+    (Direction::In, Design::Stream, "in, one stream"),
+    (Direction::In, Design::Sql, "in, by SQL"),
+    (Direction::Out, Design::Tables, "out, a table a tenant"),
+    (Direction::Out, Design::Grpc, "out"),
+    (Direction::Both, Design::Tables, "both, a table a tenant"),
+    (Direction::Both, Design::Grpc, "both"),
 ];
-
-fn name((direction, design): (Direction, Design)) -> &'static str {
-    match (direction, design) {
-        (Direction::In, Design::Tables) => "in, a table a tenant",
-        (Direction::In, Design::Grpc) => "in",
-        (_, Design::Stream) => "in, one stream",
-        (_, Design::Sql) => "in, by SQL",
-        (Direction::Out, Design::Tables) => "out, a table a tenant",
-        (Direction::Out, Design::Grpc) => "out",
-        (Direction::Both, Design::Tables) => "both, a table a tenant",
-        (Direction::Both, Design::Grpc) => "both",
-    }
-}
 
 /// Sizes and durations of the time slices.
 #[derive(Clone, Copy, Debug)]
@@ -100,10 +88,11 @@ async fn compare(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Ben
             for step in 0..cases.len() {
                 // Rotate the order of the cases in each round, so that no case is always first.
                 let case = cases[(round + step) % cases.len()];
-                let message = format!("tenants: {}, round {} of {rounds}", name(CASES[case]), round + 1);
-                let span = match CASES[case] {
-                    (direction, Design::Tables) => tables.measure(direction, &message).await?,
-                    (direction, design) => jobs.measure(direction, design, &message).await?,
+                let (_, design, name) = CASES[case];
+                let message = format!("tenants: {name}, round {} of {rounds}", round + 1);
+                let span = match design {
+                    Design::Tables => tables.measure(direction, &message).await?,
+                    design => jobs.measure(direction, design, &message).await?,
                 };
                 slices[case].push(span);
             }
@@ -116,9 +105,9 @@ async fn compare(mut tables: Tables, mut jobs: Jobs, extent: Extent, bench: &Ben
     let each: Vec<Vec<f64>> = slices.iter().map(|slices| slices.iter().map(Span::rate).collect()).collect();
     let mut rows = Vec::new();
     for (case, slices) in slices.into_iter().enumerate() {
-        let (direction, design) = CASES[case];
+        let (direction, design, name) = CASES[case];
         let Some(span) = Span::all(slices) else { continue };
-        let mut row = Row::from_span("tenants", name(CASES[case]), span);
+        let mut row = Row::from_span("tenants", name, span);
         row.fact("tenants", extent.tenants);
         row.fact("payload", extent.payload);
         let first = CASES.iter().position(|first| first.0 == direction).unwrap_or_default();

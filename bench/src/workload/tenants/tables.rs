@@ -60,7 +60,7 @@ impl Tables {
     pub(super) async fn stop(self, bench: &Bench) -> Result<()> {
         self.into.stop().await;
         self.out.stop().await;
-        if !self.environment.is_private() {
+        if !self.environment.is_private {
             self.environment.database()?.execute(DROP, "cannot drop the tables of the tenants").await?;
         }
         bench.tear_down(self.environment).await
@@ -98,9 +98,9 @@ impl Tables {
             self.out.go()?;
         }
         sleep(self.extent.warm_up).await;
-        let (before, from) = (Mark::take(&self.environment).await, now(self.database()?).await?);
+        let (before, from) = (Mark::take(&self.environment).await, self.database()?.now().await?);
         sleep(self.extent.time).await;
-        let (until, after) = (now(self.database()?).await?, Mark::take(&self.environment).await);
+        let (until, after) = (self.database()?.now().await?, Mark::take(&self.environment).await);
         bar.at(self.extent.time.as_secs_f64());
         self.into.park().await?;
         let (table, time) = if direction == Direction::In { ("task", "created") } else { ("history", "finished") };
@@ -113,18 +113,18 @@ impl Tables {
         if direction == Direction::Both {
             jobs = self.database()?.number(&count, &[&from, &until]).await?;
         }
-        Ok(span(jobs, until - from, [before, after]))
+        Ok(Span::new(jobs as u64, (until - from) as f64 / 1e6, after.since(&before)))
     }
 
     /// Measures how fast a backlog of tasks is moved to history, from the start until the last task.
     async fn take_out(&mut self) -> Result<Span> {
         let moved = self.moved().await?;
-        let (before, from) = (Mark::take(&self.environment).await, now(self.database()?).await?);
+        let (before, from) = (Mark::take(&self.environment).await, self.database()?.now().await?);
         self.all_out(Some(moved + self.extent.waiting as i64)).await?;
         let after = Mark::take(&self.environment).await;
         let last = "SELECT (extract(epoch FROM max(finished)) * 1000000)::bigint FROM howdah_tenants.history";
         let until = self.database()?.number(last, &[]).await?;
-        Ok(span(self.extent.waiting as i64, until - from, [before, after]))
+        Ok(Span::new(self.extent.waiting, (until - from) as f64 / 1e6, after.since(&before)))
     }
 
     /// Lets connections move tasks out until no task is left and, if `known` is given, until the counters show `known` tasks in
@@ -163,12 +163,3 @@ impl Tables {
 
 /// Query that returns 1 if a task is left, else 0.
 const ANY_LEFT: &str = "SELECT count(*) FROM (SELECT FROM howdah_tenants.task LIMIT 1) t";
-
-/// Returns the time on the clock of Postgres, in microseconds.
-async fn now(database: &Database) -> Result<i64> {
-    database.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", &[]).await
-}
-
-fn span(jobs: i64, micros: i64, marks: [Mark; 2]) -> Span {
-    Span { jobs: jobs as u64, seconds: micros as f64 / 1e6, samples: Vec::new(), marks }
-}
