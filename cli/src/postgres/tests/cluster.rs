@@ -84,7 +84,7 @@ async fn a_database_may_have_any_name_and_be_asked_for_twice() {
 async fn settings_win_over_ours_and_a_port_is_in_the_url() {
     let settings = [("work_mem", "7MB"), ("autovacuum_naptime", "33s"), ("port", "6001")];
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    let config = ClusterConfig { settings, max_connections: 400, pg_stat_statements: true, ..throw_away() };
+    let config = ClusterConfig { settings, max_connections: 400, ..throw_away() };
     let cluster = Cluster::start(config).await.unwrap();
     let expected = [
         ("work_mem", "7MB"),

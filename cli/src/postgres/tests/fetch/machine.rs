@@ -10,9 +10,8 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use super::super::super::binaries::Places;
-use super::super::super::choose::choose;
 use super::super::super::fetch::packages::{Index, Package};
-use super::super::super::fetch::{Fetch, Fetcher};
+use super::super::super::fetch::{Fetch, Fetcher, choose};
 use super::super::super::{Binaries, DevError};
 use super::super::{open_dir, script};
 
