@@ -1,16 +1,9 @@
 //! `howdah audit`: lists changes by people and programs.
 
-use howdah_client::proto::ListAuditRequest;
-use howdah_core::logging::escaped;
+use howdah_client::proto::{AuditEntry, ListAuditRequest};
 use jiff::Timestamp;
 
-use super::{
-    context::Global,
-    failure::Failure,
-    output::Output,
-    table::{Align, Table},
-    text, values,
-};
+use super::{context::Global, failure::Failure, output, table::Table, text, values};
 
 /// List changes by people and programs: who, when, by which call, and why
 ///
@@ -51,10 +44,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let time = |time: Option<Timestamp>| time.map(|time| std::time::SystemTime::from(time).into());
     let request = ListAuditRequest {
-        since: time(args.since),
-        until: time(args.until),
+        since: args.since.map(values::wire),
+        until: args.until.map(values::wire),
         principal: args.principal.clone().unwrap_or_default(),
         method: args.method.clone().unwrap_or_default(),
         id: args.id.clone().unwrap_or_default(),
@@ -63,40 +55,20 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     };
     global.with_client(async |client| {
         let entries = client.list_audit(request, args.limit as usize).await?;
-        let mut output = Output::new();
-        if args.json {
-            output.messages("AuditEntry", &entries)?;
-            return output.flush();
-        }
-        let columns = [
-            ("TIME", Align::Left),
-            ("PRINCIPAL", Align::Left),
-            ("PEER", Align::Left),
-            ("METHOD", Align::Left),
-            ("TYPES", Align::Left),
-            ("COUNT", Align::Right),
-            ("IDS", Align::Left),
-            ("REASON", Align::Left),
-            ("CHANGES", Align::Left),
-        ];
-        let mut table = Table::new(columns);
-        for entry in &entries {
-            table.row_of_store(
-                [
-                    text::timestamp(entry.time.as_ref()).map(text::time).unwrap_or_default(),
-                    escaped(&entry.principal).to_string(),
-                    escaped(&entry.peer).to_string(),
-                    escaped(&entry.method).to_string(),
-                    escaped(&entry.task_types.join(" ")).to_string(),
-                    entry.count.to_string(),
-                    escaped(&entry.ids.join(" ")).to_string(),
-                    escaped(&entry.reason).to_string(),
-                    escaped(&entry.changes.join(", ")).to_string(),
-                ],
-                &entry.store,
-            );
-        }
-        output.line(table)?;
-        output.flush()
+        output::list(args.json, "AuditEntry", &entries, || table(&entries))
     })
+}
+
+fn table(entries: &[AuditEntry]) -> Table<'_, AuditEntry> {
+    Table::new(entries)
+        .store(|entry| &entry.store)
+        .left("TIME", |entry| text::timestamp(entry.time.as_ref()).map(text::time).unwrap_or_default())
+        .left("PRINCIPAL", |entry| &entry.principal)
+        .left("PEER", |entry| &entry.peer)
+        .left("METHOD", |entry| &entry.method)
+        .left("TYPES", |entry| entry.task_types.join(" "))
+        .right("COUNT", |entry| entry.count)
+        .left("IDS", |entry| entry.ids.join(" "))
+        .left("REASON", |entry| &entry.reason)
+        .left("CHANGES", |entry| entry.changes.join(", "))
 }

@@ -39,8 +39,8 @@ pub(super) struct StoreArgs {
 }
 
 impl StoreArgs {
-    pub(super) fn flags(&self) -> impl Iterator<Item = Flag> {
-        self.stores.iter().filter_map(|pair| flag("store", Some(pair)))
+    pub(super) fn flags(&self) -> Vec<Flag> {
+        self.stores.iter().filter_map(|pair| flag("store", Some(pair))).collect()
     }
 }
 
@@ -160,8 +160,7 @@ impl ConfigArgs {
             key: key.clone(),
             value: value.clone(),
         });
-        let format = global.log_format.map(|format| format!("{format:?}").to_lowercase());
-        let own = [flag("log", global.filter()), flag("log_format", format.as_ref())];
+        let own = [flag("log", global.filter()), flag("log_format", global.log_format.as_ref())];
         let flags = generic.chain(own.into_iter().flatten()).chain(self.schema.flags()).chain(flags).collect();
         (self.config.clone(), flags)
     }

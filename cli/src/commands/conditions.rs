@@ -39,10 +39,9 @@ pub(super) struct Conditions {
 impl Conditions {
     /// Returns the conditions as a message; `None` if no flag is given.
     pub(super) fn message(&self) -> Option<JobConditions> {
-        let time = |time: Timestamp| std::time::SystemTime::from(time).into();
         let conditions = JobConditions {
-            created_before: self.older_than.map(time),
-            created_since: self.newer_than.map(time),
+            created_before: self.older_than.map(values::wire),
+            created_since: self.newer_than.map(values::wire),
             tag: self.tag.clone().unwrap_or_default(),
             fair_key: self.fair_key.clone().unwrap_or_default(),
             limit_key: self.limit_key.clone().unwrap_or_default(),

@@ -32,9 +32,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let mut flags = args.database.flags();
-    flags.extend(args.stores.flags());
-    flags.extend(args.broker.flags());
+    let flags = [args.database.flags(), args.stores.flags(), args.broker.flags()].concat();
     let settings = args.config.load(global, flags)?;
     let mut output = Output::new();
     output.line(as_toml(&settings).trim_end())?;

@@ -2,9 +2,10 @@
 
 use std::{future::Future, path::PathBuf};
 
-use clap::{ArgMatches, parser::ValueSource};
+use clap::{ArgMatches, builder::FalseyValueParser, parser::ValueSource};
 use howdah_client::{Client, ClientBuilder, Error};
 use howdah_core::logging::{self, Format};
+use howdah_engine::store::Actor;
 use tokio::runtime::Builder;
 
 use super::{failure::Failure, tls_args::TlsArgs};
@@ -15,30 +16,9 @@ const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";
 /// Environment variable with a token. It has no flag, because flags are visible to other users of the machine.
 const TOKEN: &str = "HOWDAH_TOKEN";
 
-/// Values of `--log-format`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum LogFormat {
-    /// Text on a terminal, JSON otherwise.
-    #[default]
-    Auto,
-    /// Human-readable text.
-    Text,
-    /// JSON, one object per line.
-    Json,
-}
-
-impl From<LogFormat> for Format {
-    fn from(format: LogFormat) -> Self {
-        match format {
-            LogFormat::Auto => Self::Auto,
-            LogFormat::Text => Self::Text,
-            LogFormat::Json => Self::Json,
-        }
-    }
-}
-
 /// Flags of all commands, accepted before and after the command name.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
 pub(super) struct Global {
     /// Use the broker at this address, host:port or a URL; with several addresses, separated by commas, use the first that
     /// answers
@@ -48,37 +28,20 @@ pub(super) struct Global {
         value_name = "URL",
         env = "HOWDAH_SERVER",
         hide_env_values = true,
-        default_value = DEFAULT_SERVER,
-        help_heading = "Global options"
+        default_value = DEFAULT_SERVER
     )]
     pub(super) server: String,
     #[command(flatten)]
     pub(super) tls: TlsArgs,
     /// Send the token in this file, for brokers that require tokens; alternatively set HOWDAH_TOKEN to the token itself
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "HOWDAH_TOKEN_FILE",
-        hide_env_values = true,
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_name = "FILE", env = "HOWDAH_TOKEN_FILE", hide_env_values = true)]
     pub(super) token_file: Option<PathBuf>,
     /// Use only this store, if the broker serves several [default: the broker selects the store, or all stores answer]
-    #[arg(long, global = true, value_name = "NAME", env = "HOWDAH_IN_STORE", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "NAME", env = "HOWDAH_IN_STORE")]
     pub(super) in_store: Option<String>,
     /// Send the token over http:// to other machines, although the network between can read it
-    #[arg(
-        id = "insecure",
-        long = "insecure",
-        global = true,
-        env = "HOWDAH_CLIENT_INSECURE",
-        hide_env_values = true,
-        value_parser = clap::builder::FalseyValueParser::new(),
-        action = clap::ArgAction::SetTrue,
-        help_heading = "Global options"
-    )]
-    insecure_token: bool,
+    #[arg(long, global = true, env = "HOWDAH_CLIENT_INSECURE", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    insecure: bool,
     /// Whether --server was given as a flag, not by its variable. `howdah bench` ignores the variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
@@ -86,14 +49,7 @@ pub(super) struct Global {
     #[arg(skip)]
     pub(super) reason: Option<String>,
     /// Minimum log level: off, error, warn, info, debug, trace; or target=level pairs
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILTER",
-        env = "HOWDAH_LOG",
-        hide_env_values = true,
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_name = "FILTER", env = "HOWDAH_LOG", hide_env_values = true)]
     pub(super) log: Option<String>,
     /// Log to stderr in this format: text, json, or auto (text on a terminal, otherwise JSON)
     #[arg(
@@ -103,9 +59,9 @@ pub(super) struct Global {
         env = "HOWDAH_LOG_FORMAT",
         hide_env_values = true,
         hide_possible_values = true,
-        help_heading = "Global options"
+        value_parser = ["auto", "text", "json"]
     )]
-    pub(super) log_format: Option<LogFormat>,
+    pub(super) log_format: Option<String>,
 }
 
 impl Global {
@@ -119,7 +75,11 @@ impl Global {
 
     /// Starts logging for a command that reads no configuration file.
     pub(super) fn start_logging(&self, default_filter: &str) -> Result<(), Failure> {
-        let format = self.log_format.unwrap_or_default().into();
+        let format = match self.log_format.as_deref() {
+            Some("text") => Format::Text,
+            Some("json") => Format::Json,
+            _ => Format::Auto,
+        };
         start_logging(&logging::Options { filter: self.filter().cloned(), format }, default_filter)
     }
 
@@ -164,7 +124,7 @@ impl Global {
     }
 
     fn with_credential(&self, builder: ClientBuilder) -> howdah_client::Result<ClientBuilder> {
-        let builder = if self.insecure_token { builder.insecure_token() } else { builder };
+        let builder = if self.insecure { builder.insecure_token() } else { builder };
         if let Some(path) = self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
             return builder.token_file(path);
         }
@@ -172,6 +132,11 @@ impl Global {
             Some(token) if !token.is_empty() => builder.token(token.trim()),
             _ => Ok(builder),
         }
+    }
+
+    /// The actor for the audit log of a command that writes to the database without a broker.
+    pub(super) fn actor(&self, command: &'static str) -> Actor {
+        Actor { reason: self.reason.clone().unwrap_or_default(), ..Actor::of_session(command) }
     }
 
     /// Runs a command that needs a client.
@@ -206,10 +171,10 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> 
 }
 
 /// Runs the future of a broker on this many threads.
-pub(super) fn block_on_threads(
+pub(super) fn block_on_threads<T>(
     threads: usize,
-    command: impl Future<Output = Result<(), Failure>>,
-) -> Result<(), Failure> {
+    command: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     run_on(Builder::new_multi_thread().worker_threads(threads), command)
 }
 

@@ -1,9 +1,6 @@
 //! `howdah dev`: runs a broker with a private Postgres.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use clap::builder::FalseyValueParser;
 use howdah_core::config::{Config, StoreConfig};
@@ -13,8 +10,7 @@ use tokio::{select, time::sleep};
 use super::{
     broker_args::{BrokerArgs, ConfigArgs},
     context::{Global, block_on_threads, start_logging},
-    dev_tls::DevTls,
-    dev_token::DevToken,
+    dev_credentials::Credentials,
     failure::Failure,
     serve,
     signals::Signals,
@@ -96,56 +92,6 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let binaries = given(args.pg_bin);
     let cluster = ClusterConfig { data_dir, binaries, fetch, max_connections, ..ClusterConfig::default() };
     block_on_threads(settings.broker.worker_threads(), dev(settings.broker, cluster, credentials, args.stores))
-}
-
-/// Generated certificates and token, for the broker and its clients.
-struct Credentials {
-    tls: Option<DevTls>,
-    token: Option<DevToken>,
-}
-
-impl Credentials {
-    fn prepare(with_tls: bool, config: &mut Config, data_dir: Option<&Path>) -> Result<Self, Failure> {
-        let tls = with_tls.then(|| DevTls::prepare(data_dir)).transpose()?;
-        if let Some(tls) = &tls {
-            config.tls = tls.files();
-        }
-        let needs_token = config.auth.token && config.auth_token_file.is_none();
-        let token = needs_token.then(|| DevToken::prepare(data_dir)).transpose()?;
-        if let Some(token) = &token {
-            config.auth_token_file = Some(token.for_broker());
-        }
-        Ok(Self { tls, token })
-    }
-
-    /// Commands that show how clients connect. Empty without TLS and without a token.
-    fn hints(&self, ready: &Ready) -> Vec<String> {
-        if self.tls.is_none() && self.token.is_none() {
-            return Vec::new();
-        }
-        let Ready { grpc, http } = ready;
-        let (scheme, howdah, grpcurl, curl) = match &self.tls {
-            Some(tls) => {
-                let ca = tls.ca();
-                let ca = ca.display();
-                ("https", format!(" --tls-ca {ca}"), format!("-cacert {ca}"), format!("--cacert {ca} "))
-            }
-            None => ("http", String::new(), "-plaintext".to_owned(), String::new()),
-        };
-        let (howdah_token, grpcurl_token) = match &self.token {
-            Some(token) => {
-                let file = token.for_clients();
-                let file = file.display();
-                (format!(" --token-file {file}"), format!(" -H \"authorization: Bearer $(cat {file})\""))
-            }
-            None => (String::new(), String::new()),
-        };
-        vec![
-            format!("howdah --server {scheme}://{grpc}{howdah}{howdah_token} types"),
-            format!("grpcurl {grpcurl}{grpcurl_token} {grpc} list"),
-            format!("curl {curl}{scheme}://{http}/readyz"),
-        ]
-    }
 }
 
 async fn dev(mut config: Config, cluster: ClusterConfig, credentials: Credentials, stores: u16) -> Result<(), Failure> {

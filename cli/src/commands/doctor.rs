@@ -11,7 +11,7 @@ use howdah_server::tls;
 use super::{
     broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, with_database},
     context::{Global, block_on, start_logging},
-    failure::Failure,
+    failure::{Failure, problems},
     output::{Output, note},
 };
 
@@ -40,8 +40,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let mut flags = args.database.flags();
-    flags.extend(args.broker.flags());
+    let flags = [args.database.flags(), args.broker.flags()].concat();
     let settings = with_database(args.config.load(global, flags)?)?;
     start_logging(&settings.log, "off")?;
     block_on(async {
@@ -69,7 +68,6 @@ fn print(findings: &[Finding], json: bool) -> Result<(), Failure> {
     }
     match findings.iter().filter(|finding| finding.level == Level::Problem).count() {
         0 => Ok(()),
-        1 => Err(Failure::failed("found 1 problem")),
-        problems => Err(Failure::failed(format!("found {problems} problems"))),
+        count => Err(problems(count)),
     }
 }

@@ -1,14 +1,13 @@
 //! `howdah errors`: groups failed jobs by their last error.
 
 use howdah_client::proto::{ErrorGroup, ListErrorGroupsRequest};
-use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::{
     context::Global,
     failure::Failure,
-    output::{Output, note},
-    table::{Align, Table},
+    output::{self, note},
+    table::Table,
     task_type, text,
 };
 
@@ -42,14 +41,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if answer.groups.is_empty() {
             task_type::must_exist(&client, args.task_type.as_deref()).await?;
         }
-        let mut output = Output::new();
-        if args.json {
-            output.messages("ErrorGroup", &answer.groups)?;
-        } else if answer.groups.is_empty() {
-            let of = args.task_type.as_ref().map_or_else(String::new, |name| format!(" of {}", escaped(name)));
+        if answer.groups.is_empty() && !args.json {
+            let of = args.task_type.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
             note(format_args!("no job{of} is dead or waits for its next attempt"));
         } else {
-            output.line(table(&answer.groups, Timestamp::now()))?;
+            output::list(args.json, "ErrorGroup", &answer.groups, || table(&answer.groups, Timestamp::now()))?;
         }
         if answer.partial {
             note(
@@ -57,38 +53,21 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                  10,000 scheduled jobs that run soonest",
             );
         }
-        output.flush()
+        Ok(())
     })
 }
 
-fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
-    let mut table = Table::new([
-        ("TYPE", Align::Left),
-        ("DEAD", Align::Right),
-        ("BACK OFF", Align::Right),
-        ("FIRST", Align::Right),
-        ("LAST", Align::Right),
-        ("EXAMPLE", Align::Right),
-        ("ERROR GROUP", Align::Left),
-    ]);
-    for group in groups {
-        let ago =
-            |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
-        table.row_of_store(
-            [
-                escaped(&group.task_type).into_owned(),
-                group.dead_count.to_string(),
-                group.backing_off_count.to_string(),
-                ago(&group.first_failure_time),
-                ago(&group.last_failure_time),
-                group.example_job_id.to_string(),
-                // The error text is not shortened, because users copy it into `--error`.
-                escaped(&group.error_group).into_owned(),
-            ],
-            &group.store,
-        );
-    }
-    table
+fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<'_, ErrorGroup> {
+    Table::new(groups)
+        .store(|group| &group.store)
+        .left("TYPE", |group| &group.task_type)
+        .right("DEAD", |group| group.dead_count)
+        .right("BACK OFF", |group| group.backing_off_count)
+        .right("FIRST", |group| text::ago(group.first_failure_time.as_ref(), now))
+        .right("LAST", |group| text::ago(group.last_failure_time.as_ref(), now))
+        .right("EXAMPLE", |group| group.example_job_id)
+        // The error text is not shortened, because users copy it into `--error`.
+        .left("ERROR GROUP", |group| &group.error_group)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use howdah_client::proto::{ExplainJobResponse, JobReason, JobState, ReasonKind};
 use howdah_core::logging::escaped;
 
-use super::{context::Global, failure::Failure, output::Output, text, values};
+use super::{context::Global, failure::Failure, output, text, values};
 
 /// Explain why a job does not run, what must change, and its position in the queue
 ///
@@ -25,16 +25,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let explained = client.explain_job(args.id).await?;
-        let explained = explained.ok_or_else(|| {
-            Failure::failed(format!("job {} does not exist, or its history has been dropped", args.id))
-        })?;
-        let mut output = Output::new();
-        if args.json {
-            output.message("ExplainJobResponse", &explained)?;
-        } else {
-            output.line(describe(&explained))?;
-        }
-        output.flush()
+        let explained = explained.ok_or_else(|| Failure::failed(text::no_job(args.id)))?;
+        output::show(args.json, "ExplainJobResponse", &explained, || describe(&explained))
     })
 }
 

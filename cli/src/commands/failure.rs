@@ -112,6 +112,11 @@ impl Failure {
     }
 }
 
+/// Failure of a check that has found problems.
+pub(super) fn problems(count: usize) -> Failure {
+    Failure::failed(if count == 1 { "found 1 problem".into() } else { format!("found {count} problems") })
+}
+
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         Self::usage(error.to_string())

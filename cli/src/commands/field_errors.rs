@@ -2,31 +2,21 @@
 
 use clap::{Arg, ArgMatches, Command, parser::ValueSource};
 
-/// Request fields whose command-line flag has a different id, as pairs of field path and flag id.
-const OTHERS: [(&str, &str); 29] = [
+/// Request fields whose command-line flag has a different id, as pairs of field path and flag id. The id of a flag for a nested
+/// field is the path with underscores, without `_policy`: `retry_jitter` for `retry_policy.jitter`.
+const OTHERS: [(&str, &str); 18] = [
     ("max_jobs_per_second", "rate"),
     ("undo_bulk_id", "undone"),
     ("fields.add_tags", "add_tag"),
     ("fields.remove_tags", "remove_tag"),
     ("key_rate.per_second", "key_rate"),
-    ("key_rate.burst", "key_rate_burst"),
     ("rate.per_second", "rate"),
-    ("rate.burst", "rate_burst"),
-    ("brake.failures", "brake_failures"),
-    ("brake.initial_delay", "brake_initial_delay"),
-    ("brake.max_delay", "brake_max_delay"),
-    ("retry_policy.initial_delay", "retry_initial_delay"),
-    ("retry_policy.multiplier", "retry_multiplier"),
-    ("retry_policy.max_delay", "retry_max_delay"),
-    ("retry_policy.jitter", "retry_jitter"),
-    ("retry_policy.delays", "retry_delays"),
     ("page_size", "limit"),
     ("payload_text", "text"),
     ("payload_path", "path"),
     ("header.name", "header"),
     ("header.value", "header"),
     ("cron.expression", "cron"),
-    ("cron.time_zone", "time_zone"),
     ("period", "every"),
     ("limit_key", "key"),
     ("task_type", "of_type"),
@@ -107,7 +97,8 @@ fn candidates(path: &str) -> Vec<String> {
     let all = || std::iter::once(path).chain(ends());
     let others =
         all().flat_map(|end| OTHERS.iter().filter(move |(field, _)| *field == end).map(|(_, id)| (*id).to_owned()));
-    all().map(str::to_owned).chain(others).collect()
+    let nested = all().map(|end| end.replace("_policy.", "_").replace('.', "_"));
+    all().map(str::to_owned).chain(others).chain(nested).collect()
 }
 
 /// Returns the flag value as the user typed it. For a repeatable flag, returns the value at the index in `field`.

@@ -1,10 +1,14 @@
-//! Reads payloads from an argument, a file, or stdin.
+//! Reads what the user gives outside of the flags: payloads, connection strings and confirmations.
 
-use std::path::Path;
+use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    path::Path,
+};
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 
 use super::failure::Failure;
+use crate::secrets;
 
 /// Maximum size of a payload. A larger one would not fit into a gRPC message.
 const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
@@ -85,6 +89,45 @@ impl Input {
     fn checked<T>(&self, read: std::io::Result<T>) -> Result<T, Failure> {
         read.map_err(|error| Failure::failed(format!("cannot read {}: {error}", self.name)))
     }
+}
+
+/// Returns the given connection string, or reads it from the variable of `env:NAME` or the file of `file:PATH`. Errors name the
+/// flag, and do not contain the string.
+pub(super) fn connection_string(flag: &str, given: &str) -> Result<String, Failure> {
+    let text = if let Some(name) = given.strip_prefix("env:") {
+        secrets::var(name)
+            .ok_or_else(|| Failure::usage(format!("{flag}: the variable {name} is not set, or not UTF-8")))?
+    } else if let Some(path) = given.strip_prefix("file:") {
+        std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{flag}: {path}: {error}")))?
+    } else {
+        given.to_owned()
+    };
+    match text.trim() {
+        "" => {
+            Err(Failure::usage(format!("{flag}: the connection string is empty; write postgres://user@host/database")))
+        }
+        text => Ok(text.to_owned()),
+    }
+}
+
+/// Fails if stdin is not a terminal, so that the command cannot prompt. `instead` tells the user what to do.
+pub(super) fn needs_terminal(instead: &str) -> Result<(), Failure> {
+    if io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("cannot prompt: stdin is not a terminal; {instead}")))
+}
+
+/// Prompts the user to continue. Returns whether the answer is yes.
+pub(super) async fn is_confirmed() -> Result<bool, Failure> {
+    let answer = tokio::task::spawn_blocking(|| {
+        let _ = io::stderr().write_all(b"Continue? [y/N] ");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = answer.await.map_err(|error| Failure::failed(error.to_string()))?;
+    let answer = answer.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 #[cfg(test)]

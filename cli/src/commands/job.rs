@@ -1,10 +1,10 @@
 //! `howdah job`: shows one job with all details.
 
-use howdah_client::proto::{AttemptFailure, Job};
+use howdah_client::proto::{AttemptFailure, HistoryMode, Job};
 use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
-use super::{context::Global, failure::Failure, output::Output, text, type_set::history_word, values};
+use super::{context::Global, failure::Failure, output::Output, text, values};
 
 /// Show a job: state, progress, payload, result and failures
 #[derive(Debug, clap::Args)]
@@ -25,9 +25,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let job = client.get_job(args.id).await?;
-        let job = job.ok_or_else(|| {
-            Failure::failed(format!("job {} does not exist, or its history has been dropped", args.id))
-        })?;
+        let job = job.ok_or_else(|| Failure::failed(text::no_job(args.id)))?;
         let mut output = Output::new();
         if args.json {
             output.job(&job)?;
@@ -41,47 +39,48 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 /// Formats the job as text.
 pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), text::state(job.state))];
-    if !job.original_task_type.is_empty() {
-        lines
-            .push(field("was", format_args!("{}; the current type is its fallback", escaped(&job.original_task_type))));
-    }
-    lines.push(field("attempts", format_args!("{} of {}", job.attempt, job.max_attempts)));
-    lines.push(field("priority", job.priority));
-    if !job.key.is_empty() {
-        lines.push(field("key", escaped(&job.key)));
-    }
-    lines.extend(job.tags.iter().map(|tag| field("tag", escaped(tag))));
+    let mut add = |name: &str, value: Option<String>| lines.extend(value.map(|value| field(name, value)));
+    let moved = Some(escaped(&job.original_task_type)).filter(|name| !name.is_empty());
+    add("was", moved.map(|name| format!("{name}; the current type is its fallback")));
+    add("attempts", Some(format!("{} of {}", job.attempt, job.max_attempts)));
+    add("priority", Some(job.priority.to_string()));
+    add("key", given(&job.key));
+    job.tags.iter().for_each(|tag| add("tag", given(tag)));
     let is_shown = [&job.create_time, &job.start_time, &job.finish_time].contains(&&job.update_time);
-    let times = [
-        ("created", &job.create_time),
-        ("runs", &job.run_time),
-        ("started", &job.start_time),
-        ("deadline", &job.deadline),
-        ("finished", &job.finish_time),
-        ("updated", if is_shown { &None } else { &job.update_time }),
-    ];
-    for (name, time) in times {
-        if let Some(time) = text::timestamp(time.as_ref()) {
-            lines.push(field(name, format_args!("{}  ({})", text::time(time), text::relative(time, now))));
-        }
-    }
-    if !job.broker.is_empty() {
-        let worker = Some(escaped(&job.worker_id)).filter(|id| !id.is_empty());
-        let worker = worker.map_or_else(|| "a worker".into(), |id| format!("worker {id}"));
-        lines.push(field("held by", format_args!("{worker} at broker {}", escaped(&job.broker))));
+    add("created", time(job.create_time.as_ref(), now));
+    add("runs", time(job.run_time.as_ref(), now));
+    add("started", time(job.start_time.as_ref(), now));
+    add("deadline", time(job.deadline.as_ref(), now));
+    add("finished", time(job.finish_time.as_ref(), now));
+    add("updated", time(job.update_time.as_ref().filter(|_| !is_shown), now));
+    if let Some(broker) = given(&job.broker) {
+        let worker = given(&job.worker_id).map_or_else(|| "a worker".into(), |id| format!("worker {id}"));
+        add("held by", Some(format!("{worker} at broker {broker}")));
     }
     if let Some(progress) = &job.progress {
-        let time = text::timestamp(progress.update_time.as_ref())
-            .map_or_else(String::new, |time| format!("  ({})", text::relative(time, now)));
+        let ago = text::timestamp(progress.update_time.as_ref());
+        let ago = ago.map_or_else(String::new, |time| format!("  ({})", text::relative(time, now)));
         let percent = progress.fraction.map_or_else(String::new, |part| format!("{:.0}% ", part * 100.0));
-        lines.push(field("progress", format_args!("{percent}{}{time}", escaped(&progress.text))));
+        add("progress", Some(format!("{percent}{}{ago}", escaped(&progress.text))));
     }
-    lines.extend(describe_coordination(job, now));
+    add("limit key", given(&job.limit_key));
+    add("fair key", given(&job.fair_key));
+    add("limit max", Some(job.limit_max.to_string()).filter(|_| job.limit_max > 0));
+    let history = Some(job.history()).filter(|mode| *mode != HistoryMode::Unspecified);
+    add("history", history.map(|mode| text::enum_word(mode.as_str_name(), "HISTORY_MODE_")));
+    add("expires", time(job.expire_time.as_ref(), now));
+    add("parent", Some(format!("job {}", job.parent_id)).filter(|_| job.parent_id > 0));
+    let after: Vec<String> = job.after.iter().map(i64::to_string).collect();
+    add("after", Some(format!("job {}", after.join(", "))).filter(|_| !after.is_empty()));
+    for stage in &job.completed_stages {
+        let finished = text::timestamp(stage.finish_time.as_ref());
+        let when = finished.map_or_else(String::new, |time| format!(", {}", text::relative(time, now)));
+        add("stage", Some(format!("{} done{when}", escaped(&stage.task_type))));
+    }
+    add("then", given(&job.next_stages.join(", ")));
     let mut headers: Vec<_> = job.headers.iter().collect();
     headers.sort();
-    for (name, value) in headers {
-        lines.push(field("header", format_args!("{}={}", escaped(name), escaped(value))));
-    }
+    headers.into_iter().for_each(|(name, value)| add("header", given(&format!("{name}={value}"))));
     for (name, bytes) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {
         if !bytes.is_empty() {
             lines.push(field(name, text::size(bytes.len())));
@@ -92,40 +91,13 @@ pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     lines.join("\n")
 }
 
-/// Formats the options that few jobs use.
-fn describe_coordination(job: &Job, now: Timestamp) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (name, key) in [("limit key", &job.limit_key), ("fair key", &job.fair_key)] {
-        if !key.is_empty() {
-            lines.push(field(name, escaped(key)));
-        }
-    }
-    if job.limit_max > 0 {
-        lines.push(field("limit max", job.limit_max));
-    }
-    if let Some(mode) = history_word(job.history()) {
-        lines.push(field("history", mode));
-    }
-    if let Some(time) = text::timestamp(job.expire_time.as_ref()) {
-        lines.push(field("expires", format_args!("{}  ({})", text::time(time), text::relative(time, now))));
-    }
-    if job.parent_id > 0 {
-        lines.push(field("parent", format_args!("job {}", job.parent_id)));
-    }
-    if !job.after.is_empty() {
-        let ids: Vec<String> = job.after.iter().map(i64::to_string).collect();
-        lines.push(field("after", format_args!("job {}", ids.join(", "))));
-    }
-    for stage in &job.completed_stages {
-        let finished = text::timestamp(stage.finish_time.as_ref());
-        let when = finished.map_or_else(String::new, |time| format!(", {}", text::relative(time, now)));
-        lines.push(field("stage", format_args!("{} done{when}", escaped(&stage.task_type))));
-    }
-    if !job.next_stages.is_empty() {
-        let names: Vec<String> = job.next_stages.iter().map(|name| escaped(name).to_string()).collect();
-        lines.push(field("then", names.join(", ")));
-    }
-    lines
+/// Returns a text from a producer or worker with control characters escaped. `None` if it is empty.
+fn given(text: &str) -> Option<String> {
+    Some(escaped(text).into_owned()).filter(|text| !text.is_empty())
+}
+
+fn time(time: Option<&prost_types::Timestamp>, now: Timestamp) -> Option<String> {
+    text::timestamp(time).map(|time| format!("{}  ({})", text::time(time), text::relative(time, now)))
 }
 
 fn field(name: &str, value: impl std::fmt::Display) -> String {

@@ -9,7 +9,7 @@ use super::{
     context::Global,
     failure::Failure,
     output::{Output, note},
-    table::{Align, Table},
+    table::Table,
     task_type, text,
 };
 
@@ -98,7 +98,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             let most = if args.payload && !matches!(args.sort, Some(Sort::Attempts)) { 100 } else { 1_000 };
             request.page_size = left.min(most) as i32;
             let page = client.list_jobs(request.clone()).await?;
-            print(&mut output, args, &page.jobs, listed == 0)?;
+            output
+                .jobs(args.json, &page.jobs, || args.table(&page.jobs, Timestamp::now()).with_heading(listed == 0))?;
             listed += page.jobs.len() as u64;
             left = left.saturating_sub(page.jobs.len() as u64);
             let last = page.next_page_token.is_empty() || page.next_page_token == request.page_token;
@@ -108,7 +109,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 break;
             }
             if left == 0 {
-                note(format_args!("listed only {}: use --limit or --all to list more", first(listed)));
+                note(format_args!("listed only {}: use --limit or --all to list more", text::first_jobs(listed)));
             }
         }
         if listed == 0 {
@@ -117,15 +118,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if listed == 0 && !args.json {
             match &args.task_type {
                 Some(task_type) => note(format_args!("no such jobs of type {task_type:?}")),
-                None => note(format_args!("no such jobs")),
+                None => note("no such jobs"),
             }
         }
         Ok(())
     })
-}
-
-fn first(jobs: u64) -> String {
-    if jobs == 1 { "the first job".into() } else { format!("the first {jobs} jobs") }
 }
 
 /// Prints a note on stderr if a list ordered by attempts is incomplete.
@@ -135,7 +132,7 @@ fn note_look(args: &Args, page: &ListJobsResponse) {
         // A page may be smaller than requested, because its jobs are large, or some have changed their state since the scan.
         let is_full = listed == args.limit.min(1_000);
         let more = if is_full { "--limit allows up to 1,000" } else { "there are more" };
-        note(format_args!("listed only {}: {more}", first(listed)));
+        note(format_args!("listed only {}: {more}", text::first_jobs(listed)));
     }
     if page.partial {
         let scanned_count = text::grouped(page.scanned_count);
@@ -145,99 +142,44 @@ fn note_look(args: &Args, page: &ListJobsResponse) {
     }
 }
 
-fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
-    if args.json {
-        jobs.iter().try_for_each(|job| output.job(job))?;
-    } else if !jobs.is_empty() {
-        let now = Timestamp::now();
-        if args.task_type.is_none() {
-            let table = of_all(jobs, args.payload, now);
-            output.line(if first { table } else { table.without_heading() })?;
-        } else if args.state == Some(ProtoState::Leased) {
-            let table = running(jobs, args.payload, now);
-            output.line(if first { table } else { table.without_heading() })?;
+impl Args {
+    fn table<'a>(&self, jobs: &'a [Job], now: Timestamp) -> Table<'a, Job> {
+        let table = Table::new(jobs).right("ID", |job| job.id);
+        let table = if self.task_type.is_none() { table.left("TYPE", |job| &job.task_type) } else { table };
+        let is_leased = self.task_type.is_some() && self.state == Some(ProtoState::Leased);
+        let table = if is_leased { table } else { table.left("STATE", |job| text::state(job.state)) };
+        let table = table.right("PRIO", |job| job.priority).right("ATTEMPTS", attempts);
+        let table = if is_leased {
+            table
+                .right("STARTED", |job| text::ago(job.start_time.as_ref(), now))
+                .right("TIMES OUT", |job| job.deadline.as_ref().map_or("-".into(), |time| text::ago(Some(time), now)))
+                .left("BROKER", |job| if job.broker.is_empty() { "- (pulled)" } else { job.broker.as_str() })
         } else {
-            let table = table(jobs, args.payload, now);
-            output.line(if first { table } else { table.without_heading() })?;
-        }
+            table
+                .right("CREATED", |job| text::ago(job.create_time.as_ref(), now))
+                .right("NEXT OR END", |job| text::ago(next_or_end(job), now))
+        };
+        with_remark(table, self.payload)
     }
-    output.flush()
 }
 
-fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
-    let mut table = Table::new([
-        ("ID", Align::Right),
-        ("STATE", Align::Left),
-        ("PRIO", Align::Right),
-        ("ATTEMPTS", Align::Right),
-        ("CREATED", Align::Right),
-        ("NEXT OR END", Align::Right),
-        (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
-    ]);
-    for job in jobs {
-        table.row(cells(job, payload, now));
+/// Adds the last column of a table of jobs: payloads, or keys and last errors.
+pub(super) fn with_remark(table: Table<'_, Job>, payload: bool) -> Table<'_, Job> {
+    if payload {
+        table.left("PAYLOAD", |job| text::payload_summary(&job.payload))
+    } else {
+        table.left("KEY, LAST ERROR", remark)
     }
-    table
 }
 
-fn cells(job: &Job, payload: bool, now: Timestamp) -> [String; 7] {
-    let ago =
-        |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
-    let next = if job.finish_time.is_some() { &job.finish_time } else { &job.run_time };
-    [
-        job.id.to_string(),
-        text::state(job.state).to_owned(),
-        job.priority.to_string(),
-        format!("{}/{}", job.attempt, job.max_attempts),
-        ago(&job.create_time),
-        ago(next),
-        if payload { text::payload_summary(&job.payload) } else { remark(job) },
-    ]
+/// Formats the number of started attempts and their maximum, such as `2/10`.
+pub(super) fn attempts(job: &Job) -> String {
+    format!("{}/{}", job.attempt, job.max_attempts)
 }
 
-/// Table of jobs of all types.
-fn of_all(jobs: &[Job], payload: bool, now: Timestamp) -> Table<8> {
-    let mut table = Table::new([
-        ("ID", Align::Right),
-        ("TYPE", Align::Left),
-        ("STATE", Align::Left),
-        ("PRIO", Align::Right),
-        ("ATTEMPTS", Align::Right),
-        ("CREATED", Align::Right),
-        ("NEXT OR END", Align::Right),
-        (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
-    ]);
-    for job in jobs {
-        let [id, state, priority, attempts, created, next, last] = cells(job, payload, now);
-        table.row([id, job.task_type.clone(), state, priority, attempts, created, next, last]);
-    }
-    table
-}
-
-/// Table of leased jobs.
-fn running(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
-    let mut table = Table::new([
-        ("ID", Align::Right),
-        ("PRIO", Align::Right),
-        ("ATTEMPTS", Align::Right),
-        ("STARTED", Align::Right),
-        ("TIMES OUT", Align::Right),
-        ("BROKER", Align::Left),
-        (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
-    ]);
-    for job in jobs {
-        let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now));
-        table.row([
-            job.id.to_string(),
-            job.priority.to_string(),
-            format!("{}/{}", job.attempt, job.max_attempts),
-            time(&job.start_time).unwrap_or_default(),
-            time(&job.deadline).unwrap_or_else(|| "-".into()),
-            if job.broker.is_empty() { "- (pulled)".into() } else { escaped(&job.broker).into_owned() },
-            if payload { text::payload_summary(&job.payload) } else { remark(job) },
-        ]);
-    }
-    table
+/// Time at which the job ended, or at which its next attempt may start.
+pub(super) fn next_or_end(job: &Job) -> Option<&prost_types::Timestamp> {
+    job.finish_time.as_ref().or(job.run_time.as_ref())
 }
 
 /// Formats the key of the job and its last error.
@@ -249,9 +191,21 @@ pub(super) fn remark(job: &Job) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use howdah_client::proto::AttemptFailure;
 
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(payload: bool, task_type: Option<&str>, state: Option<ProtoState>) -> Args {
+        let task_type = task_type.map(str::to_owned);
+        Args { task_type, state, payload, ..Line::parse_from(["jobs"]).args }
+    }
 
     #[test]
     fn jobs_are_listed_in_columns() {
@@ -277,13 +231,15 @@ mod tests {
         };
         let jobs = [ready, scheduled];
         let now = Timestamp::from_second(100).unwrap();
-        let lines: Vec<String> = table(&jobs, false, now).to_string().lines().map(str::to_owned).collect();
+        let args = |payload, task_type: Option<&str>| args(payload, task_type, None);
+        let lines = args(false, Some("t")).table(&jobs, now).to_string();
+        let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(lines[0], "ID  STATE      PRIO  ATTEMPTS     CREATED  NEXT OR END  KEY, LAST ERROR");
         assert_eq!(lines[1], " 9  ready         0      0/10     10s ago");
         assert_eq!(lines[2], "10  scheduled     0      2/10  1m 40s ago        in 1m  k1: no luck");
-        assert!(table(&jobs, true, now).to_string().contains("hello"));
+        assert!(args(true, Some("t")).table(&jobs, now).to_string().contains("hello"));
         let jobs = jobs.map(|job| Job { task_type: "mail".into(), ..job });
-        let all = of_all(&jobs, false, now).to_string();
+        let all = args(false, None).table(&jobs, now).to_string();
         assert_eq!(
             all.lines().nth(2),
             Some("10  mail  scheduled     0      2/10  1m 40s ago        in 1m  k1: no luck")
@@ -305,7 +261,8 @@ mod tests {
             ..Job::default()
         };
         let now = Timestamp::from_second(100).unwrap();
-        let lines = running(&[streamed, pulled], false, now).to_string();
+        let jobs = [streamed, pulled];
+        let lines = args(false, Some("t"), Some(ProtoState::Leased)).table(&jobs, now).to_string();
         let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(lines[0], "ID  PRIO  ATTEMPTS  STARTED  TIMES OUT  BROKER      KEY, LAST ERROR");
         assert_eq!(lines[1], " 9     0      1/10  10s ago          -  left");

@@ -8,7 +8,7 @@ use howdah_core::logging::escaped;
 use super::{
     context::Global,
     failure::Failure,
-    output::{Output, note},
+    output::{self, note},
     task_type, text, values,
 };
 
@@ -26,73 +26,57 @@ pub(super) enum Command {
     },
     /// Set the own limit of a limit key, instead of --key-max-running of the task type
     Set {
-        /// Task type of the limit key
-        #[arg(value_name = "TYPE")]
-        task_type: String,
-        /// Limit key
-        #[arg(value_name = "KEY")]
-        key: String,
+        #[command(flatten)]
+        of: KeyArgs,
         /// Run at most this many jobs of the limit key at once, on all brokers together, 1 to 1000000
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         max_running: u32,
     },
     /// Remove the own limit of a limit key, so that the limit of the task type applies
-    Unset {
-        /// Task type of the limit key
-        #[arg(value_name = "TYPE")]
-        task_type: String,
-        /// Limit key
-        #[arg(value_name = "KEY")]
-        key: String,
-    },
+    Unset(KeyArgs),
     /// Pause a limit key: its jobs wait, and running jobs continue
     Pause {
-        /// Task type of the limit key
-        #[arg(value_name = "TYPE")]
-        task_type: String,
-        /// Limit key
-        #[arg(value_name = "KEY")]
-        key: String,
+        #[command(flatten)]
+        of: KeyArgs,
         /// Duration of the pause, such as 15m [default: until the key is resumed]
         #[arg(long = "for", value_name = "DURATION", value_parser = values::duration)]
         duration: Option<Duration>,
     },
     /// End the pause of a limit key
-    Resume {
-        /// Task type of the limit key
-        #[arg(value_name = "TYPE")]
-        task_type: String,
-        /// Limit key
-        #[arg(value_name = "KEY")]
-        key: String,
-    },
+    Resume(KeyArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct KeyArgs {
+    /// Task type of the limit key
+    #[arg(value_name = "TYPE")]
+    task_type: String,
+    /// Limit key
+    #[arg(value_name = "KEY")]
+    key: String,
 }
 
 pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| match command {
         Command::List { task_type, json } => {
-            let mut output = Output::new();
             let keys = client.list_limit_keys(&task_type).await?;
-            for key in &keys {
-                print(&mut output, key, json)?;
-            }
             if keys.is_empty() {
                 task_type::must_exist(&client, &*task_type).await?;
             }
             if keys.is_empty() && !json {
-                let name = escaped(&task_type);
-                note(format_args!("no limit key of {name} has waiting jobs, is paused or has its own limit"));
+                note(format_args!("no limit key of {task_type} has waiting jobs, is paused or has its own limit"));
+                return Ok(());
             }
-            output.flush()
+            output::list(json, "LimitKey", &keys, || keys.iter().map(describe).collect::<Vec<_>>().join("\n"))
         }
-        Command::Set { task_type, key, max_running } => {
+        Command::Set { of: KeyArgs { task_type, key }, max_running } => {
             Ok(client.update_limit_key(task_type, key, max_running).await?)
         }
-        Command::Unset { task_type, key } => {
+        Command::Unset(KeyArgs { task_type, key }) => {
             task_type::must_exist(&client, &*task_type).await?;
             Ok(client.update_limit_key(task_type, key, 0).await?)
         }
-        Command::Pause { task_type, key, duration } => {
+        Command::Pause { of: KeyArgs { task_type, key }, duration } => {
             task_type::must_exist(&client, &*task_type).await?;
             client.pause_limit_key(&task_type, &key, duration).await?;
             // Ignores errors of `ListLimitKeys`: the caller may be allowed to pause the key, but not to list keys.
@@ -103,7 +87,7 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Resume { task_type, key } => {
+        Command::Resume(KeyArgs { task_type, key }) => {
             task_type::must_exist(&client, &*task_type).await?;
             Ok(client.resume_limit_key(task_type, key).await?)
         }
@@ -119,13 +103,10 @@ fn paused(task_type: &str, name: &str, key: Option<&LimitKey>, is_all: bool) -> 
         // The limit key is on a later page of the list, so the numbers of its jobs are unknown.
         None => String::new(),
     };
-    format!("limit key {name:?} of {} is paused{jobs}", escaped(task_type))
+    format!("limit key {name:?} of {task_type} is paused{jobs}")
 }
 
-fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure> {
-    if json {
-        return output.message("LimitKey", key);
-    }
+fn describe(key: &LimitKey) -> String {
     let more = if key.waiting_count >= 1_000 { " or more" } else { "" };
     let paused = match (key.paused, text::timestamp(key.paused_until.as_ref())) {
         (false, _) => String::new(),
@@ -134,10 +115,6 @@ fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure>
     };
     let most = if key.max_running == 0 { String::new() } else { format!(", limit {}", key.max_running) };
     let store = if key.store.is_empty() { String::new() } else { format!(", in store {}", key.store) };
-    output.line(format_args!(
-        "{}: {}{more} waiting, {} running{most}{paused}{store}",
-        escaped(&key.limit_key),
-        key.waiting_count,
-        key.running_count
-    ))
+    let (name, waiting, running) = (escaped(&key.limit_key), key.waiting_count, key.running_count);
+    format!("{name}: {waiting}{more} waiting, {running} running{most}{paused}{store}")
 }

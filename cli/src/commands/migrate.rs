@@ -65,7 +65,7 @@ struct Done {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let flags = args.database.flags().into_iter().chain(args.stores.flags()).collect();
+    let flags = [args.database.flags(), args.stores.flags()].concat();
     let settings = with_databases(args.config.load(global, flags)?)?;
     let settings = if args.new_identity || args.store_number.is_some() { with_database(settings)? } else { settings };
     start_logging(&settings.log, "warn")?;

@@ -3,24 +3,38 @@
 // Comments on arguments are the text of `--help`, in which most backticks would be noise.
 #![allow(clippy::doc_markdown)]
 
+/// Defines the enum `Command` of subcommands, and the function `run`, which runs one. Each line has the name of a subcommand, its
+/// arguments and its call. `|args, global|` names the parameters of the calls.
+macro_rules! subcommands {
+    (|$args:ident, $global:ident| $($(#[$meta:meta])* $name:ident($type:ty) => $call:expr,)*) => {
+        #[derive(Debug, clap::Subcommand)]
+        #[allow(clippy::large_enum_variant)] // only one value exists
+        pub(in crate::commands) enum Command {
+            $($(#[$meta])* $name($type),)*
+        }
+
+        pub(in crate::commands) fn run(command: Command, $global: &Global) -> Result<(), Failure> {
+            match command {
+                $(Command::$name($args) => $call,)*
+            }
+        }
+    };
+}
+
 mod broker_args; // configuration flags
-mod confirm; // prompts for confirmation before a change
+mod conditions; // flags for conditions on jobs
 mod context; // global flags, logging, runtime, client
-mod dsn; // connection strings from a variable or a file
 mod failure; // exit codes and error messages
 mod field_errors; // errors about fields, with flags in place of field names
-mod input; // payloads from the argument, a file or stdin
+mod input; // payloads, connection strings and confirmations
 mod job_flags; // flags for the options of a job
-mod reason; // the flag --reason of commands that make changes
 mod output; // stdout, which the reader may close
-mod retry_args; // flags of a retry policy
-mod storage; // health of the storage
+mod reason; // the flag --reason of commands that make changes
 mod signals; // the first signal stops gracefully, the second one immediately
 mod table; // aligned columns
-mod tls_args; // certificates for https://
-mod text; // formats times, durations, payloads and texts
-mod selection; // jobs by id or by type
 mod task_type; // checks that a task type exists
+mod text; // formats times, durations, payloads and texts
+mod tls_args; // certificates for https://
 mod values; // parses ids, times and durations
 mod wrong_use; // error messages for wrong command lines
 
@@ -30,15 +44,10 @@ mod archive;
 mod audit;
 mod bench;
 mod bulk;
-mod cancel;
 mod completions;
-mod conditions;
 mod config;
 mod dev;
-mod dev_files;
-mod dev_tls;
-mod dev_token;
-mod discard;
+mod dev_credentials;
 mod doctor;
 mod enqueue;
 mod errors;
@@ -51,14 +60,12 @@ mod job;
 mod jobs;
 mod keda;
 mod limit;
-mod limit_args;
 mod migrate;
-mod release;
 mod reprioritize;
 mod rerun;
-mod retry;
 mod schedule;
 mod search;
+mod selection; // cancel, retry, discard, release
 mod serve;
 mod settings;
 mod stats;
@@ -66,8 +73,7 @@ mod store;
 mod token;
 pub mod top;
 mod type_move;
-mod type_set;
-mod type_show;
+mod type_settings;
 mod types;
 mod wait;
 #[cfg(not(feature = "archive"))]
@@ -79,10 +85,12 @@ use without_archive::{self as archive, self as history};
 
 #[cfg(test)]
 mod reference; // generates the tables of docs/reference, and tests that they are current
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 
-use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser};
 
 use self::{context::Global, failure::Failure};
 
@@ -111,84 +119,68 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant)] // only one value exists
-enum Command {
-    Dev(dev::Args),
-    Serve(serve::Args),
-    Migrate(migrate::Args),
-    Config(config::Args),
-    Doctor(doctor::Args),
-    Health(health::Args),
-    Enqueue(enqueue::Args),
-    Work(work::Args),
-    Workers(workers::Args),
-    Job(job::Args),
-    Explain(explain::Args),
-    Jobs(jobs::Args),
-    Search(search::Args),
-    History(history::Args),
-    Types(types::Args),
-    Stats(stats::Args),
+subcommands! { |args, global|
+    Dev(dev::Args) => dev::run(args, global),
+    Serve(serve::Args) => serve::run(&args, global),
+    Migrate(migrate::Args) => migrate::run(&args, global),
+    Config(config::Args) => config::run(&args, global),
+    Doctor(doctor::Args) => doctor::run(&args, global),
+    Health(health::Args) => health::run(&args, global),
+    Enqueue(enqueue::Args) => enqueue::run(args, global),
+    Work(work::Args) => work::run(&args, global),
+    Workers(workers::Args) => workers::run(&args, global),
+    Job(job::Args) => job::run(&args, global),
+    Explain(explain::Args) => explain::run(&args, global),
+    Jobs(jobs::Args) => jobs::run(&args, global),
+    Search(search::Args) => search::run(&args, global),
+    History(history::Args) => history::run(&args, global),
+    Types(types::Args) => types::run(&args, global),
+    Stats(stats::Args) => stats::run(&args, global),
     /// Show or change the settings of a task type, or move it to another store
     #[command(subcommand)]
-    Type(TypeCommand),
-    Settings(settings::Args),
+    Type(type_settings::Command) => type_settings::run(args, global),
+    Settings(settings::Args) => settings::run(args, global),
     /// List, pause and resume limit keys
     #[command(subcommand)]
-    Limit(limit::Command),
-    Wait(wait::Args),
-    Cancel(cancel::Args),
-    Errors(errors::Args),
-    Retry(retry::Args),
-    Rerun(rerun::Args),
-    Discard(discard::Args),
-    Release(release::Args),
-    Reprioritize(reprioritize::Args),
+    Limit(limit::Command) => limit::run(args, global),
+    Wait(wait::Args) => wait::run(&args, global),
+    Cancel(selection::CancelArgs) => selection::cancel(&args, global),
+    Errors(errors::Args) => errors::run(&args, global),
+    Retry(selection::RetryArgs) => selection::retry(&args, global),
+    Rerun(rerun::Args) => rerun::run(&args, global),
+    Discard(selection::DiscardArgs) => selection::discard(&args, global),
+    Release(selection::ReleaseArgs) => selection::release(&args, global),
+    Reprioritize(reprioritize::Args) => reprioritize::run(&args, global),
     /// Change many jobs in the background: preview, start, pause, resume, cancel, list, show
     #[command(subcommand)]
-    Bulk(bulk::Command),
+    Bulk(bulk::Command) => bulk::run(args, global),
     /// Create and manage schedules, which enqueue jobs at planned times
     #[command(subcommand)]
-    Schedule(schedule::Command),
+    Schedule(schedule::Command) => schedule::run(args, global),
     /// Import jobs from another system
     #[command(subcommand)]
-    Import(import::Command),
+    Import(import::Command) => import::run(args, global),
     /// List, add, close and open stores, which are the databases of a broker
     #[command(subcommand)]
-    Store(store::Command),
+    Store(store::Command) => store::run(args, global),
     /// Create, list and revoke tokens, for brokers that require credentials
     #[command(subcommand)]
-    Token(token::Command),
-    Audit(audit::Args),
+    Token(token::Command) => token::run(args, global),
+    Audit(audit::Args) => audit::run(&args, global),
     /// Keep finished jobs as files: archive, list and verify days
     #[cfg_attr(feature = "archive", command(subcommand))]
-    Archive(archive::Command),
-    Top(top::Args),
-    Keda(keda::Args),
-    Bench(bench::Args),
-    Completions(completions::Args),
-}
-
-#[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant)] // only one value exists
-enum TypeCommand {
-    Set(type_set::Args),
-    Show(type_show::Args),
-    Move(type_move::Args),
+    Archive(archive::Command) => archive::run(args, global),
+    Top(top::Args) => top::run(&args, global),
+    Keda(keda::Args) => keda::run(&args, global),
+    Bench(bench::Args) => bench::run(args, global),
+    Completions(completions::Args) => completions::run(&args),
 }
 
 /// Commands that do not connect to a broker and therefore do not use `--server`.
 const WITHOUT_SERVER: &[&str] = &["dev", "serve", "migrate", "config", "doctor", "health", "completions", "archive"];
 
-/// Global flags of commands that connect to a broker: id and name.
-const OF_CLIENTS: [(&str, &str); 5] = [
-    ("server", "server"),
-    ("tls_ca", "tls-ca"),
-    ("tls_cert", "tls-cert"),
-    ("tls_key", "tls-key"),
-    ("token_file", "token-file"),
-];
+/// Ids of the global flags of commands that connect to a broker.
+const OF_CLIENTS: [&str; 5] = ["server", "tls_ca", "tls_cert", "tls_key", "token_file"];
 
 /// Builds the command line. The help of each command shows only the flags that the command uses.
 fn command() -> clap::Command {
@@ -197,8 +189,9 @@ fn command() -> clap::Command {
     let hide = |command: clap::Command| {
         let flags: Vec<_> = command.get_arguments().map(|arg| arg.get_id().clone()).collect();
         // `serve` and `dev` define their own flag --tls-cert, which stays visible.
-        let hidden = OF_CLIENTS.into_iter().filter(|(id, _)| !flags.iter().any(|flag| flag == id));
-        let arg = |(id, long)| Arg::new(id).long(long).value_name("VALUE").help("Not used").hide(true);
+        let hidden = OF_CLIENTS.into_iter().filter(|id| !flags.iter().any(|flag| flag == id));
+        let arg =
+            |id: &'static str| Arg::new(id).long(id.replace('_', "-")).value_name("VALUE").help("Not used").hide(true);
         command.args(hidden.map(arg).collect::<Vec<_>>())
     };
     // Subcommands of the commands in `WITHOUT_SERVER`, such as `archive list`, do not connect to a broker either.
@@ -216,99 +209,8 @@ pub fn main() -> ExitCode {
     });
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     cli.global.note_source(&matches);
-    match run(cli) {
+    match run(cli.command, &cli.global) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.with_flag_names(&command(), &matches).with_advice(reason::advice(&matches)).report(),
-    }
-}
-
-fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
-    match command {
-        Command::Dev(args) => dev::run(args, &global),
-        Command::Serve(args) => serve::run(&args, &global),
-        Command::Migrate(args) => migrate::run(&args, &global),
-        Command::Config(args) => config::run(&args, &global),
-        Command::Doctor(args) => doctor::run(&args, &global),
-        Command::Health(args) => health::run(&args, &global),
-        Command::Enqueue(args) => enqueue::run(args, &global),
-        Command::Work(args) => work::run(&args, &global),
-        Command::Workers(args) => workers::run(&args, &global),
-        Command::Job(args) => job::run(&args, &global),
-        Command::Explain(args) => explain::run(&args, &global),
-        Command::Jobs(args) => jobs::run(&args, &global),
-        Command::Search(args) => search::run(&args, &global),
-        Command::History(args) => history::run(&args, &global),
-        Command::Types(args) => types::run(&args, &global),
-        Command::Stats(args) => stats::run(&args, &global),
-        Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
-        Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
-        Command::Store(command) => store::run(command, &global),
-        Command::Type(TypeCommand::Move(args)) => type_move::run(&args, &global),
-        Command::Token(command) => token::run(command, &global),
-        Command::Audit(args) => audit::run(&args, &global),
-        Command::Archive(command) => archive::run(command, &global),
-        Command::Top(args) => top::run(&args, &global),
-        Command::Settings(args) => settings::run(args, &global),
-        Command::Reprioritize(args) => reprioritize::run(&args, &global),
-        Command::Bulk(command) => bulk::run(command, &global),
-        Command::Limit(command) => limit::run(command, &global),
-        Command::Wait(args) => wait::run(&args, &global),
-        Command::Cancel(args) => cancel::run(args, &global),
-        Command::Errors(args) => errors::run(&args, &global),
-        Command::Retry(args) => retry::run(&args, &global),
-        Command::Rerun(args) => rerun::run(&args, &global),
-        Command::Discard(args) => discard::run(args, &global),
-        Command::Release(args) => release::run(&args, &global),
-        Command::Schedule(command) => schedule::run(command, &global),
-        Command::Import(command) => import::run(&command, &global),
-        Command::Keda(args) => keda::run(&args, &global),
-        Command::Bench(args) => bench::run(args, &global),
-        Command::Completions(args) => completions::run(&args),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn every_command_and_every_flag_has_a_help_text() {
-        fn check(command: &clap::Command) {
-            assert!(command.get_about().is_some(), "{}", command.get_name());
-            for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
-            }
-            command.get_subcommands().for_each(check);
-        }
-        check(&command());
-    }
-
-    #[test]
-    fn help_shows_the_server_only_for_commands_that_use_it() {
-        for name in ["dev", "serve", "migrate", "config", "completions", "enqueue", "work", "types"] {
-            let mut command = command();
-            command.build();
-            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
-            assert_eq!(help.contains("--server"), !WITHOUT_SERVER.contains(&name), "{name}");
-            assert_eq!(help.contains("--tls-ca "), !WITHOUT_SERVER.contains(&name), "{name}");
-            assert_eq!(help.contains("HOWDAH_TLS_CLIENT_KEY"), !WITHOUT_SERVER.contains(&name), "{name}");
-            assert!(help.contains("--log-format"), "{name}");
-        }
-    }
-
-    #[test]
-    fn global_flags_may_stand_before_or_after_the_command() {
-        for arguments in [["howdah", "--server", "x:1", "types"], ["howdah", "types", "--server", "x:1"]] {
-            let cli = Cli::from_arg_matches(&command().get_matches_from(arguments)).unwrap();
-            assert_eq!(cli.global.server, "x:1");
-        }
-        let arguments = ["howdah", "--server", "x:1", "config", "--log", "warn", "--server", "y:1"];
-        let cli = Cli::from_arg_matches(&command().get_matches_from(arguments)).unwrap();
-        assert_eq!(cli.global.log.as_deref(), Some("warn"), "the other global flags still work");
     }
 }

@@ -39,9 +39,19 @@ impl Output {
         self.line(mapped(name, message)?)
     }
 
-    /// Writes protocol messages of the type `name` as JSON, one per line.
-    pub(super) fn messages(&mut self, name: &str, messages: &[impl prost::Message]) -> Result<(), Failure> {
-        messages.iter().try_for_each(|message| self.message(name, message))
+    /// Writes jobs as JSON, one per line, or as text.
+    pub(super) fn jobs<T: Display>(
+        &mut self,
+        json: bool,
+        jobs: &[Job],
+        text: impl FnOnce() -> T,
+    ) -> Result<(), Failure> {
+        if json {
+            jobs.iter().try_for_each(|job| self.job(job))?;
+        } else if !jobs.is_empty() {
+            self.line(text())?;
+        }
+        self.flush()
     }
 
     /// Writes a job as JSON on a line, with payload, result and checkpoint also as text.
@@ -67,6 +77,37 @@ impl Output {
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.0.flush().map_err(failed)
     }
+}
+
+/// Prints a protocol message of the type `name` as JSON.
+pub(super) fn message(name: &str, message: &impl prost::Message) -> Result<(), Failure> {
+    show(true, name, message, || "")
+}
+
+/// Prints a protocol message of the type `name`, as JSON or as text.
+pub(super) fn show<T: Display>(
+    json: bool,
+    name: &str,
+    message: &impl prost::Message,
+    text: impl FnOnce() -> T,
+) -> Result<(), Failure> {
+    list(json, name, std::slice::from_ref(message), text)
+}
+
+/// Prints protocol messages of the type `name`, as JSON objects, one per line, or together as text.
+pub(super) fn list<T: Display>(
+    json: bool,
+    name: &str,
+    messages: &[impl prost::Message],
+    text: impl FnOnce() -> T,
+) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if json {
+        messages.iter().try_for_each(|message| output.message(name, message))?;
+    } else {
+        output.line(text())?;
+    }
+    output.flush()
 }
 
 /// Converts a protocol message to JSON, in the same format as the broker's HTTP port.

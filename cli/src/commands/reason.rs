@@ -58,11 +58,7 @@ fn within(command: Command, outer: &str) -> Command {
 /// Returns what to do before a command is repeated, if it is unknown whether its last call took effect. `None` for commands that
 /// change nothing, or that give such advice themselves.
 pub(super) fn advice(matches: &ArgMatches) -> Option<&'static str> {
-    let (mut at, mut path) = (matches, String::new());
-    while let Some((name, inner)) = at.subcommand() {
-        path = format!("{path} {name}");
-        at = inner;
-    }
+    let (at, path) = innermost(matches);
     match path.trim_start() {
         // The message has the position for --resume.
         "enqueue" if at.get_flag("lines") => None,
@@ -79,11 +75,17 @@ pub(super) fn advice(matches: &ArgMatches) -> Option<&'static str> {
 
 /// Returns the value of `--reason`.
 pub(super) fn given(matches: &ArgMatches) -> Option<String> {
-    let mut at = matches;
-    while let Some((_, inner)) = at.subcommand() {
-        at = inner;
+    innermost(matches).0.try_get_one::<String>(NAME).ok().flatten().cloned()
+}
+
+/// Returns the arguments of the innermost subcommand, and the path to it, such as ` limit pause`.
+fn innermost(mut matches: &ArgMatches) -> (&ArgMatches, String) {
+    let mut path = String::new();
+    while let Some((name, inner)) = matches.subcommand() {
+        path = format!("{path} {name}");
+        matches = inner;
     }
-    at.try_get_one::<String>(NAME).ok().flatten().cloned()
+    (matches, path)
 }
 
 #[cfg(test)]

@@ -7,11 +7,9 @@ use super::{
     context::Global,
     failure::Failure,
     output::{Output, note},
+    selection::BATCH,
     task_type, text, values,
 };
-
-/// Maximum number of ids per call. Every cluster accepts this many, because it is the minimum of the setting `batch`.
-const BATCH: usize = 1_000;
 
 /// Change the priority of unfinished jobs
 ///

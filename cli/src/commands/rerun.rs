@@ -11,11 +11,9 @@ use super::{
     failure::Failure,
     input,
     output::{Output, note},
+    selection::BATCH,
     text, values,
 };
-
-/// Maximum number of ids per call. Every cluster accepts this many, because it is the minimum of the setting `batch`.
-const BATCH: usize = 1_000;
 
 /// Run finished jobs again, as new jobs
 ///
@@ -58,16 +56,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let payload = input::replacement(args.file.as_deref(), args.payload.as_deref()).await?;
-        let start = match (args.run_at, args.delay) {
-            (Some(at), _) => Some(Start::RunAt(std::time::SystemTime::from(at).into())),
-            (None, Some(delay)) => Some(Start::Delay(
-                delay.try_into().map_err(|_| Failure::usage("--delay is too long: it is at most 3650 days"))?,
-            )),
-            (None, None) => None,
-        };
         let template = RerunJobsRequest {
             ids: Vec::new(),
-            start,
+            start: values::start(args.run_at, args.delay, Start::RunAt, Start::Delay)?,
             payload: payload.map(Into::into),
             request_key: args.request_key.clone().unwrap_or_default(),
         };
@@ -92,13 +83,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 fn print(job: &RerunJob, json: bool, output: &mut Output) -> Result<(), Failure> {
     if json {
         let name = match job.outcome() {
-            RerunOutcome::New => "new",
-            RerunOutcome::Repeated => "repeated",
-            RerunOutcome::KeyHeld => "key_held",
-            RerunOutcome::Unknown => "unknown",
-            RerunOutcome::Unfinished => "unfinished",
-            RerunOutcome::NoPayload => "no_payload",
-            RerunOutcome::Refused | RerunOutcome::Unspecified => "refused",
+            RerunOutcome::Unspecified => "refused".into(),
+            outcome => text::enum_word(outcome.as_str_name(), "RERUN_OUTCOME_"),
         };
         let other = [job.new_id, job.holder_id].into_iter().find(|id| *id != 0);
         let problem = Some(&job.problem).filter(|problem| !problem.is_empty());

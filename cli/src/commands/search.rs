@@ -1,16 +1,15 @@
 //! `howdah search`: finds jobs.
 
 use howdah_client::proto::{Job, JobHeader, JobState as ProtoState, SearchJobsRequest, search_jobs_request::Query};
-use howdah_core::logging::escaped;
 use jiff::Timestamp;
 
 use super::{
     conditions::Conditions,
     context::Global,
     failure::Failure,
-    jobs::{remark, state},
+    jobs::{attempts, next_or_end, state, with_remark},
     output::{Output, note},
-    table::{Align, Table},
+    table::Table,
     task_type, text, values,
 };
 
@@ -109,7 +108,7 @@ impl Args {
     /// Message if no job was found.
     fn nothing(&self, scanned: &str) -> String {
         match self.id {
-            Some(id) => format!("job {id} does not exist, or its history has been dropped"),
+            Some(id) => text::no_job(id),
             None if self.key.is_some() => "no such jobs in the database and the archive".into(),
             None if !self.scans() => "no such jobs in the database".into(),
             None => format!("no such jobs: {scanned}, all jobs in this state and time range"),
@@ -131,13 +130,12 @@ impl Args {
             .or(self.path.clone().map(Query::PayloadPath));
         let day_ago = || now.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(now);
         // All pages use the time range of the first page. With a range up to now, new jobs could make the search endless.
-        let time = |time: Timestamp| std::time::SystemTime::from(time).into();
         SearchJobsRequest {
             query,
             task_type: self.task_type.clone().unwrap_or_default(),
             state: self.state.unwrap_or_default() as i32,
-            since: self.since.or_else(|| self.scans().then(day_ago)).map(time),
-            until: self.until.or_else(|| self.scans().then_some(now)).map(time),
+            since: self.since.or_else(|| self.scans().then(day_ago)).map(values::wire),
+            until: self.until.or_else(|| self.scans().then_some(now)).map(values::wire),
             conditions: self.conditions.message(),
             ..SearchJobsRequest::default()
         }
@@ -153,7 +151,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         while left > 0 {
             request.page_size = left.min(1_000) as i32;
             let page = client.search_jobs(request.clone()).await?;
-            print(&mut output, args, &page.jobs, found == 0)?;
+            output.jobs(args.json, &page.jobs, || table(&page.jobs, Timestamp::now()).with_heading(found == 0))?;
             found += page.jobs.len() as u64;
             left = left.saturating_sub(page.jobs.len() as u64);
             for id in &page.skipped_ids {
@@ -172,8 +170,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             let scanned = format!("{scanned} of about {}", rounded(page.estimated_count));
             if left == 0 {
                 note(format_args!(
-                    "found only the first {}: {scanned}; use --limit or --all to find more",
-                    jobs(found)
+                    "found only {}: {scanned}; use --limit or --all to find more",
+                    text::first_jobs(found)
                 ));
             } else {
                 note(scanned);
@@ -184,45 +182,15 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
-    if args.json {
-        jobs.iter().try_for_each(|job| output.job(job))?;
-    } else if !jobs.is_empty() {
-        let table = table(jobs, Timestamp::now());
-        output.line(if first { table } else { table.without_heading() })?;
-    }
-    output.flush()
-}
-
-fn table(jobs: &[Job], now: Timestamp) -> Table<7> {
-    let mut table = Table::new([
-        ("ID", Align::Right),
-        ("TYPE", Align::Left),
-        ("STATE", Align::Left),
-        ("ATTEMPTS", Align::Right),
-        ("CREATED", Align::Right),
-        ("NEXT OR END", Align::Right),
-        ("KEY, LAST ERROR", Align::Left),
-    ]);
-    for job in jobs {
-        let ago =
-            |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
-        let next = if job.finish_time.is_some() { &job.finish_time } else { &job.run_time };
-        table.row([
-            job.id.to_string(),
-            escaped(&job.task_type).into_owned(),
-            text::state(job.state).to_owned(),
-            format!("{}/{}", job.attempt, job.max_attempts),
-            ago(&job.create_time),
-            ago(next),
-            remark(job),
-        ]);
-    }
-    table
-}
-
-fn jobs(count: u64) -> String {
-    if count == 1 { "job".into() } else { format!("{count} jobs") }
+fn table(jobs: &[Job], now: Timestamp) -> Table<'_, Job> {
+    let table = Table::new(jobs)
+        .right("ID", |job| job.id)
+        .left("TYPE", |job| &job.task_type)
+        .left("STATE", |job| text::state(job.state))
+        .right("ATTEMPTS", attempts)
+        .right("CREATED", |job| text::ago(job.create_time.as_ref(), now))
+        .right("NEXT OR END", |job| text::ago(next_or_end(job), now));
+    with_remark(table, false)
 }
 
 /// Formats an estimated number of jobs. Numbers from one million on are in millions, such as `4.2 M`.

@@ -55,9 +55,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let mut flags = args.database.flags();
-    flags.extend(args.stores.flags());
-    flags.extend(args.broker.flags());
+    let mut flags = [args.database.flags(), args.stores.flags(), args.broker.flags()].concat();
     let off = args.no_migrate.then(|| "false".to_owned());
     flags.extend(flag("migrate", off.as_ref()));
     let settings = with_databases(args.config.load(global, flags.clone())?)?;

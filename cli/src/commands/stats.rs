@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use howdah_client::proto::{DurationStats, GetStatsRequest, Stats, StatsPeriod};
-use howdah_core::{job, logging::escaped};
+use howdah_core::job;
 use jiff::Timestamp;
 
 use super::{
     context::Global,
     failure::Failure,
-    output::{Output, note},
-    table::{Align, Table},
+    output::{self, note},
+    table::Table,
     task_type, text, values,
 };
 
@@ -61,25 +61,19 @@ enum Period {
 /// still count as 2 hours.
 const SLACK: Duration = Duration::from_secs(60);
 
-impl From<Period> for StatsPeriod {
-    fn from(period: Period) -> Self {
-        match period {
-            Period::Minute => Self::Minute,
-            Period::Hour => Self::Hour,
-            Period::Day => Self::Day,
+impl Period {
+    /// The period in the protocol and in the broker's statistics.
+    fn names(self) -> (StatsPeriod, job::StatsPeriod) {
+        match self {
+            Self::Minute => (StatsPeriod::Minute, job::StatsPeriod::Minute),
+            Self::Hour => (StatsPeriod::Hour, job::StatsPeriod::Hour),
+            Self::Day => (StatsPeriod::Day, job::StatsPeriod::Day),
         }
     }
-}
 
-impl Period {
     /// Returns a note if statistics with this period length are kept for less than `age`.
     fn retention_note(self, age: Duration) -> Option<&'static str> {
-        let kept = match self {
-            Self::Minute => job::StatsPeriod::Minute,
-            Self::Hour => job::StatsPeriod::Hour,
-            Self::Day => job::StatsPeriod::Day,
-        };
-        (age > kept.kept() + SLACK).then_some(match self {
+        (age > self.names().1.kept() + SLACK).then_some(match self {
             Self::Minute => {
                 "statistics by minute are kept for 2 hours, so older ones are not shown; --by hour shows more"
             }
@@ -101,12 +95,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let now = Timestamp::now();
     let age = Duration::try_from(now.duration_since(args.since)).unwrap_or_default();
     let period = args.by.unwrap_or_else(|| Period::for_age(age));
-    let time = |time: Timestamp| Some(std::time::SystemTime::from(time).into());
     let request = GetStatsRequest {
         task_type: args.task_type.clone().unwrap_or_default(),
-        period: StatsPeriod::from(period).into(),
-        since: time(args.since),
-        until: args.until.and_then(time),
+        period: period.names().0.into(),
+        since: Some(values::wire(args.since)),
+        until: args.until.map(values::wire),
         limit: args.limit,
     };
     global.with_client(async |client| {
@@ -114,15 +107,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if answer.stats.is_empty() {
             task_type::must_exist(&client, args.task_type.as_deref()).await?;
         }
-        let mut output = Output::new();
-        if args.json {
-            output.messages("Stats", &answer.stats)?;
-        } else if answer.stats.is_empty() {
+        if answer.stats.is_empty() && !args.json {
             note("no events in this time range");
         } else {
-            output.line(table(&answer.stats, args.task_type.is_some()))?;
+            output::list(args.json, "Stats", &answer.stats, || table(&answer.stats, args.task_type.is_some()))?;
         }
-        output.flush()?;
         if let Some(text) = period.retention_note(age) {
             note(text);
         }
@@ -130,49 +119,29 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-fn table(all: &[Stats], by_period: bool) -> Table<15> {
-    let first = if by_period { "START" } else { "TYPE" };
-    let right = |name| (name, Align::Right);
-    let mut table = Table::new([
-        (first, Align::Left),
-        right("ENQUEUED"),
-        right("SUCCEEDED"),
-        right("FAILED"),
-        right("DEAD"),
-        right("READY"),
-        right("WAIT MEAN"),
-        right("WAIT P50"),
-        right("WAIT P90"),
-        right("WAIT P99"),
-        right("RUN SUM"),
-        right("RUN MEAN"),
-        right("RUN P50"),
-        right("RUN P90"),
-        right("RUN P99"),
-    ]);
-    for stats in all {
-        let (wait, run) = (stats.wait.unwrap_or_default(), stats.run.unwrap_or_default());
-        let start =
-            || text::timestamp(stats.start_time.as_ref()).map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
-        table.row([
-            if by_period { start().unwrap_or_default() } else { escaped(&stats.task_type).into_owned() },
-            stats.enqueued_count.to_string(),
-            stats.succeeded_count.to_string(),
-            stats.failed_count.to_string(),
-            stats.dead_count.to_string(),
-            stats.backlog.map_or_else(|| "-".into(), |backlog| backlog.ready.to_string()),
-            shown(wait.mean),
-            shown(wait.p50),
-            shown(wait.p90),
-            shown(wait.p99),
-            sum(&run),
-            shown(run.mean),
-            shown(run.p50),
-            shown(run.p90),
-            shown(run.p99),
-        ]);
-    }
+fn table(all: &[Stats], by_period: bool) -> Table<'_, Stats> {
+    let start = |stats: &Stats| text::timestamp(stats.start_time.as_ref()).map(|time| time.strftime("%Y-%m-%d %H:%M"));
+    let table = Table::new(all);
+    let table = if by_period {
+        table.left("START", |stats| start(stats).map(|start| start.to_string()).unwrap_or_default())
+    } else {
+        table.left("TYPE", |stats| &stats.task_type)
+    };
     table
+        .right("ENQUEUED", |stats| stats.enqueued_count)
+        .right("SUCCEEDED", |stats| stats.succeeded_count)
+        .right("FAILED", |stats| stats.failed_count)
+        .right("DEAD", |stats| stats.dead_count)
+        .right("READY", |stats| stats.backlog.map_or_else(|| "-".into(), |backlog| backlog.ready.to_string()))
+        .right("WAIT MEAN", |stats| shown(stats.wait.and_then(|wait| wait.mean)))
+        .right("WAIT P50", |stats| shown(stats.wait.and_then(|wait| wait.p50)))
+        .right("WAIT P90", |stats| shown(stats.wait.and_then(|wait| wait.p90)))
+        .right("WAIT P99", |stats| shown(stats.wait.and_then(|wait| wait.p99)))
+        .right("RUN SUM", |stats| sum(&stats.run.unwrap_or_default()))
+        .right("RUN MEAN", |stats| shown(stats.run.and_then(|run| run.mean)))
+        .right("RUN P50", |stats| shown(stats.run.and_then(|run| run.p50)))
+        .right("RUN P90", |stats| shown(stats.run.and_then(|run| run.p90)))
+        .right("RUN P99", |stats| shown(stats.run.and_then(|run| run.p99)))
 }
 
 /// Formats the sum of all durations.

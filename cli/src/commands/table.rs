@@ -1,76 +1,73 @@
 //! Text tables. Each column is as wide as its widest cell.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
-/// Alignment of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
-    /// Left-aligned, for text.
-    Left,
-    /// Right-aligned, for numbers.
-    Right,
-}
+use howdah_core::logging::escaped;
 
-/// Heading of the column with store names.
-const STORE: &str = "STORE";
-
-/// Table with a heading.
+/// Table with a heading and a line per row. The columns are given by title and by the function that formats a row's cell.
 #[derive(Debug)]
-pub(super) struct Table<const COLUMNS: usize> {
-    columns: [(&'static str, Align); COLUMNS],
-    rows: Vec<[String; COLUMNS]>,
-    /// Name of the store of each row. If all names are empty, because the broker serves one store, the column is omitted.
-    stores: Vec<String>,
-    heading: bool,
+pub(super) struct Table<'a, R> {
+    rows: &'a [R],
+    columns: Vec<Column>,
+    has_heading: bool,
 }
 
-impl<const COLUMNS: usize> Table<COLUMNS> {
-    pub(super) fn new(columns: [(&'static str, Align); COLUMNS]) -> Self {
-        Self { columns, rows: Vec::new(), stores: Vec::new(), heading: true }
+#[derive(Debug)]
+struct Column {
+    /// Title and cells, with control characters escaped.
+    cells: Vec<String>,
+    width: usize,
+    /// Numbers are right-aligned, texts left-aligned.
+    is_right: bool,
+}
+
+impl<'a, R> Table<'a, R> {
+    pub(super) fn new(rows: &'a [R]) -> Self {
+        Self { rows, columns: Vec::new(), has_heading: true }
     }
 
-    /// Adds a row. The caller must escape its cells.
-    pub(super) fn row(&mut self, cells: [String; COLUMNS]) {
-        self.row_of_store(cells, "");
+    /// Adds a left-aligned column, for texts.
+    pub(super) fn left<T: Display>(self, title: &str, cell: impl Fn(&'a R) -> T) -> Self {
+        self.column(title, false, cell)
     }
 
-    /// Adds a row with the name of its store, which the first column shows. The caller must escape its cells.
-    pub(super) fn row_of_store(&mut self, cells: [String; COLUMNS], store: &str) {
-        self.rows.push(cells);
-        self.stores.push(store.to_owned());
+    /// Adds a right-aligned column, for numbers.
+    pub(super) fn right<T: Display>(self, title: &str, cell: impl Fn(&'a R) -> T) -> Self {
+        self.column(title, true, cell)
     }
 
-    /// Omits the heading, for a table that continues an earlier one.
-    pub(super) fn without_heading(mut self) -> Self {
-        self.heading = false;
+    /// Adds a column with the names of stores, unless all names are empty because the broker serves one store.
+    pub(super) fn store(self, name: impl Fn(&'a R) -> &'a String) -> Self {
+        if self.rows.iter().all(|row| name(row).is_empty()) { self } else { self.left("STORE", name) }
+    }
+
+    /// Omits the heading unless this is the first of several tables that continue each other.
+    pub(super) fn with_heading(mut self, is_first: bool) -> Self {
+        self.has_heading = is_first;
+        self
+    }
+
+    fn column<T: Display>(mut self, title: &str, is_right: bool, cell: impl Fn(&'a R) -> T) -> Self {
+        let cells = self.rows.iter().map(|row| escaped(&cell(row).to_string()).into_owned());
+        let cells: Vec<String> = std::iter::once(title.to_owned()).chain(cells).collect();
+        let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or_default();
+        self.columns.push(Column { cells, width, is_right });
         self
     }
 }
 
-impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
+impl<R> Display for Table<'_, R> {
     /// Writes no line break after the last line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heading = self.columns.map(|(name, _)| name.to_owned());
-        let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| &row[column]);
-            cells.chain([&heading[column]]).map(|cell| cell.chars().count()).max().unwrap_or_default()
+        let aligned = |column: &Column, line: usize| {
+            let (cell, width) = (&column.cells[line], column.width);
+            if column.is_right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         };
-        let widths: [usize; COLUMNS] = std::array::from_fn(width);
-        let has_stores = self.stores.iter().any(|store| !store.is_empty());
-        let store_width = self.stores.iter().map(String::len).chain([STORE.len()]).max().unwrap_or_default();
-        let mut stores = self.heading.then_some(STORE).into_iter().chain(self.stores.iter().map(String::as_str));
-        for (number, row) in self.heading.then_some(&heading).into_iter().chain(&self.rows).enumerate() {
-            let cells: [String; COLUMNS] = std::array::from_fn(|column| {
-                let (cell, width) = (&row[column], widths[column]);
-                match self.columns[column].1 {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
-                }
-            });
-            let end = if number == 0 { "" } else { "\n" };
-            let store = stores.next().filter(|_| has_stores);
-            let store = store.map(|store| format!("{store:<store_width$}  ")).unwrap_or_default();
-            write!(f, "{end}{}", format!("{store}{}", cells.join("  ")).trim_end())?;
+        let first = usize::from(!self.has_heading);
+        for line in first..=self.rows.len() {
+            let cells: Vec<String> = self.columns.iter().map(|column| aligned(column, line)).collect();
+            let end = if line == first { "" } else { "\n" };
+            write!(f, "{end}{}", cells.join("  ").trim_end())?;
         }
         Ok(())
     }
@@ -82,22 +79,26 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_lines_have_no_tail() {
-        let mut table = Table::new([("ID", Align::Right), ("NAME", Align::Left), ("NOTE", Align::Left)]);
-        table.row(["7".into(), "é".into(), String::new()]);
-        table.row(["1234".into(), "longer".into(), "x".into()]);
+        let rows = [(7, "é", ""), (1234, "longer", "x")];
+        let table = Table::new(&rows).right("ID", |row| row.0).left("NAME", |row| row.1).left("NOTE", |row| row.2);
         assert_eq!(table.to_string(), "  ID  NAME    NOTE\n   7  é\n1234  longer  x");
+        assert_eq!(table.with_heading(false).to_string(), "   7  é\n1234  longer  x");
     }
 
     #[test]
     fn rows_of_several_stores_begin_with_their_names() {
-        let mut table = Table::new([("ID", Align::Right)]);
-        table.row_of_store(["7".into()], "mail");
-        table.row_of_store(["12".into()], "archive");
+        let rows = [(7, "mail".to_owned()), (12, "archive".to_owned())];
+        let table = Table::new(&rows).store(|row| &row.1).right("ID", |row| row.0);
         assert_eq!(table.to_string(), "STORE    ID\nmail      7\narchive  12");
     }
 
     #[test]
     fn a_table_without_rows_is_its_heading() {
-        assert_eq!(Table::new([("ID", Align::Right)]).to_string(), "ID");
+        assert_eq!(Table::<i32>::new(&[]).store(|_| unreachable!()).right("ID", |id| *id).to_string(), "ID");
+    }
+
+    #[test]
+    fn control_characters_in_cells_are_escaped() {
+        assert_eq!(Table::new(&["\u{1b}[2J"]).left("X", |text| text).to_string(), "X\n\\u{1b}[2J");
     }
 }

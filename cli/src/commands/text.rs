@@ -43,6 +43,11 @@ pub(super) fn relative(time: Timestamp, now: Timestamp) -> String {
     if distance.is_negative() { format!("in {length}") } else { format!("{length} ago") }
 }
 
+/// Formats a time of the protocol relative to `now`. Empty if it is unset or invalid.
+pub(super) fn ago(time: Option<&prost_types::Timestamp>, now: Timestamp) -> String {
+    timestamp(time).map(|time| relative(time, now)).unwrap_or_default()
+}
+
 /// Formats a size in bytes, KiB or MiB, rounded down.
 pub(super) fn size(bytes: usize) -> String {
     match bytes {
@@ -58,9 +63,24 @@ pub(super) fn jobs(count: i64) -> String {
     if count == 1 { "1 job".into() } else { format!("{count} jobs") }
 }
 
+/// Error for a job that was not found.
+pub(super) fn no_job(id: i64) -> String {
+    format!("job {id} does not exist, or its history has been dropped")
+}
+
+/// Formats the length of an incomplete list, such as `the first job` or `the first 2 jobs`.
+pub(super) fn first_jobs(count: u64) -> String {
+    if count == 1 { "the first job".into() } else { format!("the first {count} jobs") }
+}
+
 /// Formats a number of jobs with its verb, such as `1 job was` or `2 jobs were`.
 pub(super) fn jobs_were(count: usize) -> String {
     if count == 1 { "1 job was".into() } else { format!("{count} jobs were") }
+}
+
+/// Converts the name of an enum value of the protocol to a word: `BULK_STATE_RUNNING` to `running`.
+pub(super) fn enum_word(name: &str, prefix: &str) -> String {
+    name.trim_start_matches(prefix).to_lowercase()
 }
 
 /// Returns the payload as text, if it is UTF-8 without NUL.

@@ -12,38 +12,18 @@ use super::failure::Failure;
 /// certificate.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
+#[allow(clippy::struct_field_names, reason = "the fields have the names of the flags")]
 pub(super) struct TlsArgs {
     /// Trust brokers at https:// addresses whose certificate is signed by these authorities (PEM) [default: the system's
     /// authorities]
-    #[arg(
-        id = "tls_ca",
-        long = "tls-ca",
-        global = true,
-        value_name = "FILE",
-        env = "HOWDAH_TLS_CA",
-        hide_env_values = true
-    )]
-    ca: Option<String>,
+    #[arg(long, global = true, value_name = "FILE", env = "HOWDAH_TLS_CA", hide_env_values = true)]
+    tls_ca: Option<String>,
     /// Send this client certificate (PEM) to brokers at https:// addresses; needs --tls-key
-    #[arg(
-        id = "tls_cert",
-        long = "tls-cert",
-        global = true,
-        value_name = "FILE",
-        env = "HOWDAH_TLS_CLIENT_CERT",
-        hide_env_values = true
-    )]
-    cert: Option<String>,
+    #[arg(long, global = true, value_name = "FILE", env = "HOWDAH_TLS_CLIENT_CERT", hide_env_values = true)]
+    tls_cert: Option<String>,
     /// Private key of --tls-cert (PEM)
-    #[arg(
-        id = "tls_key",
-        long = "tls-key",
-        global = true,
-        value_name = "FILE",
-        env = "HOWDAH_TLS_CLIENT_KEY",
-        hide_env_values = true
-    )]
-    key: Option<String>,
+    #[arg(long, global = true, value_name = "FILE", env = "HOWDAH_TLS_CLIENT_KEY", hide_env_values = true)]
+    tls_key: Option<String>,
 }
 
 impl TlsArgs {
@@ -51,7 +31,7 @@ impl TlsArgs {
     pub(super) fn apply(&self, builder: ClientBuilder) -> Result<ClientBuilder, Failure> {
         // An empty variable counts as unset.
         let given = |path: &Option<String>| path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from);
-        let (ca, cert, key) = (given(&self.ca), given(&self.cert), given(&self.key));
+        let (ca, cert, key) = (given(&self.tls_ca), given(&self.tls_cert), given(&self.tls_key));
         let mut tls = Tls::new();
         if let Some(ca) = &ca {
             tls = tls.ca_pem(read("--tls-ca", ca, "CERTIFICATE")?);

@@ -6,6 +6,7 @@ use super::{
     context::Global,
     failure::Failure,
     output::{Output, note},
+    text::jobs,
 };
 
 /// Move a task type to another store, with its settings, jobs and schedules
@@ -77,10 +78,6 @@ fn again(args: &Args) -> String {
 fn stopped(args: &Args, status: tonic::Status) -> Failure {
     note(format!("the move was interrupted; run `{}` to continue it", again(args)));
     howdah_client::Error::from(status).into()
-}
-
-fn jobs(count: i64) -> String {
-    format!("{count} {}", if count == 1 { "job" } else { "jobs" })
 }
 
 fn words(task_type: &str, at: &MoveTypeResponse) -> String {

@@ -5,6 +5,8 @@ use std::{any::TypeId, time::Duration};
 use clap::Command;
 use jiff::Timestamp;
 
+use super::failure::Failure;
+
 /// Error for a time outside of the range of the protocol.
 const YEARS: &str = "the time must be in the years 1970 to 9999";
 /// 9999-12-31T23:59:59Z in Unix seconds.
@@ -35,28 +37,50 @@ pub(super) fn time(given: &str) -> Result<Timestamp, String> {
 
 /// Parses a time, or a duration before now.
 pub(super) fn time_or_ago(given: &str) -> Result<Timestamp, String> {
-    if let Ok(ago) = humantime::parse_duration(given) {
-        return possible(Timestamp::now().checked_sub(ago));
-    }
-    time(given).map_err(|problem| match given.trim_start().starts_with('-') {
-        true => "write how long ago without a minus, such as 90m or 7d".into(),
-        false if problem == YEARS => problem,
-        false => "write a time, such as 2027-01-01T03:00:00Z, or how long ago, such as 90m or 7d".into(),
-    })
+    let parsed = time_or(given, Timestamp::checked_sub, "how long ago");
+    let is_negative = given.trim_start().starts_with('-');
+    parsed.map_err(
+        |problem| if is_negative { "write how long ago without a minus, such as 90m or 7d".into() } else { problem },
+    )
 }
 
 /// Parses a time, or a duration from now.
 pub(super) fn time_or_in(given: &str) -> Result<Timestamp, String> {
-    if let Ok(after) = humantime::parse_duration(given) {
-        return possible(Timestamp::now().checked_add(after));
+    time_or(given, Timestamp::checked_add, "a duration from now")
+}
+
+/// Parses a time, or a duration that `shift` applies to the current time. `or` describes the duration in errors.
+fn time_or(
+    given: &str,
+    shift: impl FnOnce(Timestamp, Duration) -> Result<Timestamp, jiff::Error>,
+    or: &str,
+) -> Result<Timestamp, String> {
+    if let Ok(duration) = humantime::parse_duration(given) {
+        return possible(shift(Timestamp::now(), duration));
     }
-    time(given).map_err(|problem| {
-        if problem == YEARS {
-            problem
-        } else {
-            "write a time, such as 2027-01-01T03:00:00Z, or a duration from now, such as 90m or 7d".into()
-        }
-    })
+    let both = format!("write a time, such as 2027-01-01T03:00:00Z, or {or}, such as 90m or 7d");
+    time(given).map_err(|problem| if problem == YEARS { problem } else { both })
+}
+
+/// Converts a time to a timestamp of the protocol.
+pub(super) fn wire(time: Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond() }
+}
+
+/// Converts a duration to one of the protocol. `flag` names it in the error.
+pub(super) fn wire_duration(flag: &str, duration: Duration) -> Result<prost_types::Duration, Failure> {
+    duration.try_into().map_err(|_| Failure::usage(format!("{flag} is too long: it is at most 3650 days")))
+}
+
+/// Returns the start of jobs from the flags --run-at and --delay, of which at most one is given.
+pub(super) fn start<S>(
+    run_at: Option<Timestamp>,
+    delay: Option<Duration>,
+    at: fn(prost_types::Timestamp) -> S,
+    after: fn(prost_types::Duration) -> S,
+) -> Result<Option<S>, Failure> {
+    let delay = delay.map(|delay| wire_duration("--delay", delay)).transpose()?;
+    Ok(run_at.map(|time| at(wire(time))).or(delay.map(after)))
 }
 
 fn possible(time: Result<Timestamp, jiff::Error>) -> Result<Timestamp, String> {

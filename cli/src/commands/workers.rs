@@ -8,8 +8,8 @@ use howdah_core::logging::escaped;
 use super::{
     context::Global,
     failure::Failure,
-    output::{Output, note},
-    table::{Align, Table},
+    output::{self, note},
+    table::Table,
     task_type, text, values,
 };
 
@@ -36,84 +36,70 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let stuck_after = args.stuck_after.map(prost_types::Duration::try_from).transpose();
-    let request = ListWorkersRequest {
-        task_type: args.task_type.clone().unwrap_or_default(),
-        stuck_after: stuck_after.map_err(|error| Failure::usage(format!("--stuck-after: {error}")))?,
-        ..ListWorkersRequest::default()
-    };
+    let stuck_after = args.stuck_after.map(|time| values::wire_duration("--stuck-after", time)).transpose()?;
+    let task_type = args.task_type.clone().unwrap_or_default();
+    let request = ListWorkersRequest { task_type, stuck_after, ..ListWorkersRequest::default() };
     global.with_client(async |client| {
         let workers = client.list_workers(request).await?;
         if workers.is_empty() {
             task_type::must_exist(&client, args.task_type.as_deref()).await?;
         }
-        let mut output = Output::new();
-        if args.json {
-            output.messages("Worker", &workers)?;
-        } else if workers.is_empty() {
+        if workers.is_empty() && !args.json {
             let (none, name) = match &args.task_type {
-                Some(name) => (format!("no connected worker takes jobs of type {}", escaped(name)), name.as_str()),
+                Some(name) => (format!("no connected worker takes jobs of type {name}"), name.as_str()),
                 None => ("no workers are connected".into(), "TYPE"),
             };
             note(format_args!("{none}: start one with `howdah work {name} --exec COMMAND`"));
-        } else {
-            output.line(table(&workers))?;
+            return Ok(());
         }
-        output.flush()
+        output::list(args.json, "Worker", &workers, || table(&workers))
     })
 }
 
-fn table(workers: &[Worker]) -> Table<9> {
-    let mut table = Table::new([
-        ("WORKER", Align::Left),
-        ("STATE", Align::Left),
-        ("JOBS", Align::Left),
-        ("LAST MINUTE", Align::Right),
-        ("QUIET", Align::Right),
-        ("CONNECTED", Align::Right),
-        ("BROKER", Align::Left),
-        ("PEER", Align::Left),
-        ("CLIENT", Align::Left),
-    ]);
-    for worker in workers {
-        let jobs = worker
-            .windows
-            .iter()
-            .map(|window| format!("{} {}/{}", escaped(&window.task_type), window.held_count, window.window_jobs));
-        let time = |time: &Option<_>| text::duration(time.as_ref()).map_or_else(|| "-".into(), text::short);
-        table.row_of_store(
-            [
-                escaped(&worker.worker_id).into_owned(),
-                state_name(worker),
-                jobs.collect::<Vec<_>>().join(", "),
-                worker.settled_count.to_string(),
-                time(&worker.quiet_for),
-                time(&worker.connected_for),
-                escaped(&worker.broker).into_owned(),
-                escaped(&worker.peer).into_owned(),
-                client(worker),
-            ],
-            &worker.store,
-        );
-    }
-    table
+fn table(workers: &[Worker]) -> Table<'_, Worker> {
+    let time = |time: &Option<_>| text::duration(time.as_ref()).map_or_else(|| "-".into(), text::short);
+    Table::new(workers)
+        .store(|worker| &worker.store)
+        .left("WORKER", |worker| &worker.worker_id)
+        .left("STATE", state_name)
+        .left("JOBS", windows)
+        .right("LAST MINUTE", |worker| worker.settled_count)
+        .right("QUIET", |worker| time(&worker.quiet_for))
+        .right("CONNECTED", |worker| time(&worker.connected_for))
+        .left("BROKER", |worker| &worker.broker)
+        .left("PEER", |worker| &worker.peer)
+        .left("CLIENT", client)
+}
+
+/// Formats the held jobs and the window of each task type, such as `email.send 3/10`.
+pub(super) fn windows(worker: &Worker) -> String {
+    let windows = worker
+        .windows
+        .iter()
+        .map(|window| format!("{} {}/{}", escaped(&window.task_type), window.held_count, window.window_jobs));
+    windows.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the labels of a worker as sorted pairs `name=value`.
+pub(super) fn labels(worker: &Worker) -> Vec<String> {
+    let mut labels: Vec<_> = worker.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    labels.sort_unstable();
+    labels
 }
 
 /// Formats the principal, the labels and the client library of a worker.
 fn client(worker: &Worker) -> String {
     // Omits the label `client` if the user agent contains its value, as with the client libraries of this project.
-    let is_in_user_agent = |value: &str| worker.user_agent.split(' ').any(|word| word == value);
-    let labels = worker.labels.iter().filter(|(name, value)| !(*name == "client" && is_in_user_agent(value)));
-    let mut labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value}")).collect();
-    labels.sort_unstable();
+    let is_in_user_agent = |label: &String| worker.user_agent.split(' ').any(|word| *label == format!("client={word}"));
+    let labels = labels(worker).into_iter().filter(|label| !is_in_user_agent(label));
     let words = std::iter::once(worker.principal.clone()).chain(labels).chain([worker.user_agent.clone()]);
-    escaped(&words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")).into_owned()
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn state_name(worker: &Worker) -> String {
     match worker.state() {
         // A broker of a later release may send a state that this program does not know.
         WorkerState::Unspecified => "?".into(),
-        state => state.as_str_name().trim_start_matches("WORKER_STATE_").to_lowercase(),
+        state => text::enum_word(state.as_str_name(), "WORKER_STATE_"),
     }
 }

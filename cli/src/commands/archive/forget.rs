@@ -16,8 +16,8 @@ use jiff::Timestamp;
 
 use super::{Failure, Global, PROGRESS_INTERVAL, Where};
 use crate::commands::{
-    confirm,
     context::block_on,
+    input,
     output::{Output, note},
     text, values,
 };
@@ -101,14 +101,12 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let work = Work::new(args, store, archiver).await?;
         if !args.yes {
             preview(&work).await?;
-            confirm::needs_terminal("use --yes to forget the jobs without confirmation")?;
-            if !confirm::ask().await? {
+            input::needs_terminal("use --yes to forget the jobs without confirmation")?;
+            if !input::is_confirmed().await? {
                 return Err(Failure::failed("nothing was forgotten"));
             }
         }
-        let mut by = Actor::of_session("howdah archive forget");
-        by.reason = global.reason.clone().unwrap_or_default();
-        forget(&work, &by, args.json).await
+        forget(&work, &global.actor("howdah archive forget"), args.json).await
     })
 }
 

@@ -1,11 +1,8 @@
 //! `howdah archive`: finished jobs as files. These commands access the database and the files directly, without a broker.
 
+mod days; // archives, lists and verifies days
 mod forget;
-mod list;
-mod now;
-mod off;
 mod restore;
-mod verify;
 
 use std::time::Duration;
 
@@ -14,31 +11,29 @@ use howdah_engine::{archive::ArchiveError, store::Store};
 
 use super::{
     broker_args::{ConfigArgs, DatabaseArgs, flag, with_database},
-    context::{Global, start_logging},
+    context::{Global, block_on, start_logging},
     failure::Failure,
+    output::{Output, note},
 };
 
-/// The commands for the archive.
-#[derive(Debug, clap::Subcommand)]
-#[allow(clippy::large_enum_variant)] // one value per process
-pub(super) enum Command {
-    Now(now::Args),
-    List(list::Args),
-    Verify(verify::Args),
-    Restore(restore::Args),
-    Forget(forget::Args),
-    Off(off::Args),
+subcommands! { |args, global|
+    Now(days::NowArgs) => days::now(&args, global),
+    List(days::ListArgs) => days::list(&args, global),
+    Verify(days::VerifyArgs) => days::verify(&args, global),
+    Restore(restore::Args) => restore::run(&args, global),
+    Forget(forget::Args) => forget::run(&args, global),
+    Off(OffArgs) => off(&args, global),
 }
 
-pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
-    match command {
-        Command::Now(args) => now::run(&args, global),
-        Command::List(args) => list::run(&args, global),
-        Command::Verify(args) => verify::run(&args, global),
-        Command::Restore(args) => restore::run(&args, global),
-        Command::Forget(args) => forget::run(&args, global),
-        Command::Off(args) => off::run(&args, global),
-    }
+/// Let brokers drop days that are not archived
+///
+/// Once a broker has started with an archive_url, no broker of this database drops an unarchived day, whatever its own settings.
+/// This command ends that. Remove archive_url from all brokers first: a broker that still has it turns the archive on again when it
+/// starts. Existing files stay.
+#[derive(Debug, clap::Args)]
+pub(in crate::commands) struct OffArgs {
+    #[command(flatten)]
+    at: Where,
 }
 
 /// Minimum interval between the progress messages of `forget` and `restore`.
@@ -62,6 +57,18 @@ impl Where {
         let store = Store::new(&settings.broker).map_err(Failure::usage)?;
         Ok((settings, store))
     }
+}
+
+fn off(args: &OffArgs, global: &Global) -> Result<(), Failure> {
+    block_on(async {
+        let (_, store) = args.at.open(global, None)?;
+        let mut output = Output::new();
+        match store.clear_archive_target(&global.actor("howdah archive off")).await? {
+            Some(url) => output.line(format_args!("brokers may now drop days that are not archived in {url}"))?,
+            None => note("the archive is already off"),
+        }
+        output.flush()
+    })
 }
 
 /// The configured archive URL, or else the URL that brokers use.

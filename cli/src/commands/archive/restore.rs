@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, ops::ControlFlow, time::Instant};
 use howdah_archive::Job;
 use howdah_engine::{
     archive::{ArchiveError, HistoryQuery, Reader, Restore, RestoreEvent, Take},
-    store::{Actor, RestoreOutcome, RestoredJob},
+    store::{RestoreOutcome, RestoredJob},
 };
 use jiff::Timestamp;
 
 use super::{Failure, Global, PROGRESS_INTERVAL, Where};
 use crate::commands::{
-    confirm,
     context::block_on,
+    input,
     output::{Output, note},
     text, values,
 };
@@ -87,13 +87,12 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let reader = Reader::new(store);
         if !args.yes {
             preview(args, &reader).await?;
-            confirm::needs_terminal("use --yes to restore the jobs without confirmation")?;
-            if !confirm::ask().await? {
+            input::needs_terminal("use --yes to restore the jobs without confirmation")?;
+            if !input::is_confirmed().await? {
                 return Err(Failure::failed("nothing was restored"));
             }
         }
-        let mut by = Actor::of_session("howdah archive restore");
-        by.reason = global.reason.clone().unwrap_or_default();
+        let by = global.actor("howdah archive restore");
         let mut report = Report::new(args.json);
         let restore = Restore::new(&reader, &by, args.limit, |event| report.add(&event));
         let done = if args.id.is_empty() {

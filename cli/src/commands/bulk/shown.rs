@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use howdah_client::proto::{Bulk, BulkOperation, BulkSpec, BulkState, Job, PreviewBulkResponse};
+use howdah_client::proto::{
+    Bulk, BulkFields, BulkOperation, BulkSpec, BulkState, Job, PreviewBulkResponse, bulk_fields::Start,
+};
 use howdah_core::logging::escaped;
 
-use super::fields;
 use crate::commands::{conditions, text};
 
 /// Name of the operation: `retry`, `cancel`, …
-pub(super) fn operation(spec: &BulkSpec) -> String {
-    word(spec.operation().as_str_name(), "BULK_OPERATION_")
+fn operation(spec: &BulkSpec) -> String {
+    text::enum_word(spec.operation().as_str_name(), "BULK_OPERATION_")
 }
 
 /// Name of the state: `running`, `paused`, …
@@ -18,16 +19,12 @@ pub(super) fn state(bulk: &Bulk) -> String {
     match bulk.state() {
         // A broker of a later release may send a state that this program does not know.
         BulkState::Unspecified => "?".into(),
-        state => word(state.as_str_name(), "BULK_STATE_"),
+        state => text::enum_word(state.as_str_name(), "BULK_STATE_"),
     }
 }
 
-fn word(name: &str, prefix: &str) -> String {
-    name.trim_start_matches(prefix).to_lowercase()
-}
-
 fn job_state(spec: &BulkSpec) -> Option<String> {
-    (spec.state != 0).then(|| word(spec.state().as_str_name(), "JOB_STATE_"))
+    (spec.state != 0).then(|| text::enum_word(spec.state().as_str_name(), "JOB_STATE_"))
 }
 
 /// Describes the operation and the selected jobs, such as `retry email.send, dead, error "no such host"`.
@@ -54,7 +51,7 @@ pub(super) fn what(spec: &BulkSpec) -> String {
         let _ = write!(words, ", priority {priority}");
     }
     if let Some(set) = &spec.fields {
-        words.push_str(&fields::shown(set));
+        words.push_str(&fields(set));
     }
     if spec.max_jobs_per_second > 0 {
         let _ = write!(words, ", at most {} a second", text::jobs(spec.max_jobs_per_second.into()));
@@ -62,15 +59,34 @@ pub(super) fn what(spec: &BulkSpec) -> String {
     words
 }
 
+/// Formats the fields as `, max attempts 5, start 2027-01-01T03:00:00Z`.
+fn fields(fields: &BulkFields) -> String {
+    // The empty first element makes the joined text begin with a comma.
+    let mut words = vec![String::new()];
+    words.extend(fields.max_attempts.map(|attempts| format!("max attempts {attempts}")));
+    words.extend(text::duration(fields.timeout.as_ref()).map(|span| format!("timeout {}", text::short(span))));
+    words.extend(match &fields.start {
+        None => None,
+        Some(Start::RunAt(at)) => text::timestamp(Some(at)).map(|at| format!("start {}", text::time(at))),
+        Some(Start::Delay(delay)) => match text::duration(Some(delay)) {
+            Some(delay) if delay.is_zero() => Some("start now".to_owned()),
+            delay => delay.map(|delay| format!("start in {}", text::short(delay))),
+        },
+    });
+    words.extend(fields.add_tags.iter().map(|tag| format!("with tag {}", escaped(tag))));
+    words.extend(fields.remove_tags.iter().map(|tag| format!("without tag {}", escaped(tag))));
+    words.join(", ")
+}
+
 /// Formats a number of jobs, such as `12 jobs` or `more than 10000 jobs`.
-pub(super) fn count(jobs: i64, has_more: bool) -> String {
+fn count(jobs: i64, has_more: bool) -> String {
     let more = if has_more { "more than " } else { "" };
     let s = if jobs == 1 && !has_more { "" } else { "s" };
     format!("{more}{jobs} job{s}")
 }
 
 /// Returns the lines of text that describe the expected effect of a bulk operation.
-pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<String> {
+pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> String {
     let mut selected = count(preview.selected_count, preview.has_more);
     if let Some(jobs) = preview.states_count.filter(|_| preview.has_more) {
         let _ = write!(selected, "; the task type has about {jobs} in these states");
@@ -80,7 +96,7 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
     if preview.selected_count == 0 && !preview.has_more {
         let nothing = if spec.undo_bulk_id > 0 { "Nothing is left to undo." } else { "Nothing would be changed." };
         lines.push(nothing.into());
-        return lines;
+        return lines.join("\n");
     }
     if spec.operation() == BulkOperation::Cancel && preview.running_count > 0 {
         let about = if preview.has_more { "about " } else { "" };
@@ -107,11 +123,11 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
         0 => "Expected duration: less than a second.".into(),
         _ => format!("Expected duration: about {}.", text::short(time)),
     }));
-    lines
+    lines.join("\n")
 }
 
 fn example(job: &Job) -> String {
-    let mut line = format!("{} {}", job.id, word(job.state().as_str_name(), "JOB_STATE_"));
+    let mut line = format!("{} {}", job.id, text::enum_word(job.state().as_str_name(), "JOB_STATE_"));
     if job.max_attempts > 0 {
         let _ = write!(line, ", attempt {} of {}, priority {}", job.attempt, job.max_attempts, job.priority);
     }
@@ -136,4 +152,26 @@ pub(super) fn progress(bulk: &Bulk) -> String {
         }
     }
     line
+}
+
+/// Describes a bulk operation in several lines.
+pub(super) fn describe(bulk: &Bulk) -> String {
+    let time = |time: Option<&_>| text::timestamp(time).map(text::time).unwrap_or_default();
+    let by = match escaped(&bulk.principal) {
+        principal if principal.is_empty() => String::new(),
+        principal => format!(" by {principal}"),
+    };
+    let mut lines = vec![
+        progress(bulk),
+        format!("what: {}", what(&bulk.spec.clone().unwrap_or_default())),
+        format!("started: {}{by}", time(bulk.create_time.as_ref())),
+    ];
+    let rest = [
+        ("ended", time(bulk.end_time.as_ref())),
+        ("reason", escaped(&bulk.reason).into_owned()),
+        ("broker", escaped(&bulk.broker).into_owned()),
+        ("problem", text::summary(&bulk.problem)),
+    ];
+    lines.extend(rest.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| format!("{name}: {text}")));
+    lines.join("\n")
 }

@@ -1,14 +1,14 @@
 //! `howdah enqueue`: enqueues one job, one job per line, or the jobs of a request file.
 
-mod lines;
-mod request;
+mod lines; // one job per line
+mod resume; // positions and errors of lines
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use howdah_client::{Enqueued, Error};
-use serde::Serialize;
+use howdah_client::{Client, Enqueued, Error, NewJob, proto};
+use howdah_proto::json;
 
-use self::lines::{OnError, Position};
+use self::{lines::OnError, resume::Position};
 use super::{
     context::Global,
     failure::Failure,
@@ -79,9 +79,9 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     }
     let template = args.options.job(args.task_type.as_deref().unwrap_or_default())?;
     global.with_client(async |client| {
-        let mut printer = Printer { output: Output::new(), json: args.json };
+        let printer = Printer { output: Output::new(), json: args.json };
         if let Some(path) = &args.request {
-            return request::enqueue(&client, path, args.request_key, printer).await;
+            return enqueue_request(&client, path, args.request_key, printer).await;
         }
         if args.lines {
             let input = match &args.file {
@@ -96,10 +96,28 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
             Some(key) => client.enqueue_all_with_key([job], key).await?,
             None => vec![client.enqueue(job).await?],
         };
-        for job in enqueued {
-            printer.print(job, None)?;
-        }
-        printer.output.flush()
+        printer.print_all(enqueued)
+    })
+}
+
+/// Reads an `EnqueueJobsRequest` and enqueues it. A request key of the command line takes precedence over the file's.
+async fn enqueue_request(
+    client: &Client,
+    path: &Path,
+    request_key: Option<String>,
+    printer: Printer,
+) -> Result<(), Failure> {
+    let request = read_request(path).await?;
+    let jobs = request.jobs.into_iter().map(NewJob::from);
+    let key = request_key.unwrap_or(request.request_key);
+    let enqueued =
+        if key.is_empty() { client.enqueue_all(jobs).await? } else { client.enqueue_all_with_key(jobs, key).await? };
+    printer.print_all(enqueued)
+}
+
+async fn read_request(path: &Path) -> Result<proto::EnqueueJobsRequest, Failure> {
+    json::read("EnqueueJobsRequest", &Input::open(path).await?.all().await?).map_err(|error| {
+        Failure::usage(format!("{} is not a JSON object with a list \"jobs\": {error}", path.display()))
     })
 }
 
@@ -109,16 +127,14 @@ struct Printer {
     json: bool,
 }
 
-/// JSON line that reports an input line which the broker refused.
-#[derive(Serialize)]
-struct RefusedJson {
-    line: u64,
-    error: String,
-}
-
 impl Printer {
     fn refused(&mut self, line: u64, error: &Error) -> Result<(), Failure> {
-        self.output.json(&RefusedJson { line, error: error.to_string() })
+        self.output.json(&serde_json::json!({"line": line, "error": error.to_string()}))
+    }
+
+    fn print_all(mut self, jobs: Vec<Enqueued>) -> Result<(), Failure> {
+        jobs.into_iter().try_for_each(|job| self.print(job, None))?;
+        self.output.flush()
     }
 
     fn print(&mut self, job: Enqueued, line: Option<u64>) -> Result<(), Failure> {

@@ -1,6 +1,5 @@
 //! `howdah history`: finished jobs from the database and the archive.
 
-mod csv; // CSV output
 mod sink; // output formats
 
 use howdah_engine::archive::{HistoryQuery, Reader};
@@ -11,7 +10,7 @@ use super::{
     context::{Global, block_on},
     failure::Failure,
     output::note,
-    values,
+    text, values,
 };
 use sink::Listing;
 
@@ -93,8 +92,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let listed = listing.finish(read)?;
         // Does not check whether more jobs exist, because the check may read archive files for nothing.
         if listed == most {
-            let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
-            note(format_args!("listed only {what}: use --limit or --all to list more"));
+            note(format_args!("listed only {}: use --limit or --all to list more", text::first_jobs(listed)));
         }
         if listed == 0 && !args.json && !args.csv {
             note("no such jobs");

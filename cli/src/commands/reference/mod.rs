@@ -1,12 +1,9 @@
 //! Generates the tables of `docs/reference` from the definitions in the code. In a page, the text between the lines
 //! `<!-- generated: NAME -->` and `<!-- end -->` is generated. `just reference` rewrites the pages, and the tests compare them.
 
-mod cluster; // settings of the cluster
-mod commands; // commands, from the command line
 mod examples; // Rust blocks of all pages, for the compiler
 mod metrics; // metrics, from the registry
-mod options; // options of a job
-mod settings; // settings of a broker, from the configuration
+mod tables; // commands, options of a job, settings
 
 use std::{
     collections::BTreeSet,
@@ -19,12 +16,12 @@ use std::{
 type Table = fn(&[&str]) -> String;
 
 const TABLES: [(&str, Table); 6] = [
-    ("cluster-settings", cluster::table),
-    ("commands", commands::table),
+    ("cluster-settings", tables::cluster_settings),
+    ("commands", tables::commands),
     ("metrics", metrics::table),
-    ("options", options::table),
-    ("option-names", options::names),
-    ("settings", settings::table),
+    ("options", tables::options),
+    ("option-names", tables::option_names),
+    ("settings", tables::settings),
 ];
 
 const BEGIN: &str = "<!-- generated: ";
@@ -47,7 +44,7 @@ fn the_tables_of_the_reference_are_those_of_the_code() {
     assert!(stale.is_empty(), "{} of docs/reference: not what the code says; run `just reference`", stale.join(", "));
     let known: BTreeSet<String> = TABLES.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(used.iter().map(|marker| first(marker)).collect::<BTreeSet<_>>(), known, "tables in pages vs generated");
-    for (name, all) in [("commands", commands::all()), ("metrics", metrics::all())] {
+    for (name, all) in [("commands", tables::all_commands()), ("metrics", metrics::all())] {
         let words = used.iter().filter_map(|marker| marker.strip_prefix(name)?.strip_prefix(' '));
         let shown: BTreeSet<String> = words.flat_map(str::split_whitespace).map(str::to_owned).collect();
         assert_eq!(shown, all, "arguments of {name} in pages, and in the code");

@@ -4,13 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use howdah_client::{
     NewSchedule,
-    proto::{self, Drift, MissedPolicy, OverlapPolicy, Schedule, schedule::Plan},
+    proto::{self, Schedule, schedule::Plan},
 };
 use jiff::Timestamp;
 
-use crate::commands::{
-    context::Global, failure::Failure, input, job_flags::JobFlags, output::Output, schedule::show, values,
-};
+use super::show::{DRIFTS, MISSED, OVERLAPS, existing, print};
+use crate::commands::{context::Global, failure::Failure, input, job_flags::JobFlags, values};
 
 /// Create a schedule
 ///
@@ -151,8 +150,7 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
     }
     let job = args.task_type.as_ref().map(|task_type| args.options.job(task_type)).transpose()?;
     global.with_client(async |client| {
-        let before = client.get_schedule(&args.name).await?;
-        let mut schedule = before.ok_or_else(|| Failure::failed(format!("schedule {:?} does not exist", args.name)))?;
+        let mut schedule = existing(&args.name, client.get_schedule(&args.name).await?)?;
         if let Some(job) = job {
             let payload = input::payload(args.file.as_deref(), args.payload).await?;
             schedule.template = Some(job.payload(payload).into_proto());
@@ -165,11 +163,8 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
 impl When {
     /// Applies the given flags to a schedule.
     fn changed(&self, mut schedule: Schedule) -> Result<Schedule, Failure> {
-        let wire = |time: Duration| {
-            prost_types::Duration::try_from(time).map_err(|_| Failure::usage("--every or --jitter is too long"))
-        };
         if let Some(period) = self.every {
-            schedule.plan = Some(Plan::Period(wire(period)?));
+            schedule.plan = Some(Plan::Period(values::wire_duration("--every", period)?));
         }
         if self.cron.is_some() || self.time_zone.is_some() {
             let mut cron = match schedule.plan.take() {
@@ -191,43 +186,24 @@ impl When {
             schedule.missed_limit = 0;
         }
         schedule.missed_limit = self.missed_limit.unwrap_or(schedule.missed_limit);
-        let time = |given: TimeOrNone| given.0.map(|at| std::time::SystemTime::from(at).into());
+        let time = |given: TimeOrNone| given.0.map(values::wire);
         schedule.start_time = self.start_time.map_or(schedule.start_time, time);
         schedule.end_time = self.end_time.map_or(schedule.end_time, time);
         if let Some(jitter) = self.jitter {
-            schedule.jitter = Some(wire(jitter)?);
+            schedule.jitter = Some(values::wire_duration("--jitter", jitter)?);
         }
         Ok(schedule)
     }
 }
 
-/// Values of --drift.
-pub(super) const DRIFTS: [(&str, Drift); 2] = [("plan", Drift::Plan), ("end", Drift::End)];
-/// Values of --overlap.
-pub(super) const OVERLAPS: [(&str, OverlapPolicy); 3] =
-    [("allow", OverlapPolicy::Allow), ("skip", OverlapPolicy::Skip), ("one-waiting", OverlapPolicy::OneWaiting)];
-/// Values of --missed.
-pub(super) const MISSED: [(&str, MissedPolicy); 3] =
-    [("skip", MissedPolicy::Skip), ("one", MissedPolicy::One), ("all", MissedPolicy::All)];
-
 fn named<T: Copy + Default>(words: &[(&str, T)], word: &str) -> T {
     words.iter().find(|(name, _)| *name == word).map_or_else(T::default, |(_, value)| *value)
-}
-
-/// Prints a schedule as stored by the broker.
-pub(super) fn print(schedule: &Schedule, json: bool) -> Result<(), Failure> {
-    let mut output = Output::new();
-    if json {
-        output.message("Schedule", schedule)?;
-    } else {
-        output.line(show::describe(schedule, Timestamp::now()))?;
-    }
-    output.flush()
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use howdah_client::proto::{Drift, MissedPolicy, OverlapPolicy};
 
     use super::*;
 

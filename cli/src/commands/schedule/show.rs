@@ -1,11 +1,25 @@
-//! `howdah schedule show`: shows one schedule with its next ten times.
+//! `howdah schedule show` and `list`: shows one schedule with its next ten times, or lists all schedules.
 
-use howdah_client::proto::{Schedule, schedule::Plan};
+use howdah_client::proto::{Drift, MissedPolicy, OverlapPolicy, Schedule, schedule::Plan};
 use howdah_core::logging::escaped;
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::define::{DRIFTS, MISSED, OVERLAPS, print};
-use crate::commands::{context::Global, failure::Failure, text};
+use crate::commands::{
+    context::Global,
+    failure::Failure,
+    output::{self, note},
+    table::Table,
+    text,
+};
+
+/// Values of --drift.
+pub(super) const DRIFTS: [(&str, Drift); 2] = [("plan", Drift::Plan), ("end", Drift::End)];
+/// Values of --overlap.
+pub(super) const OVERLAPS: [(&str, OverlapPolicy); 3] =
+    [("allow", OverlapPolicy::Allow), ("skip", OverlapPolicy::Skip), ("one-waiting", OverlapPolicy::OneWaiting)];
+/// Values of --missed.
+pub(super) const MISSED: [(&str, MissedPolicy); 3] =
+    [("skip", MissedPolicy::Skip), ("one", MissedPolicy::One), ("all", MissedPolicy::All)];
 
 /// Show a schedule: its definition, next ten times and counters
 #[derive(Debug, clap::Args)]
@@ -13,7 +27,7 @@ use crate::commands::{context::Global, failure::Failure, text};
 Examples:
   howdah schedule show nightly
   howdah schedule show nightly --json | jq -r '.next_times[]'")]
-pub(in crate::commands) struct Args {
+pub(in crate::commands) struct ShowArgs {
     /// Name of the schedule
     #[arg(value_name = "NAME")]
     name: String,
@@ -22,16 +36,62 @@ pub(in crate::commands) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+/// List schedules by name, with their next times
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule list
+  howdah schedule list --json | jq -r 'select(.paused) | .name'")]
+pub(in crate::commands) struct ListArgs {
+    /// Print one JSON object per schedule: the message Schedule, without its payload
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn show(args: &ShowArgs, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| print(&existing(&args.name, client.get_schedule(&args.name).await?)?, args.json))
+}
+
+pub(super) fn list(args: &ListArgs, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
-        let schedule = client.get_schedule(&args.name).await?;
-        let schedule = schedule.ok_or_else(|| Failure::failed(format!("schedule {:?} does not exist", args.name)))?;
-        print(&schedule, args.json)
+        let schedules = client.list_schedules().await?;
+        if schedules.is_empty() && !args.json {
+            note("no schedules yet: create one with `howdah schedule create NAME TYPE --every 5m`");
+            return Ok(());
+        }
+        output::list(args.json, "Schedule", &schedules, || table(&schedules, Timestamp::now()))
     })
 }
 
+/// Returns the schedule, or the error that it does not exist.
+pub(super) fn existing(name: &str, found: Option<Schedule>) -> Result<Schedule, Failure> {
+    found.ok_or_else(|| Failure::failed(format!("schedule {name:?} does not exist")))
+}
+
+/// Prints a schedule as stored by the broker.
+pub(super) fn print(schedule: &Schedule, json: bool) -> Result<(), Failure> {
+    output::show(json, "Schedule", schedule, || describe(schedule, Timestamp::now()))
+}
+
+fn table(schedules: &[Schedule], now: Timestamp) -> Table<'_, Schedule> {
+    let relative =
+        |time: Option<&_>| text::timestamp(time).map_or_else(|| "-".into(), |time| text::relative(time, now));
+    let next = |schedule: &Schedule| {
+        if schedule.paused { "paused".into() } else { relative(schedule.next_times.first()) }
+    };
+    Table::new(schedules)
+        .store(|schedule| &schedule.store)
+        .left("NAME", |schedule| &schedule.name)
+        .left("TYPE", |schedule| schedule.template.as_ref().map_or("", |job| &job.task_type))
+        .left("PLAN", plan_words)
+        .left("NEXT", next)
+        .left("LAST", |schedule| relative(schedule.last_fire_time.as_ref()))
+        .right("JOBS", |schedule| schedule.fired)
+        .left("ERROR", |schedule| text::summary(&schedule.last_error))
+}
+
 /// Describes a schedule as text.
-pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
+fn describe(schedule: &Schedule, now: Timestamp) -> String {
     let job = schedule.template.clone().unwrap_or_default();
     let paused = if schedule.paused { ": paused" } else { "" };
     let mut lines = vec![format!("schedule {}{paused}", escaped(&schedule.name))];
@@ -76,7 +136,7 @@ pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
 }
 
 /// Formats a plan as `every 5m` or `0 3 * * *  Europe/Berlin`, with jitter and drift if set.
-pub(super) fn plan_words(schedule: &Schedule) -> String {
+fn plan_words(schedule: &Schedule) -> String {
     let length = |time| text::duration(Some(time)).map_or_else(|| "?".into(), howdah_core::config::duration_text);
     let mut words = match &schedule.plan {
         Some(Plan::Period(period)) => format!("every {}", length(period)),

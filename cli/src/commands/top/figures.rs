@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use howdah_client::proto::{DurationStats, JobState, Stats, TaskType, Worker};
+use howdah_client::proto::{Job, JobState, Stats, TaskType, Worker};
 
 use super::super::text;
 
@@ -64,42 +64,17 @@ impl TypeRow {
 }
 
 /// Throughput, wait time and run time of a task type in the last minutes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// Jobs enqueued per second.
-    pub(super) enqueued: f64,
-    pub(super) succeeded: f64,
-    pub(super) failed: f64,
-    pub(super) wait: Percentiles,
-    pub(super) run: Percentiles,
+    pub(super) stats: Stats,
+    /// Length of the time that the statistics cover.
+    pub(super) seconds: f64,
 }
 
 impl Flow {
-    pub(super) fn new(stats: &Stats, seconds: f64) -> Self {
-        let rate = |count: i64| count as f64 / seconds;
-        Self {
-            enqueued: rate(stats.enqueued_count),
-            succeeded: rate(stats.succeeded_count),
-            failed: rate(stats.failed_count),
-            wait: Percentiles::new(stats.wait.as_ref()),
-            run: Percentiles::new(stats.run.as_ref()),
-        }
-    }
-}
-
-/// Percentiles of the wait time or run time; `None` without data.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Percentiles {
-    pub(super) p50: Option<Duration>,
-    pub(super) p99: Option<Duration>,
-}
-
-impl Percentiles {
-    fn new(stats: Option<&DurationStats>) -> Self {
-        let time = |time: fn(&DurationStats) -> &Option<prost_types::Duration>| {
-            stats.and_then(|stats| text::duration(time(stats).as_ref()))
-        };
-        Self { p50: time(|stats| &stats.p50), p99: time(|stats| &stats.p99) }
+    /// Converts a number of jobs to jobs per second. Zero without statistics.
+    pub(super) fn rate(&self, count: i64) -> f64 {
+        if count == 0 { 0.0 } else { count as f64 / self.seconds }
     }
 }
 
@@ -112,20 +87,8 @@ pub struct Jobs {
     pub(super) state: JobState,
     /// Settings of the type as text.
     pub(super) settings: String,
-    pub(super) rows: Vec<JobRow>,
+    pub(super) rows: Vec<Job>,
     pub(super) has_more: bool,
     /// Jobs that succeeded in each of the last 60 minutes, oldest minute first.
     pub(super) minutes: Vec<u64>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct JobRow {
-    pub(super) id: i64,
-    pub(super) state: &'static str,
-    pub(super) priority: i32,
-    pub(super) attempts: String,
-    pub(super) created: String,
-    pub(super) next: String,
-    /// Key and last error of the job.
-    pub(super) remark: String,
 }

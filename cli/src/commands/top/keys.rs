@@ -8,7 +8,7 @@ use super::{
     super::text,
     change::{Change, Question},
     figures::Jobs,
-    state::{Effect, Overlay, Sort, Top, View},
+    state::{Cursor, Effect, Overlay, Sort, Top, View},
 };
 
 /// Maximum length of the filter, equal to the maximum length of a type name.
@@ -82,7 +82,7 @@ impl Top {
         // Drops the figures of the previously shown type or job, which would be wrong in the new view. The lists of types and
         // workers stay until the next read.
         match &view {
-            View::Jobs { .. } => (self.jobs, self.job_cursor) = (Jobs::default(), super::cursor::Cursor::default()),
+            View::Jobs { .. } => (self.jobs, self.job_cursor) = (Jobs::default(), Cursor::default()),
             View::Job { .. } => (self.job, self.scroll) = (None, 0),
             View::Types | View::Workers => {}
         }
@@ -91,21 +91,15 @@ impl Top {
     }
 
     fn open(&mut self) -> Effect {
-        match &self.view {
-            View::Types => match self.chosen_type() {
-                Some(row) => self.go(View::Jobs { task_type: row.name.clone(), state: JobState::Unspecified }),
-                None => Effect::Nothing,
-            },
-            View::Jobs { .. } => match self.chosen_job() {
-                Some(id) => self.go(View::Job { id, from: Box::new(self.view.clone()) }),
-                None => Effect::Nothing,
-            },
-            View::Workers => match self.oldest_of_worker() {
-                Some(id) => self.go(View::Job { id, from: Box::new(View::Workers) }),
-                None => Effect::Nothing,
-            },
-            View::Job { .. } => Effect::Nothing,
-        }
+        let view = match &self.view {
+            View::Types => {
+                self.chosen_type().map(|row| View::Jobs { task_type: row.name.clone(), state: JobState::Unspecified })
+            }
+            View::Jobs { .. } => self.chosen_job().map(|id| View::Job { id, from: Box::new(self.view.clone()) }),
+            View::Workers => self.oldest_of_worker().map(|id| View::Job { id, from: Box::new(View::Workers) }),
+            View::Job { .. } => None,
+        };
+        view.map_or(Effect::Nothing, |view| self.go(view))
     }
 
     /// The job that the selected worker has held longest.

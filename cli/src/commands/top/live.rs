@@ -1,11 +1,21 @@
-//! The event loop: handles keys, figures and ticks, and draws. At most one read and one change run at a time.
+//! The terminal, and the event loop: handles keys, figures and ticks, and draws. At most one read and one change run at a time.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use howdah_client::{Client, Error};
+use ratatui::{
+    DefaultTerminal, Frame,
+    crossterm::event::{self, Event},
+};
 use tokio::{
     select,
-    sync::{mpsc, watch},
+    sync::{
+        mpsc::{self, Receiver, Sender, channel},
+        watch,
+    },
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -15,7 +25,6 @@ use super::{
     change::{self, Change, Done},
     figures::Figures,
     reader::Reader,
-    screen::{self, Screen},
     state::{Effect, Top, View},
 };
 
@@ -44,7 +53,7 @@ pub(super) async fn live(
     stop: &CancellationToken,
 ) -> Result<End, Failure> {
     let mut top = Top::new(client.endpoints().collect::<Vec<_>>().join(","), every);
-    let mut events = screen::events();
+    let mut events = events();
     let (wanted, wants) = watch::channel(top.view().clone());
     let (sender, mut results) = mpsc::channel(1);
     tokio::spawn(read_repeatedly(client.clone(), every, wants, sender));
@@ -104,4 +113,53 @@ async fn read_repeatedly(
         // If the channel for wanted views is closed, the next send of a result ends the loop.
         let _ = timeout(pause.saturating_sub(MIN_PAUSE), wants.changed()).await;
     }
+}
+
+/// Number of key events that may wait while the screen is drawn.
+const WAITING: usize = 64;
+/// Interval at which the thread that reads keys checks whether the receiver is closed.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The terminal in full-screen mode. Dropping this value restores the terminal. A panic of any thread restores it too, before
+/// the panic message is printed.
+pub(super) struct Screen {
+    terminal: DefaultTerminal,
+}
+
+impl Screen {
+    pub(super) fn open() -> Result<Self, Failure> {
+        Ok(Self { terminal: ratatui::try_init().map_err(failed)? })
+    }
+
+    pub(super) fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> Result<(), Failure> {
+        self.terminal.draw(picture).map(drop).map_err(failed)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn failed(error: io::Error) -> Failure {
+    Failure::failed(format!("cannot use the terminal: {error}"))
+}
+
+/// Key and resize events. The channel closes when the terminal is gone.
+fn events() -> Receiver<Event> {
+    let (sender, receiver) = channel(WAITING);
+    std::thread::spawn(move || read_events(&sender));
+    receiver
+}
+
+/// Reads events until the terminal is gone or the receiver is closed.
+fn read_events(sender: &Sender<Event>) -> io::Result<()> {
+    while !sender.is_closed() {
+        if event::poll(POLL_INTERVAL)? {
+            sender.blocking_send(event::read()?).map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
 }

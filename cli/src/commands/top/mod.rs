@@ -1,7 +1,6 @@
 //! `howdah top`: a live view of task types, workers and jobs in a terminal.
 //!
-//! - `screen`: opens and restores the terminal
-//! - `live`: the event loop
+//! - `live`: the terminal and the event loop
 //! - `state`: the state of the display and the effect of keys, without I/O
 //! - `reader`: the calls that read; `change`: the calls that change something
 //! - `draw`: drawing
@@ -9,13 +8,11 @@
 //! Public items are for the integration tests, which draw the answers of a real broker.
 
 mod change;
-mod cursor;
 mod draw;
 mod figures;
 mod keys;
 mod live;
 mod reader;
-mod screen;
 mod state;
 
 use std::{
@@ -72,7 +69,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let client = global.connect_with(|builder| builder.request_timeout(CALL)).await?;
         let signals = Signals::<1>::catch()?;
-        let mut screen = screen::Screen::open()?;
+        let mut screen = live::Screen::open()?;
         let ended = live::live(client, args.interval, &mut screen, &signals.stages[0]).await;
         drop(screen);
         match ended {

@@ -5,16 +5,14 @@ use std::{collections::HashMap, time::Instant};
 
 use howdah_client::{
     Client, Error,
-    proto::{
-        GetStatsRequest, Job, JobState, ListJobsRequest, ListTaskTypesRequest, ListWorkersRequest, Stats, StatsPeriod,
-    },
+    proto::{GetStatsRequest, JobState, ListJobsRequest, ListTaskTypesRequest, ListWorkersRequest, Stats, StatsPeriod},
 };
 use jiff::Timestamp;
 use tonic::Code;
 
 use super::{
-    super::{explain, job, jobs, text, type_set},
-    figures::{Figures, Flow, JobRow, Jobs, TypeRow, Types},
+    super::{explain, job, text, type_settings, values},
+    figures::{Figures, Flow, Jobs, TypeRow, Types},
     state::View,
 };
 
@@ -61,7 +59,7 @@ impl Reader {
         let flows = self.flows().await?;
         let row = |task_type| {
             let row = TypeRow::new(task_type);
-            let flow = flows.as_ref().map(|flows| flows.get(&row.name).copied().unwrap_or_default());
+            let flow = flows.as_ref().map(|flows| flows.get(&row.name).cloned().unwrap_or_default());
             TypeRow { flow, ..row }
         };
         Ok(Types {
@@ -88,7 +86,7 @@ impl Reader {
         let Some((stats, since, complete)) = found else { return Ok(None) };
         // Divides by at least a minute, so that a few jobs in the first seconds of statistics do not look like a burst.
         let seconds = complete.duration_since(since).as_secs_f64().max(60.0);
-        Ok(Some(stats.into_iter().map(|stats| (stats.task_type.clone(), Flow::new(&stats, seconds))).collect()))
+        Ok(Some(stats.into_iter().map(|stats| (stats.task_type.clone(), Flow { stats, seconds })).collect()))
     }
 
     /// Returns the statistics of the current minute and the `minutes` before it, with the start and end of this range. `None`
@@ -104,7 +102,7 @@ impl Reader {
         let request = GetStatsRequest {
             task_type,
             period: StatsPeriod::Minute.into(),
-            since: Some(std::time::SystemTime::from(since).into()),
+            since: Some(values::wire(since)),
             limit: PAGE,
             ..GetStatsRequest::default()
         };
@@ -129,7 +127,6 @@ impl Reader {
             ..ListJobsRequest::default()
         };
         let page = self.client.list_jobs(request).await?;
-        let now = Timestamp::now();
         let minutes = match self.stats(task_type.into(), PLOT_MINUTES - 1).await? {
             Some((stats, since, _)) => by_minute(&stats, since),
             None => Vec::new(),
@@ -137,9 +134,9 @@ impl Reader {
         Ok(Jobs {
             row: TypeRow { name: task_type.into(), ..TypeRow::new(&found) },
             state,
-            settings: type_set::settings_words(found.settings.as_ref()),
-            rows: page.jobs.iter().map(|job| job_row(job, now)).collect(),
+            settings: type_settings::settings_words(found.settings.as_ref()),
             has_more: !page.next_page_token.is_empty(),
+            rows: page.jobs,
             minutes,
         })
     }
@@ -167,20 +164,6 @@ fn by_minute(stats: &[Stats], since: Timestamp) -> Vec<u64> {
         }
     }
     minutes
-}
-
-fn job_row(job: &Job, now: Timestamp) -> JobRow {
-    let ago =
-        |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
-    JobRow {
-        id: job.id,
-        state: text::state(job.state),
-        priority: job.priority,
-        attempts: format!("{}/{}", job.attempt, job.max_attempts),
-        created: ago(&job.create_time),
-        next: ago(if job.finish_time.is_some() { &job.finish_time } else { &job.run_time }),
-        remark: jobs::remark(job),
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! `howdah work`: runs the built-in workers.
 
 mod drain;
-mod kind; // kinds of workers
-mod post; // flags for HTTP requests
-mod process; // flags for processes
+mod kind; // kinds of workers, and their flags
 mod run; // lifecycle of a worker
-mod sql; // flags for SQL
 
 use std::time::Duration;
 
@@ -14,11 +11,8 @@ use howdah_client::CancellationToken;
 
 use self::{
     drain::Drain,
-    kind::Kind,
-    post::PostArgs,
-    process::ProcessArgs,
+    kind::{Kind, PostArgs, ProcessArgs, SqlArgs},
     run::{Work, stop_in_time},
-    sql::SqlArgs,
 };
 use super::{
     context::{Global, block_on},
@@ -28,7 +22,7 @@ use super::{
 };
 use crate::workers::exec::StopTokens;
 
-pub(super) use self::sql::is_name as is_database_name;
+pub(super) use self::kind::is_database_name;
 
 /// Run a command for each job, feed jobs to a process, send them to a URL, or run them as SQL
 ///
@@ -113,7 +107,7 @@ pub(super) struct Args {
 impl Args {
     /// Task types of the jobs to run.
     fn task_types(&self) -> Vec<String> {
-        if self.task_types.is_empty() { vec![sql::TASK_TYPE.to_owned()] } else { self.task_types.clone() }
+        if self.task_types.is_empty() { vec![kind::SQL_TASK_TYPE.to_owned()] } else { self.task_types.clone() }
     }
 
     /// Creates the worker that the flags describe.

@@ -17,21 +17,35 @@ const FIRST: u16 = 12;
 const GAP: u16 = 1;
 
 /// A column other than the first.
-pub(super) struct Column<R: 'static> {
-    pub(super) title: &'static str,
-    pub(super) width: u16,
+pub(super) struct Column<R> {
+    title: &'static str,
+    width: u16,
     /// Rank of the column. On a narrow terminal, columns with higher ranks are dropped first.
-    pub(super) rank: u8,
-    pub(super) is_number: bool,
-    pub(super) cell: fn(&R) -> String,
-    pub(super) style: fn(&R) -> Style,
+    rank: u8,
+    is_number: bool,
+    cell: fn(&R) -> String,
+    style: fn(&R) -> Style,
+}
+
+impl<R> Column<R> {
+    pub(super) const fn words(title: &'static str, width: u16, rank: u8, cell: fn(&R) -> String) -> Self {
+        Self { title, width, rank, is_number: false, cell, style: |_| Style::new() }
+    }
+
+    pub(super) const fn number(title: &'static str, width: u16, rank: u8, cell: fn(&R) -> String) -> Self {
+        Self { is_number: true, ..Self::words(title, width, rank, cell) }
+    }
+
+    pub(super) const fn styled(self, style: fn(&R) -> Style) -> Self {
+        Self { style, ..self }
+    }
 }
 
 /// Title and cell of the first column.
 type First<R> = (&'static str, fn(&R) -> (String, Style));
 
 /// Returns the columns that fit into `width` next to the first column.
-pub(super) fn fitting<R>(columns: &[Column<R>], width: u16) -> Vec<&Column<R>> {
+fn fitting<R>(columns: &[Column<R>], width: u16) -> Vec<&Column<R>> {
     let mut kept: Vec<&Column<R>> = columns.iter().collect();
     while FIRST + kept.iter().map(|column| column.width + GAP).sum::<u16>() > width {
         let Some(worst) = kept.iter().enumerate().max_by_key(|(_, column)| column.rank).map(|(at, _)| at) else {
@@ -110,14 +124,7 @@ mod tests {
 
     #[test]
     fn the_least_important_columns_are_left_out_first() {
-        let column = |title, width, rank| Column::<()> {
-            title,
-            width,
-            rank,
-            is_number: true,
-            cell: |()| String::new(),
-            style: |()| Style::new(),
-        };
+        let column = |title, width, rank| Column::<()>::number(title, width, rank, |()| String::new());
         let columns = [column("A", 5, 1), column("B", 5, 3), column("C", 5, 2)];
         let titles = |width| fitting(&columns, width).iter().map(|column| column.title).collect::<String>();
         assert_eq!([30, 29, 24, 23, 18, 17, 0].map(titles), ["ABC", "AC", "AC", "A", "A", "", ""]);
