@@ -84,8 +84,6 @@ mod workers;
 use without_archive::{self as archive, self as history};
 
 #[cfg(test)]
-mod reference; // generates the tables of docs/reference, and tests that they are current
-#[cfg(test)]
 mod tests;
 
 use std::process::ExitCode;

@@ -1,5 +1,7 @@
 //! Tests of the command line as a whole.
 
+mod reference; // generates the tables of docs/reference, and tests that they are current
+
 use clap::FromArgMatches as _;
 
 use super::{Cli, WITHOUT_SERVER, command};
