@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// Commands whose changes are recorded in the audit log.
-const CHANGING: [&str; 30] = [
+const CHANGING: [&str; 34] = [
     "cancel",
     "retry",
     "rerun",
@@ -23,6 +23,8 @@ const CHANGING: [&str; 30] = [
     "type move",
     "settings set",
     "settings reset",
+    "limit set",
+    "limit unset",
     "limit pause",
     "limit resume",
     "schedule create",
@@ -31,6 +33,8 @@ const CHANGING: [&str; 30] = [
     "schedule resume",
     "schedule delete",
     "schedule run",
+    "store add",
+    "store reload",
     "store drain",
     "store open",
     "token create",
@@ -108,7 +112,9 @@ mod tests {
         let advises = |line: &str, text: &str| advice(line).is_some_and(|advice| advice.contains(text));
         assert!(advises("howdah enqueue t x", "look with `howdah jobs`"));
         assert!(advises("howdah enqueue t x --request-key k", "is safe"));
-        assert!(advises("howdah limit pause t k", "howdah audit"));
+        for line in ["limit pause t k", "limit set t k --max-running 1", "limit unset t k", "store reload"] {
+            assert!(advises(&format!("howdah {line}"), "howdah audit"), "{line}");
+        }
         assert_eq!(advice("howdah enqueue t --lines"), None);
         assert_eq!(advice("howdah jobs t"), None);
     }
@@ -118,6 +124,8 @@ mod tests {
         let given = |arguments: &[&str]| super::given(&crate::commands::command().get_matches_from(arguments));
         assert_eq!(given(&["howdah", "cancel", "1", "--reason", "spam"]).as_deref(), Some("spam"));
         assert_eq!(given(&["howdah", "limit", "pause", "t", "k", "--reason", "x"]).as_deref(), Some("x"));
+        assert_eq!(given(&["howdah", "limit", "unset", "t", "k", "--reason", "y"]).as_deref(), Some("y"));
+        assert_eq!(given(&["howdah", "store", "reload", "--reason", "z"]).as_deref(), Some("z"));
         assert_eq!(given(&["howdah", "types"]), None);
     }
 }

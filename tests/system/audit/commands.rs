@@ -116,3 +116,20 @@ async fn a_change_of_settings_is_recorded_with_old_and_new_values() {
     let (_, listed, _) = run(&["audit", "--server", &broker.grpc], b"").await;
     assert!(listed.contains("max_attempts: unset -> 7, max_running: 3 -> 5"), "{listed}");
 }
+
+#[tokio::test]
+async fn the_limit_of_a_limit_key_is_changed_with_a_reason() {
+    let broker = TestBroker::start().await;
+    broker.enqueue("t").await;
+    let server = ["--server", &*broker.grpc];
+    let set = ["limit", "set", "t", "k", "--max-running", "2", "--reason", "too many at once"];
+    let unset = ["limit", "unset", "t", "k", "--reason", "enough"];
+    for command in [&set[..], &unset] {
+        let (status, _, stderr) = run(&[command, &server].concat(), b"").await;
+        assert!(status.success(), "{command:?}: {stderr}");
+    }
+    let (status, out, stderr) = run(&[&["audit", "--json", "--id", "k"][..], &server].concat(), b"").await;
+    assert!(status.success(), "{stderr}");
+    let reasons = out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["reason"].clone());
+    assert_eq!(reasons.collect::<Vec<_>>(), ["enough", "too many at once"]);
+}
