@@ -202,7 +202,6 @@ pub(crate) fn found<T>(answer: Result<T>) -> Result<Option<T>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -145,7 +145,6 @@ fn header(token: &str) -> std::result::Result<MetadataValue<Ascii>, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -137,7 +137,6 @@ pub(crate) async fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -91,7 +91,6 @@ impl Recorder {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::{Error, Middleware, NewJob};

@@ -87,7 +87,6 @@ fn is_text(text: &str, most: usize) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::{NewJob as Job, testing::recording_client};

@@ -271,7 +271,6 @@ pub(crate) fn fit(outcome: &mut End, max_bytes: usize) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -148,7 +148,6 @@ fn to_result(result: SettleResult) -> Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use howdah_proto::v1::{Extend, Extension, Progress, ProgressReport};
 
