@@ -1,14 +1,40 @@
-//! Unary calls: a deadline for each call, and retries where they are safe.
+//! Unary calls: a deadline for each call, and retries with backoff where they are safe.
 
 use std::{error::Error as StdError, future::Future, iter::successors, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, ConnectError, Request, Response, Status};
 
-use crate::{Client, Error, Result, backoff::Backoff};
+use crate::{Client, Error, Result};
+
+/// Upper bound of the first pause of a [`Backoff`]. The random part only shortens a pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Upper bound of every pause of a [`Backoff`].
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Longest time of an attempt before the next endpoint is tried. A broker that cannot reach Postgres responds within 15 s.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(16);
+
+/// Exponential backoff with jitter, for reconnects and repeated calls: pauses that double from 50 ms to 5 s. Half of each pause is
+/// random, so that clients that lost their connection at the same time do not reconnect at the same time.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// Returns the pause before the next try, and counts a failure.
+    pub(crate) fn next(&mut self) -> Duration {
+        let bound = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        bound.mul_f64(rand::random_range(0.5..1.0))
+    }
+
+    /// Resets the pause to the first one, after a success.
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
 
 /// Position in the rotation over a client's brokers during one call.
 #[derive(Debug, Clone, Copy)]
@@ -47,9 +73,9 @@ pub(crate) enum Tries {
     /// their callers should soon learn that no broker responds.
     Read,
     /// As `Read`, for changes that are idempotent.
-    EachEndpoint,
+    Change,
     /// Attempts until the deadline. For enqueues, which a request key makes idempotent.
-    UntilDeadline,
+    Keyed,
 }
 
 impl Client {
@@ -74,7 +100,7 @@ impl Client {
         let timed_out = Error::Deadline { operation, after: limit };
         let mut backoff = Backoff::default();
         let mut rotation = Rotation::new(self.broker_count());
-        let mut too_large = Rotation::new(self.broker_count());
+        let mut too_large = 0;
         let mut is_effect_unknown = false;
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
@@ -106,21 +132,17 @@ impl Client {
             is_effect_unknown |= tries != Tries::Read && is_sent && error.is_unanswered();
             // A proxy refused the request because of its size. The path to another broker may have a higher limit. If every
             // path refuses the request, no broker has received it.
-            let is_too_large = error.is_too_large() && too_large.untried() > 1;
-            if !error.is_retried() && !is_too_large {
+            too_large = if error.is_too_large() { too_large + 1 } else { 0 };
+            let is_tried_elsewhere = (1..self.broker_count()).contains(&too_large);
+            if !error.is_retried() && !is_tried_elsewhere {
                 return Err(error);
             }
             self.move_on_from(broker);
-            if is_too_large {
-                too_large.next();
-            } else {
-                too_large = Rotation::new(self.broker_count());
-            }
             let wait = backoff.next();
             let out_of_tries = match tries {
                 Tries::Once => is_sent || !rotation.is_first_round(),
-                Tries::Read | Tries::EachEndpoint => !rotation.is_first_round(),
-                Tries::UntilDeadline => false,
+                Tries::Read | Tries::Change => !rotation.is_first_round(),
+                Tries::Keyed => false,
             };
             if out_of_tries || Instant::now() + wait >= deadline {
                 return Err(error.with_effect_unknown(is_effect_unknown));
@@ -137,29 +159,9 @@ fn is_without_connection(status: &Status) -> bool {
     successors(status.source(), |&error| error.source()).any(<dyn StdError>::is::<ConnectError>)
 }
 
-/// Calls a method of a generated client that reads: `read!(self.jobs().get_job(request))`.
-macro_rules! read {
-    ($client:ident.$service:ident().$method:ident($request:expr)) => {
-        $crate::call::rpc!($client.$service().$method($request), Read)
-    };
-}
-pub(crate) use read;
-
-/// Calls a method of a generated client that changes something: `change!(self.jobs().retry_jobs(request))`. Without `Tries`, for
-/// idempotent changes, because the call is repeated after temporary errors.
-macro_rules! change {
-    ($client:ident.$service:ident().$method:ident($request:expr)) => {
-        $crate::call::rpc!($client.$service().$method($request), EachEndpoint)
-    };
-    ($client:ident.$service:ident().$method:ident($request:expr), $tries:ident) => {
-        $crate::call::rpc!($client.$service().$method($request), $tries)
-    };
-}
-pub(crate) use change;
-
-/// Expansion of [`read!`] and [`change!`].
-macro_rules! rpc {
-    ($client:ident.$service:ident().$method:ident($request:expr), $tries:ident) => {
+/// Calls a method of a generated client, with these `Tries`: `call!(Read self.jobs().get_job(request))`.
+macro_rules! call {
+    ($tries:ident $client:ident.$service:ident().$method:ident($request:expr)) => {
         $client
             .call(stringify!($method), $crate::call::Tries::$tries, $request, |client, request| async move {
                 client.$service().$method(request).await
@@ -167,20 +169,33 @@ macro_rules! rpc {
             .await
     };
 }
-pub(crate) use rpc;
+pub(crate) use call;
 
-/// Lists the items of all pages, or of as many pages as have `at_most` items: `pages!(self.jobs().list(request).items)`.
-macro_rules! pages {
-    ($client:ident.$service:ident().$method:ident($request:expr).$items:ident) => {
-        $crate::call::pages!($client.$service().$method($request).$items, usize::MAX)
+/// Defines methods that make one call each: `fn name(arguments) -> Type = Tries service.method(request);`. They return the response,
+/// or the field of it that follows the call.
+macro_rules! calls {
+    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty =
+        $tries:ident $service:ident.$method:ident($request:expr)$(.$field:ident)?;)+) => {
+        $(
+            $(#[$meta])*
+            pub async fn $name(&self, $($argument: $type),*) -> $crate::Result<$answer> {
+                let answer = $crate::call::call!($tries self.$service().$method($request))?;
+                Ok(answer$(.$field.unwrap_or_default())?)
+            }
+        )+
     };
+}
+pub(crate) use calls;
+
+/// Lists the items of as many pages as have `at_most` items: `pages!(self.jobs().list(request).items, at_most)`.
+macro_rules! pages {
     ($client:ident.$service:ident().$method:ident($request:expr).$items:ident, $at_most:expr) => {{
         let (mut request, mut items) = ($request, Vec::new());
         request.page_token = String::new();
         loop {
             // A broker reduces the page size to its maximum.
             request.page_size = i32::try_from($at_most - items.len()).unwrap_or(i32::MAX);
-            let page = $crate::call::read!($client.$service().$method(request.clone()))?;
+            let page = $crate::call::call!(Read $client.$service().$method(request.clone()))?;
             items.extend(page.$items);
             // Stops if a broker repeats a page token, to avoid an endless loop.
             let is_last = page.next_page_token.is_empty() || page.next_page_token == request.page_token;
@@ -247,10 +262,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_effect_of_a_change_is_unknown_if_one_of_its_attempts_got_no_answer() {
-        let error = error_after_a_break(Tries::EachEndpoint, refused).await;
+        let error = error_after_a_break(Tries::Change, refused).await;
         assert!(error.is_effect_unknown(), "{error}");
         assert!(error.to_string().ends_with("connection refused; it is unknown whether this took effect"), "{error}");
-        let error = error_after_a_break(Tries::EachEndpoint, || Status::not_found("no bulk operation 7")).await;
+        let error = error_after_a_break(Tries::Change, || Status::not_found("no bulk operation 7")).await;
         assert!(!error.is_effect_unknown(), "{error}");
         let error = error_after_a_break(Tries::Read, refused).await;
         assert!(!error.is_effect_unknown(), "{error}");
@@ -263,5 +278,18 @@ mod tests {
         let client = Client::builder().endpoint(format!("http://127.0.0.1:{port}")).connect_lazy().unwrap();
         let error = client.cancel_bulk(7).await.unwrap_err();
         assert!(error.is_retryable() && !error.is_effect_unknown(), "{error}");
+    }
+
+    #[test]
+    fn waits_double_from_50_ms_to_5_s_and_start_again_after_a_reset() {
+        let mut backoff = Backoff::default();
+        for bound in [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+            let (wait, bound) = (backoff.next(), Duration::from_millis(bound));
+            assert!((bound / 2..bound).contains(&wait), "{wait:?} of {bound:?}");
+        }
+        backoff.failures = u32::MAX;
+        assert!(backoff.next() < LONGEST_PAUSE);
+        backoff.reset();
+        assert!(backoff.next() < FIRST_PAUSE);
     }
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use howdah_proto::v1::{self as proto, EnqueueOutcome};
 
-use crate::{Client, Error, NewJob, Result, call::change};
+use crate::{Client, NewJob, Result, call::call};
 
 /// Result of enqueueing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,11 +30,10 @@ impl Client {
     /// Enqueues a job. When this returns, the job is committed.
     ///
     /// If no broker responds, the client retries until the request timeout, with one request key, so that nothing is enqueued
-    /// twice. After an error that [is retryable](Error::is_retryable) the job may be stored or not. To repeat the call safely, also
+    /// twice. After an error that [is retryable](crate::Error::is_retryable) the job may be stored or not. To repeat the call safely, also
     /// from another process, use [`enqueue_all_with_key`](Client::enqueue_all_with_key).
     pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
-        let mut done = self.enqueue_all(vec![job]).await?;
-        done.pop().ok_or_else(|| wrong_count(0, 1))
+        Ok(self.enqueue_all([job]).await?[0])
     }
 
     /// Enqueues up to 10,000 jobs in one request and one transaction: all of them or none. Retries like
@@ -90,7 +89,7 @@ impl Client {
         }
         let count = jobs.len();
         let request = proto::EnqueueJobsRequest { jobs, request_key };
-        let response = change!(self.jobs().enqueue_jobs(request), UntilDeadline)?;
+        let response = call!(Keyed self.jobs().enqueue_jobs(request))?;
         enqueued(response.jobs, count)
     }
 }
@@ -98,14 +97,11 @@ impl Client {
 /// Converts the broker's response, which must have one result for each job.
 pub(crate) fn enqueued(jobs: Vec<proto::EnqueuedJob>, count: usize) -> Result<Vec<Enqueued>> {
     if jobs.len() != count {
-        return Err(wrong_count(jobs.len(), count));
+        let message = format!("the broker answered for {} jobs instead of {count}", jobs.len());
+        return Err(tonic::Status::internal(message).into());
     }
     let one = |job: proto::EnqueuedJob| Enqueued { id: job.id, is_new: job.is_new, outcome: job.outcome() };
     Ok(jobs.into_iter().map(one).collect())
-}
-
-pub(crate) fn wrong_count(got: usize, wanted: usize) -> Error {
-    Error::from(tonic::Status::internal(format!("the broker answered for {got} jobs instead of {wanted}")))
 }
 
 /// Creates a unique key for [`Client::enqueue_all_with_key`] from the time and 80 random bits.

@@ -27,9 +27,6 @@
 
 #![warn(missing_docs)]
 
-mod access;
-mod backoff;
-mod bulk;
 mod call;
 mod cause;
 mod client;
@@ -49,7 +46,6 @@ mod schedule;
 mod setters;
 mod signal;
 mod stream;
-mod task_types;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

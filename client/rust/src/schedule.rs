@@ -6,8 +6,8 @@ use howdah_proto::v1 as proto;
 
 use crate::{
     Client, Enqueued, NewJob, Result,
-    call::{change, found, pages, read},
-    enqueue::{enqueued, new_request_key, wrong_count},
+    call::{call, calls, found, pages},
+    enqueue::{enqueued, new_request_key},
     setters::setters,
     time,
 };
@@ -103,11 +103,26 @@ impl From<proto::Schedule> for NewSchedule {
 }
 
 impl Client {
-    /// Creates a schedule; the response has its next ten times. If a schedule with the same definition exists, it is returned. With
-    /// another definition the error is `ALREADY_EXISTS`.
-    pub async fn create_schedule(&self, schedule: NewSchedule) -> Result<proto::Schedule> {
-        let request = proto::CreateScheduleRequest { schedule: Some(schedule.into_proto()) };
-        Ok(change!(self.schedules().create_schedule(request))?.schedule.unwrap_or_default())
+    calls! {
+        /// Creates a schedule; the response has its next ten times. If a schedule with the same definition exists, it is
+        /// returned. With another definition the error is `ALREADY_EXISTS`.
+        fn create_schedule(schedule: NewSchedule) -> proto::Schedule =
+            Change schedules.create_schedule(proto::CreateScheduleRequest { schedule: Some(schedule.0) }).schedule;
+
+        /// Replaces the definition of a schedule; with `allow_missing`, creates it if it does not exist.
+        fn update_schedule(schedule: NewSchedule, allow_missing: bool) -> proto::Schedule =
+            Change schedules.update_schedule(proto::UpdateScheduleRequest {
+                schedule: Some(schedule.0),
+                allow_missing,
+            }).schedule;
+
+        /// Pauses a schedule until [`resume_schedule`](Client::resume_schedule).
+        fn pause_schedule(name: impl Into<String>) -> proto::Schedule =
+            Change schedules.pause_schedule(proto::PauseScheduleRequest { name: name.into() }).schedule;
+
+        /// Resumes a schedule, from its next planned time on.
+        fn resume_schedule(name: impl Into<String>) -> proto::Schedule =
+            Change schedules.resume_schedule(proto::ResumeScheduleRequest { name: name.into() }).schedule;
     }
 
     /// Creates a schedule, or replaces its definition. Programs call this at each start: it is idempotent, an unchanged plan keeps
@@ -116,39 +131,21 @@ impl Client {
         self.update_schedule(schedule, true).await
     }
 
-    /// Replaces the definition of a schedule; with `allow_missing`, creates it if it does not exist.
-    pub async fn update_schedule(&self, schedule: NewSchedule, allow_missing: bool) -> Result<proto::Schedule> {
-        let request = proto::UpdateScheduleRequest { schedule: Some(schedule.into_proto()), allow_missing };
-        Ok(change!(self.schedules().update_schedule(request))?.schedule.unwrap_or_default())
-    }
-
     /// Gets a schedule with its next ten times; `None` if it does not exist.
     pub async fn get_schedule(&self, name: impl Into<String>) -> Result<Option<proto::Schedule>> {
         let request = proto::GetScheduleRequest { name: name.into() };
-        Ok(found(read!(self.schedules().get_schedule(request)))?.and_then(|answer| answer.schedule))
+        Ok(found(call!(Read self.schedules().get_schedule(request)))?.and_then(|answer| answer.schedule))
     }
 
     /// Lists all schedules by name, without payloads, each with its next time.
     pub async fn list_schedules(&self) -> Result<Vec<proto::Schedule>> {
-        pages!(self.schedules().list_schedules(proto::ListSchedulesRequest::default()).schedules)
+        pages!(self.schedules().list_schedules(proto::ListSchedulesRequest::default()).schedules, usize::MAX)
     }
 
     /// Deletes a schedule; its jobs stay. Returns whether it existed.
     pub async fn delete_schedule(&self, name: impl Into<String>) -> Result<bool> {
         let request = proto::DeleteScheduleRequest { name: name.into() };
-        Ok(found(change!(self.schedules().delete_schedule(request)))?.is_some())
-    }
-
-    /// Pauses a schedule until [`resume_schedule`](Client::resume_schedule).
-    pub async fn pause_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
-        let request = proto::PauseScheduleRequest { name: name.into() };
-        Ok(change!(self.schedules().pause_schedule(request))?.schedule.unwrap_or_default())
-    }
-
-    /// Resumes a schedule, from its next planned time on.
-    pub async fn resume_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
-        let request = proto::ResumeScheduleRequest { name: name.into() };
-        Ok(change!(self.schedules().resume_schedule(request))?.schedule.unwrap_or_default())
+        Ok(found(call!(Change self.schedules().delete_schedule(request)))?.is_some())
     }
 
     /// Enqueues a job of the schedule now, in addition to its plan. Retries like [`enqueue`](Client::enqueue), with one request
@@ -165,7 +162,7 @@ impl Client {
         request_key: impl Into<String>,
     ) -> Result<Enqueued> {
         let request = proto::RunScheduleRequest { name: name.into(), request_key: request_key.into() };
-        let response = change!(self.schedules().run_schedule(request), UntilDeadline)?;
-        enqueued(response.job.into_iter().collect(), 1)?.pop().ok_or_else(|| wrong_count(0, 1))
+        let response = call!(Keyed self.schedules().run_schedule(request))?;
+        Ok(enqueued(response.job.into_iter().collect(), 1)?[0])
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use howdah_proto::v1::{DependencyResult, GetResultsRequest, LeasedJob};
 
-use crate::{Client, Result, call::read};
+use crate::{Client, Result, call::call};
 
 /// The dependencies of a running job.
 #[derive(Debug)]
@@ -63,5 +63,5 @@ impl Results {
 /// Gets a page of results, without the first `start` dependencies of the job.
 async fn page(client: &Client, id: i64, start: usize) -> Result<VecDeque<DependencyResult>> {
     let request = GetResultsRequest { id, start: i32::try_from(start).unwrap_or(i32::MAX) };
-    Ok(read!(client.workers().get_results(request))?.results.into())
+    Ok(call!(Read client.workers().get_results(request))?.results.into())
 }

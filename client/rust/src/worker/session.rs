@@ -9,7 +9,7 @@ use tokio::{
 };
 use tonic::Code;
 
-use crate::{Client, Error, Result, backoff::Backoff, telemetry::Settling, time};
+use crate::{Client, Error, Result, call::Backoff, telemetry::Settling, time};
 
 use super::{
     builder::{Config, Worker},

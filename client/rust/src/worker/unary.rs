@@ -6,7 +6,7 @@
 
 use howdah_proto::v1::{Nack, SettleJobsRequest, SettleResult, outcome::Outcome as End};
 
-use crate::{Error, Result, call::change};
+use crate::{Error, Result, call::call};
 
 use super::{
     ledger::{Key, Ledger, State, Way},
@@ -82,7 +82,7 @@ impl Session {
         let keys = outcomes.iter().map(|outcome| Key { id: outcome.id, token: outcome.token }).collect();
         let (client, mail) = (self.client.clone(), self.mail_sender.clone());
         tokio::spawn(async move {
-            let answer = change!(client.workers().settle_jobs(SettleJobsRequest { outcomes }));
+            let answer = call!(Change client.workers().settle_jobs(SettleJobsRequest { outcomes }));
             let answer = UnaryAnswer { keys, result: answer.map(|answer| answer.results) };
             // Sending fails only if the worker has ended.
             let _ = mail.send(Mail::Unary(answer));
