@@ -17,17 +17,12 @@ use crate::{Job, Outcome};
 
 use super::{
     Telemetry,
-    context::read,
-    operation::{Address, Failure, Operation, id},
+    operation::{Address, Failure, Operation, id, read},
 };
 
-/// Telemetry of a running handler. Dropping it ends the handler's span.
+/// Telemetry of a running handler, and then of its outcome until the broker confirms it. Dropping it ends the handler's span.
 #[derive(Debug)]
 pub(crate) struct Attempt(Option<Box<Open>>);
-
-/// Telemetry of an outcome that the broker has not confirmed yet.
-#[derive(Debug)]
-pub(crate) struct Settling(Option<Box<Open>>);
 
 #[derive(Debug)]
 struct Open {
@@ -66,7 +61,7 @@ impl Telemetry {
             let parent = creation.clone().filter(|_| !self.linked);
             let parent = parent.map_or_else(Context::new, |of| Context::new().with_remote_span_context(of));
             let links = creation.into_iter().map(Link::with_context).collect();
-            let span = process.span(SpanKind::Consumer, open.attributes()).with_links(links);
+            let span = process.span(SpanKind::Consumer, open.attributes(broker)).with_links(links);
             open.context = Some(parent.with_span(tracer.build_with_context(span, &parent)));
         }
         if let Some(meters) = &self.meters {
@@ -85,9 +80,15 @@ impl Attempt {
         }
     }
 
-    pub(crate) fn ended(self, outcome: &Outcome) -> Settling {
-        let Some(mut open) = self.0 else {
-            return Settling::none();
+    /// Telemetry that records nothing, for a job whose handler did not run to its end.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// Records the end of the handler, and starts the telemetry of settling its outcome.
+    pub(crate) fn handled(&mut self, outcome: &Outcome) {
+        let Some(open) = &mut self.0 else {
+            return;
         };
         let failure = match outcome {
             Outcome::Retry { error, .. } => Some(Failure::new("retry", error)),
@@ -95,7 +96,7 @@ impl Attempt {
             _ => None,
         };
         // If the handler's span is not sampled, the outcome gets no span either.
-        open.context = open.context.filter(|context| context.span().is_recording());
+        open.context = open.context.take().filter(|context| context.span().is_recording());
         if let Some(context) = &open.context {
             failure.iter().for_each(|failure| failure.note(context));
             context.span().end();
@@ -106,18 +107,10 @@ impl Attempt {
             meters.process.record(open.since.elapsed().as_secs_f64(), &labels[1..]);
         }
         (open.since, open.at) = (Instant::now(), SystemTime::now());
-        Settling(Some(open))
-    }
-}
-
-impl Settling {
-    /// Telemetry that records nothing, for a job whose handler did not run to its end.
-    pub(crate) fn none() -> Self {
-        Self(None)
     }
 
     /// Records how the settling of the outcome ended: with the broker's result, or as unconfirmed without a result.
-    pub(crate) fn ended(&mut self, outcome: &End, answer: Option<&SettleResult>, broker: &Address) {
+    pub(crate) fn settled(&mut self, outcome: &End, answer: Option<&SettleResult>, broker: &Address) {
         let Some(open) = self.0.take() else {
             return;
         };
@@ -128,29 +121,24 @@ impl Settling {
             None => Some(Failure::new("UNCONFIRMED", "the worker ended before the broker confirmed the outcome")),
         };
         let settle = Operation::new(name(outcome), "settle", &open.task_type);
-        open.settled(&settle, broker, failure.as_ref());
+        if let (Some(tracer), Some(parent)) = (&open.telemetry.tracer, &open.context) {
+            let span = settle.span(SpanKind::Client, open.attributes(broker)).with_start_time(open.at);
+            let context = parent.with_span(tracer.build_with_context(span, parent));
+            failure.iter().for_each(|failure| failure.note(&context));
+            context.span().end();
+        }
+        if let Some(meters) = &open.telemetry.meters {
+            let labels = settle.labels(Some(broker), failure.as_ref());
+            meters.operation.record(open.since.elapsed().as_secs_f64(), &labels);
+        }
     }
 }
 
 impl Open {
-    fn attributes(&self) -> Vec<KeyValue> {
+    fn attributes(&self, broker: &Address) -> Vec<KeyValue> {
         let mut attributes = vec![id(self.id), KeyValue::new("howdah.attempt", i64::from(self.attempt))];
-        attributes.extend(self.broker.attributes());
+        attributes.extend(broker.attributes());
         attributes
-    }
-
-    fn settled(mut self, settle: &Operation, broker: &Address, failure: Option<&Failure>) {
-        self.broker = broker.clone();
-        if let (Some(tracer), Some(parent)) = (&self.telemetry.tracer, &self.context) {
-            let span = settle.span(SpanKind::Client, self.attributes()).with_start_time(self.at);
-            let context = parent.with_span(tracer.build_with_context(span, parent));
-            failure.into_iter().for_each(|failure| failure.note(&context));
-            context.span().end();
-        }
-        if let Some(meters) = &self.telemetry.meters {
-            let labels = settle.labels(Some(broker), failure);
-            meters.operation.record(self.since.elapsed().as_secs_f64(), &labels);
-        }
     }
 }
 

@@ -2,16 +2,11 @@
 //! Without the feature `opentelemetry`, the types of this module do nothing.
 //!
 //! - [`Sending`]: telemetry of an enqueue, or of a submission to a producer, until its response
-//! - [`Attempt`]: telemetry of a handler, until it ends
-//! - [`Settling`]: telemetry of an outcome, until the broker confirms it
+//! - [`Attempt`]: telemetry of a handler until it ends, and of its outcome until the broker confirms it
 //! - [`Address`]: the address of the broker
 
 #[cfg(feature = "opentelemetry")]
 mod attempt;
-#[cfg(feature = "opentelemetry")]
-mod context;
-#[cfg(feature = "opentelemetry")]
-mod meters;
 #[cfg(not(feature = "opentelemetry"))]
 mod nothing;
 #[cfg(feature = "opentelemetry")]
@@ -22,8 +17,8 @@ mod sending;
 mod setup;
 
 #[cfg(not(feature = "opentelemetry"))]
-pub(crate) use self::nothing::{Address, Sending, Settling, Telemetry};
+pub(crate) use self::nothing::{Address, Attempt, Sending, Telemetry};
 #[cfg(feature = "opentelemetry")]
 pub use self::setup::Telemetry;
 #[cfg(feature = "opentelemetry")]
-pub(crate) use self::{attempt::Settling, operation::Address, sending::Sending};
+pub(crate) use self::{attempt::Attempt, operation::Address, sending::Sending};

@@ -52,18 +52,11 @@ impl Attempt {
         handler
     }
 
-    pub(crate) fn ended(self, _: &Outcome) -> Settling {
-        Settling
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Settling;
-
-impl Settling {
     pub(crate) fn none() -> Self {
         Self
     }
 
-    pub(crate) fn ended(&mut self, _: &End, _: Option<&SettleResult>, _: &Address) {}
+    pub(crate) fn handled(&mut self, _: &Outcome) {}
+
+    pub(crate) fn settled(&mut self, _: &End, _: Option<&SettleResult>, _: &Address) {}
 }

@@ -1,12 +1,15 @@
-//! Attributes of spans and metrics.
+//! Attributes of spans and metrics, and the W3C trace context of a job.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, str::FromStr as _, sync::Arc};
 
+use howdah_proto::v1::NewJob;
 use opentelemetry::{
     Context, KeyValue,
-    trace::{SpanBuilder, SpanKind, Status, TraceContextExt as _},
+    trace::{
+        SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+    },
 };
-use tonic::{Code, codegen::http::Uri};
+use tonic::codegen::http::Uri;
 
 use crate::Error;
 
@@ -91,13 +94,17 @@ impl Failure {
         Self { class: Cow::Borrowed(class), text: text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned() }
     }
 
-    /// The class of the failure is the broker's reason, or else the gRPC code.
+    /// The class of the failure is the broker's reason, or else the gRPC code, as the specification of gRPC writes it.
     pub(super) fn from_error(error: &Error) -> Self {
-        let known = Self::new(name(error.code()), &error.to_string());
-        match error.reason() {
-            Some(reason) => Self { class: Cow::Owned(reason.to_owned()), ..known },
-            None => known,
+        let mut code = String::new();
+        for letter in format!("{:?}", error.code()).chars() {
+            if letter.is_uppercase() && !code.is_empty() {
+                code.push('_');
+            }
+            code.push(letter.to_ascii_uppercase());
         }
+        let class = error.reason().map_or(code, str::to_owned);
+        Self { class: Cow::Owned(class), ..Self::new("", &error.to_string()) }
     }
 
     fn attribute(&self) -> KeyValue {
@@ -111,25 +118,40 @@ impl Failure {
     }
 }
 
-/// Returns the name of a gRPC code, as the specification of gRPC writes it.
-const fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+/// Parses a job's `traceparent` and `tracestate`.
+pub(super) fn read(traceparent: &str, tracestate: &str) -> Option<SpanContext> {
+    let mut parts = traceparent.split('-').skip(1);
+    let trace_id = TraceId::from_hex(parts.next()?).ok()?;
+    let span_id = SpanId::from_hex(parts.next()?).ok()?;
+    let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
+    let state = TraceState::from_str(tracestate).unwrap_or_default();
+    let context = SpanContext::new(trace_id, span_id, TraceFlags::new(flags), true, state);
+    context.is_valid().then_some(context)
+}
+
+/// Sets the job's `traceparent` and `tracestate`, unless the job already has a `traceparent`.
+pub(super) fn set_context(context: &SpanContext, job: &mut NewJob) {
+    if context.is_valid() && !has_context(job) {
+        job.traceparent =
+            format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8());
+        job.tracestate = context.trace_state().header();
+    }
+}
+
+pub(super) fn has_context(job: &NewJob) -> bool {
+    !job.traceparent.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_an_error_is_the_reason_of_the_broker_or_the_name_of_the_code() {
+        let class = |error| Failure::from_error(&error).class;
+        assert_eq!(class(Error::refused("payload", "is too large")), "INVALID_ARGUMENT");
+        assert_eq!(class(Error::broken("the broker closed the stream")), "UNAVAILABLE");
+        let error = howdah_proto::v1::RequestError { reason: "BACKLOG_FULL".to_owned(), ..Default::default() };
+        assert_eq!(class(Error::from_request(error)), "BACKLOG_FULL");
     }
 }

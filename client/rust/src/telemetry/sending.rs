@@ -12,8 +12,7 @@ use crate::{Enqueued, Result};
 
 use super::{
     Telemetry,
-    context::{has_context, read, set_context},
-    operation::{Address, Failure, Operation, id},
+    operation::{Address, Failure, Operation, has_context, id, read, set_context},
 };
 
 /// Telemetry of an enqueue until its response. Dropping it without a response ends its spans.

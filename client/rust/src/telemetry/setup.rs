@@ -1,17 +1,18 @@
-//! Destinations of spans and metrics.
+//! Destinations of spans and metrics, and the metric instruments.
 
 use std::sync::Arc;
 
 use opentelemetry::{
     Context, InstrumentationScope,
     global::{self, BoxedTracer},
-    metrics::MeterProvider,
+    metrics::{Counter, Histogram, Meter, MeterProvider},
     trace::{Span, SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, Tracer, TracerProvider},
 };
 
 use crate::ClientBuilder;
 
-use super::meters::Meters;
+/// Histogram buckets of OpenTelemetry's messaging conventions, in seconds.
+const BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
 /// Destinations of a client's spans and metrics: the global OpenTelemetry providers at the time of its creation, unless
 /// others are set.
@@ -102,6 +103,43 @@ fn is_real(tracer: &BoxedTracer) -> bool {
     let parent = Context::current().with_remote_span_context(parent);
     let made = tracer.start_with_context("is there a tracer?", &parent);
     made.span_context().span_id() != span
+}
+
+#[derive(Debug)]
+pub(super) struct Meters {
+    /// Histogram of the duration of an operation: an enqueue, or the settling of an outcome until its confirmation.
+    pub(super) operation: Histogram<f64>,
+    pub(super) sent: Counter<u64>,
+    pub(super) consumed: Counter<u64>,
+    /// Histogram of the run time of handlers.
+    pub(super) process: Histogram<f64>,
+}
+
+impl Meters {
+    pub(super) fn new(meter: &Meter) -> Self {
+        let seconds = |name: &'static str, description: &'static str| {
+            let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
+            histogram.with_boundaries(BUCKETS.to_vec()).build()
+        };
+        let messages = |name: &'static str, description: &'static str| {
+            meter.u64_counter(name).with_unit("{message}").with_description(description).build()
+        };
+        Self {
+            operation: seconds(
+                "messaging.client.operation.duration",
+                "Duration of messaging operation initiated by a producer or consumer client.",
+            ),
+            sent: messages(
+                "messaging.client.sent.messages",
+                "Number of messages producer attempted to send to the broker.",
+            ),
+            consumed: messages(
+                "messaging.client.consumed.messages",
+                "Number of messages that were delivered to the application.",
+            ),
+            process: seconds("messaging.process.duration", "Duration of processing operation."),
+        }
+    }
 }
 
 #[cfg(test)]

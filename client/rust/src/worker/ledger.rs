@@ -12,7 +12,7 @@ use std::{
 use howdah_proto::v1::{self as proto, CancelReason, Release, SettleResult, SettleStatus, outcome::Outcome as End};
 use tokio::task::AbortHandle;
 
-use crate::telemetry::{Address, Settling};
+use crate::telemetry::{Address, Attempt};
 
 use super::{
     handle::WorkerReport,
@@ -73,7 +73,7 @@ pub(super) enum State {
     /// The handler has ended. The entry is kept until the broker confirms the outcome.
     Ended {
         outcome: End,
-        settling: Settling,
+        attempt: Attempt,
         way: Way,
         /// Whether the broker has refused the handler's outcome. `outcome` is then the nack that replaces it.
         refused: bool,
@@ -120,7 +120,7 @@ impl Ledger {
 
     /// Queues a release for a job that will not run. The attempt then does not count.
     pub(crate) fn release(&mut self, key: Key) {
-        self.end(key, 0, End::Release(Release {}), Settling::none());
+        self.end(key, 0, End::Release(Release {}), Attempt::none());
     }
 
     /// Whether the job still waits for a slot. False if its lease has ended in the meantime.
@@ -139,19 +139,19 @@ impl Ledger {
     }
 
     /// Records the outcome of a handler. Returns the index of the task type whose slot becomes free, if the handler used one.
-    pub(crate) fn finish(&mut self, key: Key, outcome: Outcome, settling: Settling) -> Option<usize> {
+    pub(crate) fn finish(&mut self, key: Key, outcome: Outcome, attempt: Attempt) -> Option<usize> {
         let entry = self.entries.get_mut(&key)?;
         let task_type = entry.task_type;
         match &entry.state {
-            State::Running(..) => self.end(key, task_type, outcome.into_proto(), settling),
+            State::Running(..) => self.end(key, task_type, outcome.into_proto(), attempt),
             State::Lost(_) => drop(self.entries.remove(&key)),
             State::Queued(_) | State::Ended { .. } => return None,
         }
         Some(task_type)
     }
 
-    fn end(&mut self, key: Key, task_type: usize, outcome: End, settling: Settling) {
-        let state = State::Ended { outcome, settling, way: Way::Queued, refused: false };
+    fn end(&mut self, key: Key, task_type: usize, outcome: End, attempt: Attempt) {
+        let state = State::Ended { outcome, attempt, way: Way::Queued, refused: false };
         let before = self.entries.insert(key, Entry { task_type, state });
         if let Some(Entry { task_type, state: State::Queued(_) | State::Running(..) }) = before {
             self.left(task_type);
@@ -231,7 +231,7 @@ impl Ledger {
         report: &mut WorkerReport,
     ) -> Option<u64> {
         let key = Key { id: result.id, token: result.token };
-        let Some(State::Ended { outcome, settling, way, refused }) = self.state_mut(key) else {
+        let Some(State::Ended { outcome, attempt, way, refused }) = self.state_mut(key) else {
             return None;
         };
         let batch = if let Way::Sent(batch) = way { Some(*batch) } else { None };
@@ -260,7 +260,7 @@ impl Ledger {
                 report.lost += 1;
             }
         }
-        settling.ended(outcome, Some(result), broker);
+        attempt.settled(outcome, Some(result), broker);
         self.entries.remove(&key);
         batch
     }
@@ -330,8 +330,8 @@ impl Ledger {
     /// Ends the telemetry of unconfirmed outcomes, because the worker ends.
     pub(crate) fn give_up(&mut self, broker: &Address) {
         for entry in self.entries.values_mut() {
-            if let State::Ended { outcome, settling, .. } = &mut entry.state {
-                settling.ended(outcome, None, broker);
+            if let State::Ended { outcome, attempt, .. } = &mut entry.state {
+                attempt.settled(outcome, None, broker);
             }
         }
     }

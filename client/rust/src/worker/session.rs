@@ -9,7 +9,7 @@ use tokio::{
 };
 use tonic::Code;
 
-use crate::{Client, Error, Result, call::Backoff, telemetry::Settling, time};
+use crate::{Client, Error, Result, call::Backoff, telemetry::Attempt, time};
 
 use super::{
     builder::{Config, Worker},
@@ -69,7 +69,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) enum Mail {
     /// The outcome of a handler.
-    Done(Key, Outcome, Settling),
+    Done(Key, Outcome, Attempt),
     /// A handler's extension or progress report.
     Request(Request),
     /// The result of a `SettleJobs` call.

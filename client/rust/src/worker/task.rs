@@ -33,7 +33,7 @@ pub(crate) fn spawn(
         span.record("traceparent", job.traceparent.as_str());
     }
     let run = async move {
-        let attempt = telemetry.attempt(&job, &broker);
+        let mut attempt = telemetry.attempt(&job, &broker);
         // The async block makes `catch_unwind` also catch a handler that panics before it returns its future.
         let handled = AssertUnwindSafe(attempt.within(async move { handler(job).await })).catch_unwind();
         let ended = if abort_cancelled {
@@ -52,8 +52,8 @@ pub(crate) fn spawn(
         if let Outcome::Retry { error, .. } | Outcome::Fail { error, .. } = &outcome {
             tracing::warn!(job = id, r#type = task_type, attempt = attempt_number, error, "the handler failed");
         }
-        let settling = attempt.ended(&outcome);
-        lease.send(Mail::Done(lease.key, outcome, settling));
+        attempt.handled(&outcome);
+        lease.send(Mail::Done(lease.key, outcome, attempt));
     };
     tokio::spawn(run.instrument(span)).abort_handle()
 }

@@ -75,8 +75,8 @@ impl Session {
 
     pub(crate) fn handle_mail(&mut self, mail: Mail) {
         match mail {
-            Mail::Done(key, outcome, settling) => {
-                if let Some(task_type) = self.ledger.finish(key, outcome, settling) {
+            Mail::Done(key, outcome, attempt) => {
+                if let Some(task_type) = self.ledger.finish(key, outcome, attempt) {
                     self.slots.leave(task_type);
                     self.fill_slots();
                 }
