@@ -111,7 +111,7 @@ impl Client {
     /// The generated client for jobs, with this client's limit on message sizes. Its calls have no deadline, except that a
     /// response must begin within the request timeout plus one minute. Set a deadline with [`tonic::Request::set_timeout`].
     pub fn jobs(&self) -> JobServiceClient<Connection> {
-        self.jobs_on(self.connection())
+        generated!(self, JobServiceClient, self.connection())
     }
 
     /// The generated client for workers, with this client's limit on message sizes.
@@ -191,10 +191,6 @@ impl Client {
         let next = (seen + 1) % self.inner.brokers.len();
         let order = Ordering::Relaxed;
         let _ = self.inner.current.compare_exchange(seen, next, order, order);
-    }
-
-    pub(crate) fn jobs_on(&self, channel: Connection) -> JobServiceClient<Connection> {
-        generated!(self, JobServiceClient, channel)
     }
 
     pub(crate) fn workers_on(&self, channel: Connection) -> WorkerServiceClient<Connection> {

@@ -1,10 +1,10 @@
 //! Enqueues from many tasks over one stream, in batches.
 //!
-//! [`queue`] has the submitted jobs and the requests made of them; [`pipeline`] is the task that sends the requests, reconnects
-//! and delivers results.
+//! [`batch`] has the submitted jobs and the requests made of them; [`pipeline`] is the task that sends the requests, reconnects and
+//! delivers results.
 
+mod batch;
 mod pipeline;
-mod queue;
 
 use std::{
     future::Future,
@@ -15,13 +15,16 @@ use std::{
 
 use howdah_proto::v1 as proto;
 use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
-    time::timeout,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::{Instant, timeout},
 };
 
 use crate::{Client, Enqueued, Error, NewJob, Result, setters::setters};
 
-use self::queue::{Shared, Submission, cost};
+use self::{
+    batch::{Submission, cost},
+    pipeline::Pipeline,
+};
 
 const STOPPED: Error = Error::Stopped("producer");
 
@@ -78,31 +81,22 @@ impl ProducerOptions {
 /// When the last clone is dropped, submitted jobs are sent, and the stream is closed.
 #[derive(Debug, Clone)]
 pub struct Producer {
-    handle: Arc<Handle>,
-}
-
-/// Closes the pipeline when the last producer is dropped.
-#[derive(Debug)]
-struct Handle {
-    shared: Arc<Shared>,
     client: Client,
-    /// Capacity of the queue in bytes. The semaphore `shared.room` has one permit for each free byte.
+    /// Queue of the pipeline, which ends when the last producer is dropped.
+    queue: mpsc::UnboundedSender<Submission>,
+    /// Free bytes of the queue.
+    room: Arc<Semaphore>,
+    /// Capacity of the queue in bytes.
     capacity: u32,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
 }
 
 impl Producer {
     pub(crate) fn spawn(client: Client, options: ProducerOptions) -> Self {
         let capacity = options.max_queued_bytes.max(1);
-        let shared = Arc::new(Shared::new(capacity));
-        let pipeline = pipeline::Pipeline::new(client.clone(), options, shared.clone());
-        tokio::spawn(pipeline.run());
-        Self { handle: Arc::new(Handle { shared, client, capacity }) }
+        let room = Arc::new(Semaphore::new(capacity as usize));
+        let (queue, submissions) = mpsc::unbounded_channel();
+        tokio::spawn(Pipeline::new(client.clone(), options, submissions, room.clone()).run());
+        Self { client, queue, room, capacity }
     }
 
     /// Enqueues a job. When this returns, the job is committed.
@@ -131,10 +125,7 @@ impl Producer {
 
     /// Waits until all earlier submissions are answered. Submissions made during a flush wait until it ends.
     pub async fn flush(&self) -> Result<()> {
-        match self.handle.shared.room.acquire_many(self.handle.capacity).await {
-            Ok(_all_of_it) => Ok(()),
-            Err(_closed) => Err(STOPPED),
-        }
+        self.room.acquire_many(self.capacity).await.map(drop).map_err(|_closed| STOPPED)
     }
 
     async fn push<T>(&self, jobs: Vec<NewJob>, result: fn(Vec<Enqueued>) -> Option<T>) -> Result<Receipt<T>> {
@@ -144,35 +135,30 @@ impl Producer {
             let _ = reply.send(Ok(Vec::new()));
             return Ok(receipt);
         }
-        let client = &self.handle.client;
-        let mut jobs = client.prepared(jobs)?;
+        let mut jobs = self.client.prepared(jobs)?;
         #[cfg(feature = "testing")]
-        if let Some(recorder) = &client.settings().recorder {
+        if let Some(recorder) = &self.client.settings().recorder {
             let _ = reply.send(recorder.record(jobs));
             return Ok(receipt);
         }
-        let mut sending = client.settings().telemetry.send(&mut jobs, false);
-        match self.room_for(&jobs).await {
-            Ok(room) => self.handle.shared.push(Submission::new(jobs, room, reply, sending))?,
-            Err(error) => {
-                sending.ended(&Err(error.clone()));
-                return Err(error);
-            }
-        }
+        let mut sending = self.client.settings().telemetry.send(&mut jobs, false);
+        let room = self.room_for(&jobs).await.inspect_err(|error| sending.ended(&Err(error.clone())))?;
+        let submission = Submission { jobs, room, since: Instant::now(), reply: Some(reply), sending };
+        self.queue.send(submission).map_err(|_closed| STOPPED)?;
         Ok(receipt)
     }
 
     /// Waits until the queue has room for the jobs, and reserves it.
     async fn room_for(&self, jobs: &[proto::NewJob]) -> Result<OwnedSemaphorePermit> {
         let bytes: usize = jobs.iter().map(cost).sum();
-        let settings = self.handle.client.settings();
+        let settings = self.client.settings();
         let limit = settings.max_message_bytes;
         if bytes > limit {
             let message = format!("{bytes} bytes are more than max_message_bytes, which is {limit}");
             return Err(Error::refused("jobs", message));
         }
-        let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.handle.capacity);
-        let reserving = self.handle.shared.room.clone().acquire_many_owned(cost);
+        let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.capacity);
+        let reserving = self.room.clone().acquire_many_owned(cost);
         let (operation, after) = ("waiting for room in the producer's queue", settings.request_timeout);
         match timeout(after, reserving).await {
             Ok(room) => room.map_err(|_closed| STOPPED),

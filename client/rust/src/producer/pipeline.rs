@@ -2,9 +2,9 @@
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
-use howdah_proto::v1::{StreamEnqueueRequest, StreamEnqueueResponse};
+use howdah_proto::v1::{StreamEnqueueRequest, StreamEnqueueResponse, job_service_client::JobServiceClient};
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,7 +14,7 @@ use crate::{Client, Error, Result, call::Backoff, enqueue::enqueued, stream::clo
 
 use super::{
     ProducerOptions,
-    queue::{Batch, Shared},
+    batch::{Batch, Submission},
 };
 
 /// Timeout of a request without an answer, after which the stream counts as dead. A broker that cannot reach Postgres
@@ -31,9 +31,13 @@ const FAR: Duration = Duration::from_hours(1);
 pub(super) struct Pipeline {
     client: Client,
     options: ProducerOptions,
-    shared: Arc<Shared>,
+    submissions: mpsc::UnboundedReceiver<Submission>,
+    /// Free bytes of the queue.
+    room: Arc<Semaphore>,
+    /// Submissions that are not yet part of a request.
+    queue: VecDeque<Submission>,
     /// Requests sent on the current stream, in order.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<Batch>,
     /// Requests to resend. They are not sent before `retry_at`.
     retries: VecDeque<Batch>,
     retry_at: Option<Instant>,
@@ -42,25 +46,27 @@ pub(super) struct Pipeline {
     backoff: Backoff,
 }
 
-struct Sent {
-    sequence: u64,
-    at: Instant,
-    batch: Batch,
-}
-
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        self.shared.abandon();
+        // Producers that wait for room fail, because nothing frees it any more.
+        self.room.close();
     }
 }
 
 impl Pipeline {
-    pub(super) fn new(client: Client, options: ProducerOptions, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        options: ProducerOptions,
+        submissions: mpsc::UnboundedReceiver<Submission>,
+        room: Arc<Semaphore>,
+    ) -> Self {
         Self {
             broker: client.current(),
             client,
             options,
-            shared,
+            submissions,
+            room,
+            queue: VecDeque::new(),
             sent: VecDeque::new(),
             retries: VecDeque::new(),
             retry_at: None,
@@ -73,13 +79,13 @@ impl Pipeline {
         while self.wait_for_work().await {
             let open = open(self.client.clone(), self.broker);
             let ended = match self.meanwhile(open).await {
-                Ok(link) => self.serve(link).await,
+                Ok((requests, answers)) => self.serve(requests, answers).await,
                 Err(error) => Err(error),
             };
             let Err(error) = ended else {
                 return;
             };
-            let is_large = self.sent.iter().map(|sent| sent.batch.cost()).sum::<usize>() > RESEND_LIMIT;
+            let is_large = self.sent.iter().map(Batch::cost).sum::<usize>() > RESEND_LIMIT;
             self.take_back();
             if error.is_refusal() || is_large {
                 // Either the broker refuses a request or the whole stream; single calls show which. Or a proxy limits the
@@ -97,14 +103,19 @@ impl Pipeline {
 
     /// Waits until there is a request to send. Returns false when all producers are dropped and no request is left.
     async fn wait_for_work(&mut self) -> bool {
-        loop {
-            if !self.retries.is_empty() || !self.shared.is_empty() {
-                return true;
-            }
-            if self.shared.is_closed() {
+        if self.retries.is_empty() && self.queue.is_empty() {
+            let Some(submission) = self.submissions.recv().await else {
                 return false;
-            }
-            self.shared.wake.notified().await;
+            };
+            self.queue.push_back(submission);
+        }
+        true
+    }
+
+    /// Moves new submissions to the queue.
+    fn gather(&mut self) {
+        while let Ok(submission) = self.submissions.try_recv() {
+            self.queue.push_back(submission);
         }
     }
 
@@ -112,6 +123,7 @@ impl Pipeline {
     async fn meanwhile<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
+            self.gather();
             tokio::select! {
                 biased;
                 done = &mut work => return done,
@@ -122,30 +134,38 @@ impl Pipeline {
 
     /// Sends requests and delivers results until the stream ends. Returns `Ok` when the last producer was dropped and all
     /// requests are answered.
-    async fn serve(&mut self, mut link: Link) -> Result<()> {
+    async fn serve(
+        &mut self,
+        requests: mpsc::Sender<StreamEnqueueRequest>,
+        mut answers: Streaming<StreamEnqueueResponse>,
+    ) -> Result<()> {
         loop {
+            // Read before `gather`, which then takes all submissions that were made before the last producer was dropped.
+            let is_closed = self.submissions.is_closed();
+            self.gather();
             let free = self.sent.len() < self.options.max_in_flight.max(1);
             let resend = self.retry_at.is_none_or(|at| at <= Instant::now());
-            let waiting = (resend && !self.retries.is_empty()) || !self.shared.is_empty();
-            if !waiting && self.sent.is_empty() && self.retries.is_empty() && self.shared.is_closed() {
+            let waiting = (resend && !self.retries.is_empty()) || !self.queue.is_empty();
+            if is_closed && !waiting && self.sent.is_empty() && self.retries.is_empty() {
                 return Ok(());
             }
+            let timer = self.next_timer();
             tokio::select! {
                 biased;
-                answer = link.answers.message() => match answer? {
+                answer = answers.message() => match answer? {
                     Some(answer) => self.answered(answer),
                     None => return Err(Error::broken("the broker closed the enqueue stream")),
                 },
-                permit = link.requests.reserve(), if free && waiting => match permit {
+                permit = requests.reserve(), if free && waiting => match permit {
                     Ok(permit) => if let Some(request) = self.next_request(resend) {
                         permit.send(request);
                     },
-                    Err(_) => return Err(close_reason(&mut link.answers).await),
+                    Err(_) => return Err(close_reason(&mut answers).await),
                 },
-                () = self.shared.wake.notified(), if free && !waiting => {}
-                () = sleep_until(self.next_timer()) => {
+                submission = self.submissions.recv(), if free && !waiting && !is_closed => self.queue.extend(submission),
+                () = sleep_until(timer) => {
                     self.expire();
-                    if self.sent.front().is_some_and(|first| first.at.elapsed() >= ANSWER_TIMEOUT) {
+                    if self.sent.front().is_some_and(|first| first.sent_at.elapsed() >= ANSWER_TIMEOUT) {
                         return Err(Error::broken("the broker does not answer enqueue requests"));
                     }
                 }
@@ -155,28 +175,41 @@ impl Pipeline {
 
     /// Takes the next request to send: one to resend, or else a new one.
     fn next_request(&mut self, resend: bool) -> Option<StreamEnqueueRequest> {
-        let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
         let retry = if resend { self.retries.pop_front() } else { None };
-        let mut batch = retry.or_else(|| self.shared.take(jobs, bytes))?;
+        let mut batch = retry.or_else(|| self.take())?;
         self.sequence += 1;
-        let (sequence, request_key) = (self.sequence, batch.key.clone());
+        (batch.sequence, batch.sent_at) = (self.sequence, Instant::now());
         let jobs = batch.send_to(self.client.address(self.broker));
-        self.sent.push_back(Sent { sequence, at: Instant::now(), batch });
-        Some(StreamEnqueueRequest { sequence, jobs, request_key })
+        let request = StreamEnqueueRequest { sequence: self.sequence, jobs, request_key: batch.key.clone() };
+        self.sent.push_back(batch);
+        Some(request)
+    }
+
+    /// Takes as many queued submissions as fit into one request, in order, but at least one.
+    fn take(&mut self) -> Option<Batch> {
+        self.gather();
+        let (mut jobs, mut bytes) = (0, 0);
+        let fits = |submission: &&Submission| {
+            let is_first = jobs == 0;
+            jobs += submission.jobs.len();
+            bytes += submission.room.num_permits();
+            is_first || (jobs <= self.options.max_batch_jobs && bytes <= self.options.max_batch_bytes)
+        };
+        let count = self.queue.iter().take_while(fits).count();
+        (count > 0).then(|| Batch::new(self.queue.drain(..count).collect()))
     }
 
     fn answered(&mut self, answer: StreamEnqueueResponse) {
-        let matches = |sent: &Sent| sent.sequence == answer.sequence;
-        let position = self.sent.iter().position(matches);
-        let Some(sent) = position.and_then(|position| self.sent.remove(position)) else {
+        let position = self.sent.iter().position(|sent| sent.sequence == answer.sequence);
+        let Some(batch) = position.and_then(|position| self.sent.remove(position)) else {
             tracing::warn!(sequence = answer.sequence, "ignoring the broker's answer to an unknown enqueue request");
             return;
         };
         let result = match answer.error {
             Some(error) => Err(Error::from_request(error)),
-            None => enqueued(answer.jobs, sent.batch.job_count()),
+            None => enqueued(answer.jobs, batch.job_count()),
         };
-        self.conclude(sent.batch, result);
+        self.conclude(batch, result);
     }
 
     fn conclude(&mut self, batch: Batch, result: Result<Vec<crate::Enqueued>>) {
@@ -202,8 +235,8 @@ impl Pipeline {
 
     /// Moves the unanswered requests of a broken stream to the front of the resend queue.
     fn take_back(&mut self) {
-        while let Some(sent) = self.sent.pop_back() {
-            self.retries.push_front(sent.batch);
+        while let Some(batch) = self.sent.pop_back() {
+            self.retries.push_front(batch);
         }
         self.retry_at = None;
         self.expire();
@@ -212,8 +245,8 @@ impl Pipeline {
     /// Sends all requests to resend by unary calls. Without such requests, it sends the next queued jobs.
     async fn call_each(&mut self) {
         if self.retries.is_empty() {
-            let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
-            self.retries.extend(self.shared.take(jobs, bytes));
+            let batch = self.take();
+            self.retries.extend(batch);
         }
         while let Some(mut batch) = self.retries.pop_front() {
             let client = self.client.clone();
@@ -236,10 +269,12 @@ impl Pipeline {
             return;
         };
         let error = Error::Deadline { operation: "enqueue", after };
-        self.shared.expire(before, &error);
+        self.gather();
+        let expired = self.queue.partition_point(|submission| submission.since < before);
+        self.queue.drain(..expired).for_each(|mut submission| submission.answer(Err(error.clone())));
         // These jobs may have been sent, unlike the queued ones.
         let error = error.with_effect_unknown(true);
-        for batch in self.retries.iter_mut().chain(self.sent.iter_mut().map(|sent| &mut sent.batch)) {
+        for batch in self.retries.iter_mut().chain(&mut self.sent) {
             batch.expire(before, &error);
         }
         self.retries.retain(|batch| batch.oldest().is_some());
@@ -247,29 +282,28 @@ impl Pipeline {
 
     /// Time at which the request timeout of the next submission passes.
     fn next_expiry(&self) -> Instant {
-        let sent = self.sent.iter().map(|sent| &sent.batch);
-        let oldest = sent.chain(&self.retries).filter_map(Batch::oldest).chain(self.shared.oldest()).min();
+        let queued = self.queue.front().map(|first| first.since);
+        let oldest = self.sent.iter().chain(&self.retries).filter_map(Batch::oldest).chain(queued).min();
         // The timer is set 1 ms later, because a timer that fires slightly early would find no submission to fail.
         let timeout = self.client.settings().request_timeout + Duration::from_millis(1);
         oldest.map_or(Instant::now() + FAR, |oldest| oldest + timeout)
     }
 
     fn next_timer(&self) -> Instant {
-        let answer = self.sent.front().map(|first| first.at + ANSWER_TIMEOUT);
+        let answer = self.sent.front().map(|first| first.sent_at + ANSWER_TIMEOUT);
         let retry = self.retry_at.filter(|at| !self.retries.is_empty() && *at > Instant::now());
         answer.into_iter().chain(retry).fold(self.next_expiry(), Instant::min)
     }
 }
 
-/// Both directions of a `StreamEnqueue` stream.
-struct Link {
-    requests: mpsc::Sender<StreamEnqueueRequest>,
-    answers: Streaming<StreamEnqueueResponse>,
-}
-
-/// Opens a stream on a new connection.
-async fn open(client: Client, broker: usize) -> Result<Link> {
-    let mut jobs = client.jobs_on(client.dial(broker).await?);
+/// Opens a stream on a new connection. Returns both directions.
+async fn open(
+    client: Client,
+    broker: usize,
+) -> Result<(mpsc::Sender<StreamEnqueueRequest>, Streaming<StreamEnqueueResponse>)> {
+    let limit = client.settings().max_message_bytes;
+    let jobs = JobServiceClient::new(client.dial(broker).await?);
+    let mut jobs = jobs.max_decoding_message_size(limit).max_encoding_message_size(limit);
     // The capacity is 1. So one request waits for HTTP/2 flow control while the producer gathers jobs for the next request.
     let (requests, outgoing) = mpsc::channel(1);
     let after = client.settings().connect_timeout;
@@ -277,5 +311,5 @@ async fn open(client: Client, broker: usize) -> Result<Link> {
         .await
         .map_err(|_| Error::Deadline { operation: "opening an enqueue stream", after })?
         .map_err(|status| Error::from(status).at(&client.endpoint_name(broker)))?;
-    Ok(Link { requests, answers: answers.into_inner() })
+    Ok((requests, answers.into_inner()))
 }

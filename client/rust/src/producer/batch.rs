@@ -1,11 +1,8 @@
 //! Submissions of a producer, the requests made of them, and the splitting of refused requests.
 
-use std::{collections::VecDeque, sync::Arc};
-
 use howdah_proto::v1 as proto;
-use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot::Sender},
+    sync::{OwnedSemaphorePermit, oneshot::Sender},
     time::Instant,
 };
 use tonic::Code;
@@ -14,8 +11,6 @@ use crate::{
     Enqueued, Error, Result, enqueue,
     telemetry::{Address, Sending},
 };
-
-use super::STOPPED;
 
 /// Approximate overhead of a job on the wire and in memory, in bytes.
 const JOB_OVERHEAD: usize = 256;
@@ -28,118 +23,25 @@ pub(super) fn cost(job: &proto::NewJob) -> usize {
     job.task_type.len() + job.payload.len() + job.key.len() + headers + tags + trace + JOB_OVERHEAD
 }
 
-/// The state that producers and the pipeline share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    queue: Mutex<Queue>,
-    /// Signals that jobs were queued, or that the last producer was dropped.
-    pub(super) wake: Notify,
-    /// Remaining capacity of the queue, in bytes.
-    pub(super) room: Arc<Semaphore>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    submissions: VecDeque<Submission>,
-    is_closed: bool,
-}
-
 /// Jobs that are stored together, and the destination of their result.
 #[derive(Debug)]
 pub(super) struct Submission {
-    jobs: Vec<proto::NewJob>,
+    pub(super) jobs: Vec<proto::NewJob>,
     /// The reserved bytes of the queue. They are free again when the submission is dropped.
-    room: OwnedSemaphorePermit,
-    since: Instant,
+    pub(super) room: OwnedSemaphorePermit,
+    pub(super) since: Instant,
     /// `None` once the result or a timeout was sent.
-    reply: Option<Sender<Result<Vec<Enqueued>>>>,
-    sending: Sending,
+    pub(super) reply: Option<Sender<Result<Vec<Enqueued>>>>,
+    pub(super) sending: Sending,
 }
 
 impl Submission {
-    pub(super) fn new(
-        jobs: Vec<proto::NewJob>,
-        room: OwnedSemaphorePermit,
-        reply: Sender<Result<Vec<Enqueued>>>,
-        sending: Sending,
-    ) -> Self {
-        Self { jobs, room, since: Instant::now(), reply: Some(reply), sending }
-    }
-
     /// Sends the result. Without effect if the caller has dropped its receipt, or has already got a result.
-    fn answer(&mut self, answer: Result<Vec<Enqueued>>) {
+    pub(super) fn answer(&mut self, answer: Result<Vec<Enqueued>>) {
         if let Some(reply) = self.reply.take() {
             self.sending.ended(&answer);
             let _ = reply.send(answer);
         }
-    }
-}
-
-impl Shared {
-    pub(super) fn new(capacity: u32) -> Self {
-        Self { queue: Mutex::default(), wake: Notify::new(), room: Arc::new(Semaphore::new(capacity as usize)) }
-    }
-
-    pub(super) fn push(&self, mut submission: Submission) -> Result<()> {
-        let mut queue = self.queue.lock();
-        if queue.is_closed {
-            submission.answer(Err(STOPPED));
-            return Err(STOPPED);
-        }
-        let was_empty = queue.submissions.is_empty();
-        queue.submissions.push_back(submission);
-        drop(queue);
-        // The pipeline needs no signal if the queue was not empty, because the first submission has already woken it.
-        if was_empty {
-            self.wake.notify_one();
-        }
-        Ok(())
-    }
-
-    /// Records that the last producer was dropped, so that no more jobs will be queued.
-    pub(super) fn close(&self) {
-        self.queue.lock().is_closed = true;
-        self.wake.notify_one();
-    }
-
-    /// Drops all submissions, whose receipts then fail, because the pipeline has ended.
-    pub(super) fn abandon(&self) {
-        *self.queue.lock() = Queue { submissions: VecDeque::new(), is_closed: true };
-        self.room.close();
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.queue.lock().is_closed
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.lock().submissions.is_empty()
-    }
-
-    /// Time of the oldest queued submission; `None` if the queue is empty.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.queue.lock().submissions.front().map(|first| first.since)
-    }
-
-    /// Takes as many queued submissions as fit into one request, in order, but at least one.
-    pub(super) fn take(&self, max_jobs: usize, max_bytes: usize) -> Option<Batch> {
-        let mut queue = self.queue.lock();
-        let (mut jobs, mut bytes) = (0, 0);
-        let fits = |submission: &&Submission| {
-            let is_first = jobs == 0;
-            jobs += submission.jobs.len();
-            bytes += submission.room.num_permits();
-            is_first || (jobs <= max_jobs && bytes <= max_bytes)
-        };
-        let count = queue.submissions.iter().take_while(fits).count();
-        (count > 0).then(|| Batch::new(queue.submissions.drain(..count).collect()))
-    }
-
-    /// Fails and drops the queued submissions from before `before`.
-    pub(super) fn expire(&self, before: Instant, error: &Error) {
-        let mut queue = self.queue.lock();
-        let count = queue.submissions.partition_point(|submission| submission.since < before);
-        queue.submissions.drain(..count).for_each(|mut submission| submission.answer(Err(error.clone())));
     }
 }
 
@@ -148,11 +50,14 @@ impl Shared {
 pub(super) struct Batch {
     pub(super) key: String,
     submissions: Vec<Submission>,
+    /// Sequence number and time with which the request was sent last.
+    pub(super) sequence: u64,
+    pub(super) sent_at: Instant,
 }
 
 impl Batch {
-    fn new(submissions: Vec<Submission>) -> Self {
-        Self { key: enqueue::new_request_key(), submissions }
+    pub(super) fn new(submissions: Vec<Submission>) -> Self {
+        Self { key: enqueue::new_request_key(), submissions, sequence: 0, sent_at: Instant::now() }
     }
 
     /// Returns the jobs of the request, and records the broker to which it is sent.
