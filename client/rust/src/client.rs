@@ -11,19 +11,18 @@ use std::{
 };
 
 use howdah_proto::v1::{
-    access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
+    GetSettingsRequest, access_service_client::AccessServiceClient, bulk_service_client::BulkServiceClient,
     job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
     settings_service_client::SettingsServiceClient, store_service_client::StoreServiceClient,
     task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     Connection, Error, Result,
-    connection::connection,
-    credential::Credential,
-    database::Database,
+    connection::{Credential, connection},
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
     telemetry::Address,
@@ -35,6 +34,9 @@ pub use builder::ClientBuilder;
 /// Time in which a broker must name its database during `connect`. It does not apply to the broker in use, which has the
 /// connect timeout. The database of a slower broker is checked before the broker's first use.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Response header with the id of the broker's database.
+const DATABASE: &str = "howdah-database";
 
 /// A connection to a broker, or to the first reachable one of several.
 ///
@@ -52,7 +54,9 @@ struct Inner {
     brokers: Vec<Broker>,
     /// Index of the broker in use.
     current: AtomicUsize,
-    database: Database,
+    /// Database id and address of the first broker that responded. All brokers of a client must serve the same database, because
+    /// jobs could otherwise wait in a database without workers.
+    database: Mutex<Option<(String, String)>>,
 }
 
 #[derive(Debug)]
@@ -64,12 +68,17 @@ struct Broker {
     is_checked: AtomicBool,
 }
 
-/// Makes a generated client with the client's limit on message sizes.
+/// Defines a method for each generated client.
 macro_rules! generated {
-    ($client:ident, $type:ident, $channel:expr) => {{
-        let limit = $client.inner.settings.max_message_bytes;
-        $type::new($channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
-    }};
+    ($($(#[$meta:meta])* $name:ident: $client:ident;)+) => {
+        $(
+            $(#[$meta])*
+            pub fn $name(&self) -> $client<Connection> {
+                let limit = self.inner.settings.max_message_bytes;
+                $client::new(self.connection()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+            }
+        )+
+    };
 }
 
 impl Client {
@@ -108,45 +117,31 @@ impl Client {
         Producer::spawn(self.clone(), options)
     }
 
-    /// The generated client for jobs, with this client's limit on message sizes. Its calls have no deadline, except that a
-    /// response must begin within the request timeout plus one minute. Set a deadline with [`tonic::Request::set_timeout`].
-    pub fn jobs(&self) -> JobServiceClient<Connection> {
-        generated!(self, JobServiceClient, self.connection())
-    }
+    generated! {
+        /// The generated client for jobs, with this client's limit on message sizes. Its calls have no deadline, except that a
+        /// response must begin within the request timeout plus one minute. Set a deadline with [`tonic::Request::set_timeout`].
+        jobs: JobServiceClient;
 
-    /// The generated client for workers, with this client's limit on message sizes.
-    pub fn workers(&self) -> WorkerServiceClient<Connection> {
-        self.workers_on(self.connection())
-    }
+        /// The generated client for workers, with this client's limit on message sizes.
+        workers: WorkerServiceClient;
 
-    /// The generated client for task types, with this client's limit on message sizes.
-    pub fn task_types(&self) -> TaskTypeServiceClient<Connection> {
-        generated!(self, TaskTypeServiceClient, self.connection())
-    }
+        /// The generated client for task types, with this client's limit on message sizes.
+        task_types: TaskTypeServiceClient;
 
-    /// The generated client for schedules, with this client's limit on message sizes.
-    pub fn schedules(&self) -> ScheduleServiceClient<Connection> {
-        generated!(self, ScheduleServiceClient, self.connection())
-    }
+        /// The generated client for schedules, with this client's limit on message sizes.
+        schedules: ScheduleServiceClient;
 
-    /// The generated client for the cluster settings, with this client's limit on message sizes.
-    pub fn cluster_settings(&self) -> SettingsServiceClient<Connection> {
-        generated!(self, SettingsServiceClient, self.connection())
-    }
+        /// The generated client for the cluster settings, with this client's limit on message sizes.
+        cluster_settings: SettingsServiceClient;
 
-    /// The generated client for tokens and the audit log, with this client's limit on message sizes.
-    pub fn access(&self) -> AccessServiceClient<Connection> {
-        generated!(self, AccessServiceClient, self.connection())
-    }
+        /// The generated client for tokens and the audit log, with this client's limit on message sizes.
+        access: AccessServiceClient;
 
-    /// The generated client for bulk operations, with this client's limit on message sizes.
-    pub fn bulks(&self) -> BulkServiceClient<Connection> {
-        generated!(self, BulkServiceClient, self.connection())
-    }
+        /// The generated client for bulk operations, with this client's limit on message sizes.
+        bulks: BulkServiceClient;
 
-    /// The generated client for the stores of the broker, with this client's limit on message sizes.
-    pub fn stores(&self) -> StoreServiceClient<Connection> {
-        generated!(self, StoreServiceClient, self.connection())
+        /// The generated client for the stores of the broker, with this client's limit on message sizes.
+        stores: StoreServiceClient;
     }
 
     /// A connection to the broker in use, for other generated clients, such as gRPC's health service.
@@ -193,10 +188,6 @@ impl Client {
         let _ = self.inner.current.compare_exchange(seen, next, order, order);
     }
 
-    pub(crate) fn workers_on(&self, channel: Connection) -> WorkerServiceClient<Connection> {
-        generated!(self, WorkerServiceClient, channel)
-    }
-
     /// Opens a new connection to one of the brokers, for a stream. An existing connection is not reused, because it may be
     /// dead without keepalive having detected it.
     pub(crate) async fn dial(&self, broker: usize) -> Result<Connection> {
@@ -222,15 +213,42 @@ impl Client {
         self.check_database(index, &channel).await
     }
 
+    /// Fails if this broker serves another database than the broker that responded first. A broker names its database in
+    /// every response, even in a refusal.
     async fn check_database(&self, index: usize, channel: &Channel) -> Result<()> {
         let broker = &self.inner.brokers[index];
         if self.inner.brokers.len() == 1 || broker.is_checked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let connection = self.with_credential(channel.clone());
-        self.inner.database.check(&self.endpoint_name(index), connection, &self.inner.settings).await?;
+        let limit = self.inner.settings.connect_timeout;
+        let mut client = SettingsServiceClient::new(self.with_credential(channel.clone()));
+        let answer = timeout(limit, client.get_settings(GetSettingsRequest {})).await;
+        let answer =
+            answer.map_err(|_| Error::Deadline { operation: "asking the broker for its database", after: limit })?;
+        let id = match &answer {
+            Ok(response) => response.metadata().get(DATABASE).cloned(),
+            Err(status) => status.metadata().get(DATABASE).cloned(),
+        };
+        match (id.as_ref().and_then(|id| id.to_str().ok()), answer) {
+            (Some(id), _) => self.compare_database(&self.endpoint_name(index), id)?,
+            (None, Err(status)) if Error::from(status.clone()).is_retried() => return Err(status.into()),
+            // A response that does not name a database cannot be compared.
+            (None, _) => {}
+        }
         broker.is_checked.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn compare_database(&self, endpoint: &str, id: &str) -> Result<()> {
+        let mut first = self.inner.database.lock();
+        let (first_id, first_endpoint) = first.get_or_insert_with(|| (id.to_owned(), endpoint.to_owned()));
+        if first_id == id {
+            return Ok(());
+        }
+        let message = format!(
+            "{endpoint} serves another database than {first_endpoint}; give only brokers of one database to a client"
+        );
+        Err(Error::refused("endpoint", message))
     }
 
     /// Compares the databases of the broker in use and of all brokers that respond within [`CHECK_TIMEOUT`]. The other brokers

@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Error, Result, credential::Credential, middleware::Layers, telemetry::Telemetry};
+use crate::{Error, Result, connection::Credential, middleware::Layers, telemetry::Telemetry};
 
 /// Interval of HTTP/2 pings: short enough that proxies keep an idle connection open, and long enough for servers that close
 /// connections with frequent pings.
@@ -60,7 +60,7 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     let address = address.trim();
     let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     let refused = |message: String| Error::refused("endpoint", format!("{address:?}: {message}"));
-    let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::cause::chain(&error)))?;
+    let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::error::chain(&error)))?;
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     match scheme.as_str() {
         "http" if settings.credential.is_some() && !settings.insecure_token && !is_loopback(&endpoint) => {
@@ -85,7 +85,7 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     endpoint
         .user_agent(settings.user_agent.as_deref().unwrap_or(own))
         .map(|endpoint| tune(endpoint, settings))
-        .map_err(|error| Error::refused("user_agent", crate::cause::chain(&error)))
+        .map_err(|error| Error::refused("user_agent", crate::error::chain(&error)))
 }
 
 /// Whether the endpoint is on this machine.

@@ -1,14 +1,12 @@
-//! Errors, with the broker's code, field and reason.
+//! Errors, with the broker's code, field and reason. For failed connections they explain the cause and what to do, because the
+//! errors of the underlying libraries do not.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::{
-    cause::{chain, explained, is_explanation, with_causes},
-    connection::TOO_LARGE,
-};
+use crate::connection::TOO_LARGE;
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -269,6 +267,64 @@ impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         Self::Json(Arc::new(error))
     }
+}
+
+/// Causes of failures that retries cannot remedy: a substring of the library's error, and the explanation.
+const CAUSES: &[(&str, &str)] = &[
+    // A broker with TLS closes a connection without TLS, and sends this text as the reason.
+    ("this port needs TLS", "this port needs TLS: use https://"),
+    ("InvalidContentType", "this port does not speak TLS: use http://"),
+    ("NoApplicationProtocol", "this port does not speak gRPC: is it the broker's HTTP port?"),
+    (
+        "invalid peer certificate: UnknownIssuer",
+        "the broker's certificate is not trusted: no authority that this client knows has signed it",
+    ),
+    // Texts with which a broker refuses a client certificate.
+    ("client certificate needed", "the broker asks for a client certificate, and none was shown"),
+    (
+        "client certificate refused: no authority of the broker has signed it",
+        "the broker refused the client certificate: none of its authorities has signed it",
+    ),
+    ("client certificate refused: it is revoked", "the broker refused the client certificate: it is revoked"),
+    ("client certificate refused: it has expired", "the broker refused the client certificate: it has expired"),
+    (
+        "client certificate refused: the certificate has no name",
+        "the broker refused the client certificate: it has no URI or DNS name as subject alternative name",
+    ),
+    ("client certificate refused", "the broker refused the client certificate; its log says why"),
+    // A proxy that requires a client certificate sends this TLS alert.
+    ("alert: CertificateRequired", "the broker asks for a client certificate, and none was shown"),
+];
+
+/// Returns the explanation and the code of a known error text: `UNAUTHENTICATED` for a client certificate, or else
+/// `FAILED_PRECONDITION`. `None` for other errors: they keep their text, and a retry may succeed.
+fn explained(error: &str) -> Option<(&'static str, Code)> {
+    let (_, explanation) = CAUSES.iter().find(|(pattern, _)| error.contains(pattern))?;
+    let is_about_client = explanation.contains("client certificate");
+    Some((explanation, if is_about_client { Code::Unauthenticated } else { Code::FailedPrecondition }))
+}
+
+/// Whether the text is an explanation that [`explained`] returns.
+fn is_explanation(text: &str) -> bool {
+    CAUSES.iter().any(|(_, explanation)| *explanation == text)
+}
+
+/// Joins an error and its causes on one line, because the outer error of a transport does not name the cause.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    with_causes(error.to_string(), error.source())
+}
+
+/// Appends the messages of `next` and of its causes to `text`, except those that `text` already contains.
+fn with_causes(mut text: String, mut next: Option<&(dyn StdError + 'static)>) -> String {
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        next = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -28,15 +28,11 @@
 #![warn(missing_docs)]
 
 mod call;
-mod cause;
 mod client;
 mod cluster;
 mod connection;
-mod credential;
-mod database;
 mod endpoint;
 mod enqueue;
-mod environment;
 mod error;
 mod jobs;
 mod middleware;
@@ -44,8 +40,6 @@ mod new_job;
 mod producer;
 mod schedule;
 mod setters;
-mod signal;
-mod stream;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -60,19 +54,17 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use self::{
     client::{Client, ClientBuilder},
-    connection::Connection,
-    credential::Credential,
+    connection::{Connection, Credential},
     enqueue::{Enqueued, new_request_key},
     error::{Error, Result, StatusError},
     middleware::{Middleware, Next},
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},
     schedule::{NewSchedule, Plan},
-    signal::shutdown_signal,
     wait::EndedJobs,
     worker::{
         IntoOutcome, Job, JobError, Outcome, Results, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
-        WorkerState,
+        WorkerState, shutdown_signal,
     },
 };
 

@@ -4,7 +4,7 @@ use std::{fmt, fs, path::Path};
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use crate::{Error, Result, cause::chain};
+use crate::{Error, Result, error::chain};
 
 /// TLS settings for `https://` addresses. By default, the client trusts the system's root certificates and sends no client
 /// certificate.

@@ -6,7 +6,11 @@ use howdah_proto::v1 as proto;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Request, Streaming};
 
-use crate::{Client, Error, Result, call::{Backoff, Rotation}, time};
+use crate::{
+    Client, Error, Result,
+    call::{Backoff, Rotation},
+    time,
+};
 
 /// Longest single `WaitJobs` call. A wait consists of many calls, because proxies end calls after 15 s (Envoy) to a minute.
 /// Also, a broker that disappears silently is noticed only at the end of a call.

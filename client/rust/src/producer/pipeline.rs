@@ -10,7 +10,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::{Client, Error, Result, call::Backoff, enqueue::enqueued, stream::close_reason};
+use crate::{Client, Error, Result, call::Backoff, connection::close_reason, enqueue::enqueued};
 
 use super::{
     ProducerOptions,

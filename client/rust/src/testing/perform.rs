@@ -97,7 +97,7 @@ where
 {
     let Attempt { job, cancelled } = attempt.into();
     let (mail_sender, mut mail) = mpsc::unbounded_channel();
-    let lease = Lease::new(KEY, mail_sender, Duration::from_secs(30));
+    let lease = Lease::new(KEY, 0, mail_sender, Duration::from_secs(30));
     if let Some(reason) = cancelled {
         lease.cancel(reason);
     }

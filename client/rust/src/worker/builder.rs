@@ -4,11 +4,14 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     future::Future,
+    panic::resume_unwind,
     sync::Arc,
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use serde::de::DeserializeOwned;
+use tokio::task::spawn_blocking;
 
 use crate::{Client, Result, setters::setters};
 
@@ -16,7 +19,7 @@ use super::{
     handle::{WorkerHandle, WorkerReport},
     handler::{self, Handler, TaskTypes},
     job::Job,
-    outcome::IntoOutcome,
+    outcome::{IntoOutcome, Outcome},
     session,
 };
 
@@ -24,9 +27,8 @@ use super::{
 #[must_use = "a builder does nothing until it is built"]
 pub struct WorkerBuilder {
     client: Client,
-    /// Handlers by task type, each with its own concurrency if one is set. A handler replaces an earlier one of the same
-    /// type.
-    handlers: BTreeMap<String, (Handler, Option<usize>)>,
+    /// Handlers by task type, each with its concurrency. A handler replaces an earlier one of the same type.
+    handlers: BTreeMap<String, (Handler, usize)>,
     window: Option<usize>,
     config: Config,
 }
@@ -88,18 +90,22 @@ impl WorkerBuilder {
         Fut: Future + Send + 'static,
         Fut::Output: IntoOutcome,
     {
-        self.add(types, None, &handler::plain(handler))
+        self.handle_with(types, usize::MAX, handler)
     }
 
     /// Like [`handle`](Self::handle), with a concurrency for each of these types, at most the worker's
     /// [`concurrency`](Self::concurrency).
-    pub fn handle_with<F, Fut>(self, types: impl TaskTypes, concurrency: usize, handler: F) -> Self
+    pub fn handle_with<F, Fut>(mut self, types: impl TaskTypes, concurrency: usize, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Send + Sync + 'static,
         Fut: Future + Send + 'static,
         Fut::Output: IntoOutcome,
     {
-        self.add(types, Some(concurrency), &handler::plain(handler))
+        let handler: Handler = Arc::new(move |job| handler(job).map(IntoOutcome::into_outcome).boxed());
+        for name in types.names() {
+            self.handlers.insert(name, (handler.clone(), concurrency));
+        }
+        self
     }
 
     /// Like [`handle`](Self::handle), with the payload parsed as JSON; an empty one is `null`. If it does not parse, the job is
@@ -111,7 +117,7 @@ impl WorkerBuilder {
         Fut: Future + Send + 'static,
         Fut::Output: IntoOutcome,
     {
-        self.add(types, None, &handler::typed(handler, Job::json))
+        self.handle(types, handler::typed(handler, Job::json))
     }
 
     /// Like [`handle`](Self::handle), with the payload parsed as a protobuf message. If it does not parse, the job is dead at once.
@@ -122,7 +128,7 @@ impl WorkerBuilder {
         Fut: Future + Send + 'static,
         Fut::Output: IntoOutcome,
     {
-        self.add(types, None, &handler::typed(handler, |job| T::decode(job.payload.clone())))
+        self.handle(types, handler::typed(handler, |job| T::decode(job.payload.clone())))
     }
 
     /// Like [`handle`](Self::handle), for a blocking function. The function runs on tokio's pool of blocking threads, which
@@ -132,14 +138,18 @@ impl WorkerBuilder {
         F: Fn(Job) -> R + Send + Sync + 'static,
         R: IntoOutcome + Send + 'static,
     {
-        self.add(types, None, &handler::blocking(handler))
-    }
-
-    fn add(mut self, types: impl TaskTypes, concurrency: Option<usize>, handler: &Handler) -> Self {
-        for name in types.names() {
-            self.handlers.insert(name, (handler.clone(), concurrency));
-        }
-        self
+        let handler = Arc::new(handler);
+        self.handle(types, move |job| {
+            let handler = handler.clone();
+            async move {
+                match spawn_blocking(move || handler(job).into_outcome()).await {
+                    Ok(outcome) => outcome,
+                    Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+                    // The runtime is shutting down and has not run the handler.
+                    Err(_) => Outcome::release(),
+                }
+            }
+        })
     }
 
     setters! {
@@ -193,7 +203,7 @@ impl WorkerBuilder {
         let mut config = self.config;
         for (index, (name, (handler, concurrency))) in self.handlers.into_iter().enumerate() {
             config.index.insert(name.clone(), index);
-            let concurrency = concurrency.unwrap_or(usize::MAX).clamp(1, config.concurrency);
+            let concurrency = concurrency.clamp(1, config.concurrency);
             let handler = self.client.settings().middleware.around(handler);
             config.types.push(TypeConfig { name, handler, concurrency, window: self.window.unwrap_or(concurrency) });
         }

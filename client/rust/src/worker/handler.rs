@@ -1,12 +1,23 @@
-//! Handlers of task types.
+//! Handlers of task types, and the tasks that run them.
 
-use std::{any::type_name, fmt::Display, future::Future, panic::resume_unwind, sync::Arc};
+use std::{
+    any::{Any, type_name},
+    fmt::Display,
+    future::{Future, ready},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, future::BoxFuture};
+use tokio::task::AbortHandle;
+use tracing::{Instrument as _, field, info_span};
+
+use crate::telemetry::{Address, Telemetry};
 
 use super::{
     job::Job,
     outcome::{IntoOutcome, Outcome},
+    session::Mail,
 };
 
 /// A type-erased handler.
@@ -18,23 +29,16 @@ pub trait TaskTypes {
     fn names(self) -> Vec<String>;
 }
 
-impl TaskTypes for &str {
-    fn names(self) -> Vec<String> {
-        vec![self.to_owned()]
-    }
+macro_rules! single {
+    ($($name:ty),+) => {
+        $(impl TaskTypes for $name {
+            fn names(self) -> Vec<String> {
+                vec![self.into()]
+            }
+        })+
+    };
 }
-
-impl TaskTypes for String {
-    fn names(self) -> Vec<String> {
-        vec![self]
-    }
-}
-
-impl TaskTypes for &String {
-    fn names(self) -> Vec<String> {
-        vec![self.clone()]
-    }
-}
+single!(&str, String, &String);
 
 impl<T: Into<String>> TaskTypes for Vec<T> {
     fn names(self) -> Vec<String> {
@@ -54,21 +58,11 @@ impl<T: AsRef<str>> TaskTypes for &[T] {
     }
 }
 
-/// Wraps a handler that gets only the job.
-pub(crate) fn plain<F, Fut>(handler: F) -> Handler
-where
-    F: Fn(Job) -> Fut + Send + Sync + 'static,
-    Fut: Future + Send + 'static,
-    Fut::Output: IntoOutcome,
-{
-    Arc::new(move |job| {
-        let run = handler(job);
-        Box::pin(async move { run.await.into_outcome() })
-    })
-}
-
 /// Wraps a handler that also gets the payload, parsed by `read`.
-pub(crate) fn typed<T, E, F, Fut>(handler: F, read: fn(&Job) -> Result<T, E>) -> Handler
+pub(crate) fn typed<T, E, F, Fut>(
+    handler: F,
+    read: fn(&Job) -> Result<T, E>,
+) -> impl Fn(Job) -> BoxFuture<'static, Outcome> + Send + Sync + 'static
 where
     T: 'static,
     E: Display + 'static,
@@ -76,35 +70,62 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: IntoOutcome,
 {
-    Arc::new(move |job| match read(&job) {
-        Ok(value) => {
-            let run = handler(value, job);
-            Box::pin(async move { run.await.into_outcome() })
-        }
+    move |job| match read(&job) {
+        Ok(value) => handler(value, job).map(IntoOutcome::into_outcome).boxed(),
         // The payload does not parse, so a retry would fail too.
-        Err(error) => {
-            let outcome = Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>()));
-            Box::pin(async move { outcome })
-        }
-    })
+        Err(error) => ready(Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>()))).boxed(),
+    }
 }
 
-/// Wraps a blocking handler, which runs on a thread of tokio's pool for blocking work.
-pub(crate) fn blocking<F, R>(handler: F) -> Handler
-where
-    F: Fn(Job) -> R + Send + Sync + 'static,
-    R: IntoOutcome + Send + 'static,
-{
-    let handler = Arc::new(handler);
-    Arc::new(move |job| {
-        let handler = handler.clone();
-        Box::pin(async move {
-            match tokio::task::spawn_blocking(move || handler(job).into_outcome()).await {
-                Ok(outcome) => outcome,
-                Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-                // The runtime is shutting down and has not run the handler.
-                Err(_) => Outcome::release(),
+/// Runs the handler in a new task, which sends the outcome to the worker.
+///
+/// With `abort_cancelled`, a cancelled handler is dropped at its next await point.
+pub(crate) fn spawn(
+    handler: Handler,
+    job: Job,
+    abort_cancelled: bool,
+    telemetry: Telemetry,
+    broker: Address,
+) -> AbortHandle {
+    let lease = job.lease.clone();
+    let (id, task_type, attempt_number) = (job.id, job.task_type.clone(), job.attempt);
+    let span = info_span!(
+        "howdah.job",
+        id = job.id,
+        r#type = %job.task_type,
+        attempt = job.attempt,
+        traceparent = field::Empty,
+    );
+    if !job.traceparent.is_empty() {
+        span.record("traceparent", job.traceparent.as_str());
+    }
+    let run = async move {
+        let mut attempt = telemetry.attempt(&job, &broker);
+        // The async block makes `catch_unwind` also catch a handler that panics before it returns its future.
+        let handled = AssertUnwindSafe(attempt.within(async move { handler(job).await })).catch_unwind();
+        let ended = if abort_cancelled {
+            tokio::select! {
+                biased;
+                ended = handled => ended,
+                () = lease.cancel.cancelled() => Ok(Outcome::release()),
             }
-        })
-    })
+        } else {
+            handled.await
+        };
+        let outcome = ended.unwrap_or_else(|panic| {
+            let text = panic_text(panic.as_ref());
+            Outcome::retry(format!("the handler panicked: {text}"))
+        });
+        if let Outcome::Retry { error, .. } | Outcome::Fail { error, .. } = &outcome {
+            tracing::warn!(job = id, r#type = task_type, attempt = attempt_number, error, "the handler failed");
+        }
+        attempt.handled(&outcome);
+        lease.send(Mail::Done(lease.key, outcome, attempt));
+    };
+    tokio::spawn(run.instrument(span)).abort_handle()
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

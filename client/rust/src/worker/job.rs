@@ -1,14 +1,17 @@
-//! A job as its handler receives it.
+//! A job as its handler receives it, with the results of the jobs that it depended on.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fmt,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
-use howdah_proto::v1::{CancelReason, Extend, Extension, LeasedJob, Progress, ProgressReport, work_request::Message};
+use howdah_proto::v1::{
+    CancelReason, DependencyResult, Extend, Extension, GetResultsRequest, LeasedJob, Progress, ProgressReport,
+    work_request::Message,
+};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -16,14 +19,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Client, Error, Result, time};
+use crate::{Client, Error, Result, call::call, time};
 
-use super::{
-    ledger::Key,
-    requests::Request,
-    results::{Dependencies, Results},
-    session::Mail,
-};
+use super::{ledger::Key, requests::Request, session::Mail};
 
 /// One attempt of one job, to run now.
 #[derive(Debug, Clone)]
@@ -61,6 +59,8 @@ pub struct Job {
 /// State shared by a running job and its worker.
 pub(crate) struct Lease {
     pub(super) key: Key,
+    /// Index of the task type whose slot the handler uses.
+    pub(super) task_type: usize,
     pub(super) cancel: CancellationToken,
     /// The reason why the broker ended the lease.
     reason: OnceLock<CancelReason>,
@@ -143,7 +143,7 @@ impl Job {
     /// # Ok(bytes) }
     /// ```
     pub fn results(&self) -> Results {
-        Results::new(self.dependencies.clone())
+        Results { dependencies: self.dependencies.clone(), returned: 0, page: VecDeque::new() }
     }
 
     /// Reports progress and a checkpoint together. The job's id and token are filled in. Unset fields keep their values.
@@ -176,8 +176,8 @@ impl Job {
 }
 
 impl Lease {
-    pub(crate) fn new(key: Key, mail: mpsc::UnboundedSender<Mail>, timeout: Duration) -> Arc<Self> {
-        Arc::new(Self { key, cancel: CancellationToken::new(), reason: OnceLock::new(), mail, timeout })
+    pub(crate) fn new(key: Key, task_type: usize, mail: mpsc::UnboundedSender<Mail>, timeout: Duration) -> Arc<Self> {
+        Arc::new(Self { key, task_type, cancel: CancellationToken::new(), reason: OnceLock::new(), mail, timeout })
     }
 
     /// Tells the handler to abandon the job. If called again, the first reason is kept. `Unspecified` is no reason.
@@ -208,5 +208,59 @@ impl Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease").field("cancelled", &self.cancel.is_cancelled()).finish_non_exhaustive()
+    }
+}
+
+/// The dependencies of a running job.
+#[derive(Debug)]
+pub(crate) struct Dependencies {
+    id: i64,
+    count: usize,
+    /// The first dependencies, as the broker sent them with the job.
+    sent: Vec<DependencyResult>,
+    /// `None` in tests without a broker.
+    client: Option<Client>,
+}
+
+impl Dependencies {
+    /// Takes the dependencies from the broker's message. `None` if the job has none.
+    pub(crate) fn take(job: &mut LeasedJob, client: Option<&Client>) -> Option<Arc<Self>> {
+        let count = usize::try_from(job.dependency_count).unwrap_or_default();
+        let sent = std::mem::take(&mut job.after);
+        (count > 0).then(|| Arc::new(Self { id: job.id, count, sent, client: client.cloned() }))
+    }
+}
+
+/// Returns the results of a job's dependencies, one after the other; see [`Job::results`](crate::Job::results).
+#[derive(Debug)]
+pub struct Results {
+    dependencies: Option<Arc<Dependencies>>,
+    /// Number of dependencies that were returned.
+    returned: usize,
+    page: VecDeque<DependencyResult>,
+}
+
+impl Results {
+    /// Returns the next dependency with its result; `None` after the last one. Asks the broker for results that did not come
+    /// with the job.
+    pub async fn next(&mut self) -> Result<Option<DependencyResult>> {
+        let Some(dependencies) = &self.dependencies else { return Ok(None) };
+        if self.returned >= dependencies.count {
+            return Ok(None);
+        }
+        if self.page.is_empty() {
+            let sent = dependencies.sent.get(self.returned).filter(|sent| !sent.truncated);
+            match (sent, &dependencies.client) {
+                (Some(sent), _) => self.page.push_back(sent.clone()),
+                (None, Some(client)) => {
+                    let start = i32::try_from(self.returned).unwrap_or(i32::MAX);
+                    let request = GetResultsRequest { id: dependencies.id, start };
+                    self.page = call!(Read client.workers().get_results(request))?.results.into();
+                }
+                (None, None) => {}
+            }
+        }
+        self.returned += 1;
+        Ok(self.page.pop_front())
     }
 }

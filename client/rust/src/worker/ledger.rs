@@ -9,10 +9,15 @@ use std::{
     sync::Arc,
 };
 
-use howdah_proto::v1::{self as proto, CancelReason, Release, SettleResult, SettleStatus, outcome::Outcome as End};
+use howdah_proto::v1::{
+    self as proto, CancelReason, Nack, Release, SettleResult, SettleStatus, outcome::Outcome as End,
+};
 use tokio::task::AbortHandle;
 
-use crate::telemetry::{Address, Attempt};
+use crate::{
+    Error,
+    telemetry::{Address, Attempt},
+};
 
 use super::{
     handle::WorkerReport,
@@ -45,31 +50,24 @@ const MAX_HELD: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, State>,
     /// Number of queued and running jobs with a valid lease, by task type.
     live: HashMap<usize, usize>,
     /// Outcomes to send, in the order in which handlers ended.
-    pub(super) unsent: VecDeque<Key>,
+    unsent: VecDeque<Key>,
     /// Outcomes that the broker could not store. They are resent when the backoff ends.
     later: Vec<Key>,
     /// Outcomes that are sent by `SettleJobs`, because a stream broke with too many unanswered bytes.
-    pub(super) unary: VecDeque<Key>,
+    unary: VecDeque<Key>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    /// Index of the task type whose slot the handler uses.
-    task_type: usize,
-    state: State,
-}
-
-#[derive(Debug)]
-pub(super) enum State {
+enum State {
     /// The job waits for a slot of its task type.
     Queued(Arc<Lease>),
     Running(Arc<Lease>, AbortHandle),
     /// The lease is lost and the handler still runs; its outcome is dropped.
-    Lost(AbortHandle),
+    Lost(Arc<Lease>, AbortHandle),
     /// The handler has ended. The entry is kept until the broker confirms the outcome.
     Ended {
         outcome: End,
@@ -95,15 +93,14 @@ pub(crate) enum Way {
 
 impl Ledger {
     /// Adds a received job. Returns false if the ledger already has a job with this id and token.
-    pub(crate) fn add(&mut self, lease: Arc<Lease>, task_type: usize) -> bool {
-        let key = lease.key;
-        let known = self.entries.contains_key(&key);
-        if !known {
-            let state = State::Queued(lease);
-            self.entries.insert(key, Entry { task_type, state });
+    pub(crate) fn add(&mut self, lease: Arc<Lease>) -> bool {
+        let (key, task_type) = (lease.key, lease.task_type);
+        let is_new = !self.entries.contains_key(&key);
+        if is_new {
+            self.entries.insert(key, State::Queued(lease));
             *self.live.entry(task_type).or_default() += 1;
         }
-        !known
+        is_new
     }
 
     /// Number of queued and running jobs of a task type whose lease is valid.
@@ -120,41 +117,42 @@ impl Ledger {
 
     /// Queues a release for a job that will not run. The attempt then does not count.
     pub(crate) fn release(&mut self, key: Key) {
-        self.end(key, 0, End::Release(Release {}), Attempt::none());
+        self.end(key, End::Release(Release {}), Attempt::none());
     }
 
     /// Whether the job still waits for a slot. False if its lease has ended in the meantime.
     pub(crate) fn is_queued(&self, key: Key) -> bool {
-        let entry = self.entries.get(&key);
-        entry.is_some_and(|entry| matches!(entry.state, State::Queued(_)))
+        matches!(self.entries.get(&key), Some(State::Queued(_)))
     }
 
     /// Records that `task` runs the handler of a queued job.
     pub(crate) fn begin(&mut self, key: Key, task: AbortHandle) {
-        if let Some(entry) = self.entries.get_mut(&key)
-            && let State::Queued(lease) = &entry.state
+        if let Some(state) = self.entries.get_mut(&key)
+            && let State::Queued(lease) = &*state
         {
-            entry.state = State::Running(lease.clone(), task);
+            *state = State::Running(lease.clone(), task);
         }
     }
 
     /// Records the outcome of a handler. Returns the index of the task type whose slot becomes free, if the handler used one.
     pub(crate) fn finish(&mut self, key: Key, outcome: Outcome, attempt: Attempt) -> Option<usize> {
-        let entry = self.entries.get_mut(&key)?;
-        let task_type = entry.task_type;
-        match &entry.state {
-            State::Running(..) => self.end(key, task_type, outcome.into_proto(), attempt),
-            State::Lost(_) => drop(self.entries.remove(&key)),
-            State::Queued(_) | State::Ended { .. } => return None,
+        let state = self.entries.get(&key)?;
+        let (State::Running(lease, _) | State::Lost(lease, _)) = state else {
+            return None;
+        };
+        let task_type = lease.task_type;
+        if matches!(state, State::Lost(..)) {
+            self.entries.remove(&key);
+        } else {
+            self.end(key, outcome.into_proto(), attempt);
         }
         Some(task_type)
     }
 
-    fn end(&mut self, key: Key, task_type: usize, outcome: End, attempt: Attempt) {
+    fn end(&mut self, key: Key, outcome: End, attempt: Attempt) {
         let state = State::Ended { outcome, attempt, way: Way::Queued, refused: false };
-        let before = self.entries.insert(key, Entry { task_type, state });
-        if let Some(Entry { task_type, state: State::Queued(_) | State::Running(..) }) = before {
-            self.left(task_type);
+        if let Some(State::Queued(lease) | State::Running(lease, _)) = self.entries.insert(key, state) {
+            self.left(lease.task_type);
         }
         self.unsent.push_back(key);
     }
@@ -171,18 +169,18 @@ impl Ledger {
 
     /// Number of running handlers.
     pub(crate) fn running(&self) -> usize {
-        let running = |entry: &&Entry| matches!(entry.state, State::Running(..) | State::Lost(_));
+        let running = |state: &&State| matches!(state, State::Running(..) | State::Lost(..));
         self.entries.values().filter(running).count()
     }
 
     /// Whether all handlers have ended and some outcomes are unconfirmed.
     pub(crate) fn only_unconfirmed(&self) -> bool {
-        !self.is_empty() && self.entries.values().all(|entry| matches!(entry.state, State::Ended { .. }))
+        !self.is_empty() && self.entries.values().all(|state| matches!(state, State::Ended { .. }))
     }
 
     /// Returns the ids of jobs with unconfirmed outcomes, and the names of these outcomes.
     pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (i64, &'static str)> {
-        self.entries.iter().filter_map(|(key, entry)| match &entry.state {
+        self.entries.iter().filter_map(|(key, state)| match state {
             State::Ended { outcome, .. } => Some((key.id, outcome_name(outcome))),
             _ => None,
         })
@@ -199,8 +197,7 @@ impl Ledger {
         while outcomes.len() < max_outcomes
             && let Some(&key) = queue.front()
         {
-            let entry = self.entries.get_mut(&key);
-            let Some(Entry { state: State::Ended { outcome, way, .. }, .. }) = entry else {
+            let Some(State::Ended { outcome, way, .. }) = self.entries.get_mut(&key) else {
                 // The broker has confirmed this outcome while it was queued.
                 queue.pop_front();
                 continue;
@@ -231,7 +228,7 @@ impl Ledger {
         report: &mut WorkerReport,
     ) -> Option<u64> {
         let key = Key { id: result.id, token: result.token };
-        let Some(State::Ended { outcome, attempt, way, refused }) = self.state_mut(key) else {
+        let Some(State::Ended { outcome, attempt, way, refused }) = self.entries.get_mut(&key) else {
             return None;
         };
         let batch = if let Way::Sent(batch) = way { Some(*batch) } else { None };
@@ -273,8 +270,8 @@ impl Ledger {
     }
 
     /// Queues an outcome for the stream.
-    pub(super) fn queue(&mut self, key: Key) {
-        if let Some(State::Ended { way, .. }) = self.state_mut(key) {
+    fn queue(&mut self, key: Key) {
+        if let Some(State::Ended { way, .. }) = self.entries.get_mut(&key) {
             *way = Way::Queued;
             self.unsent.push_back(key);
         }
@@ -283,29 +280,27 @@ impl Ledger {
     /// Handles the broker's message that a lease has ended. Returns whether the job was queued or running. Has no effect on
     /// an outcome in flight, because the broker answers it too.
     pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
-        let Some(Entry { task_type, state }) = self.entries.get_mut(&key) else {
+        let Some(state) = self.entries.get_mut(&key) else {
             return false;
         };
-        let task_type = *task_type;
-        match state {
-            State::Queued(lease) => {
-                lease.cancel(reason);
-                self.entries.remove(&key);
-            }
-            State::Running(lease, task) => {
-                lease.cancel(reason);
-                *state = State::Lost(task.clone());
-            }
-            State::Lost(_) | State::Ended { .. } => return false,
+        let (State::Queued(lease) | State::Running(lease, _)) = &*state else {
+            return false;
+        };
+        let lease = lease.clone();
+        lease.cancel(reason);
+        if let State::Running(_, task) = &*state {
+            *state = State::Lost(lease.clone(), task.clone());
+        } else {
+            self.entries.remove(&key);
         }
-        self.left(task_type);
+        self.left(lease.task_type);
         true
     }
 
     /// Tells all handlers to abandon their jobs. Their outcomes are still sent.
     pub(crate) fn cancel_all(&self, reason: CancelReason) {
-        for entry in self.entries.values() {
-            if let State::Queued(lease) | State::Running(lease, _) = &entry.state {
+        for state in self.entries.values() {
+            if let State::Queued(lease) | State::Running(lease, _) = state {
                 lease.cancel(reason);
             }
         }
@@ -314,10 +309,10 @@ impl Ledger {
     /// Aborts all handlers. Releases jobs that are still held, so that their attempts do not count.
     pub(crate) fn abort_all(&mut self) {
         self.live.clear();
-        for (key, entry) in mem::take(&mut self.entries) {
-            match entry.state {
-                State::Ended { .. } => drop(self.entries.insert(key, entry)),
-                State::Lost(task) => task.abort(),
+        for (key, state) in mem::take(&mut self.entries) {
+            match state {
+                State::Ended { .. } => drop(self.entries.insert(key, state)),
+                State::Lost(_, task) => task.abort(),
                 State::Queued(_) => self.release(key),
                 State::Running(_, task) => {
                     task.abort();
@@ -329,8 +324,8 @@ impl Ledger {
 
     /// Ends the telemetry of unconfirmed outcomes, because the worker ends.
     pub(crate) fn give_up(&mut self, broker: &Address) {
-        for entry in self.entries.values_mut() {
-            if let State::Ended { outcome, attempt, .. } = &mut entry.state {
+        for state in self.entries.values_mut() {
+            if let State::Ended { outcome, attempt, .. } = state {
                 attempt.settled(outcome, None, broker);
             }
         }
@@ -340,9 +335,9 @@ impl Ledger {
     /// that is queued or running is named.
     pub(crate) fn held(&self) -> Vec<proto::Lease> {
         let mut tokens: HashMap<i64, i64> = HashMap::with_capacity(self.entries.len());
-        for (key, entry) in &self.entries {
-            match &entry.state {
-                State::Lost(_) => {}
+        for (key, state) in &self.entries {
+            match state {
+                State::Lost(..) => {}
                 State::Ended { .. } => {
                     tokens.entry(key.id).or_insert(key.token);
                 }
@@ -359,14 +354,14 @@ impl Ledger {
     /// them before the stream broke, and then answers OK again.
     pub(crate) fn resume(&mut self, kept: &[proto::Lease]) -> usize {
         let kept: HashSet<Key> = kept.iter().map(|lease| Key { id: lease.id, token: lease.token }).collect();
-        let unanswered = |entry: &Entry| match &entry.state {
+        let unanswered = |state: &State| match state {
             State::Ended { outcome, way: Way::Sent(_), .. } => size(outcome),
             _ => 0,
         };
         let is_large = self.entries.values().map(unanswered).sum::<usize>() > RESEND_LIMIT;
         let mut lost = Vec::new();
-        for (key, entry) in &mut self.entries {
-            match &mut entry.state {
+        for (key, state) in &mut self.entries {
+            match state {
                 State::Ended { way: way @ Way::Sent(_), .. } if is_large => {
                     *way = Way::Unary;
                     self.unary.push_back(*key);
@@ -376,7 +371,7 @@ impl Ledger {
                     self.unsent.push_back(*key);
                 }
                 State::Queued(_) | State::Running(..) if !kept.contains(key) => lost.push(*key),
-                State::Queued(_) | State::Running(..) | State::Lost(_) | State::Ended { .. } => {}
+                State::Queued(_) | State::Running(..) | State::Lost(..) | State::Ended { .. } => {}
             }
         }
         self.resend();
@@ -384,8 +379,31 @@ impl Ledger {
         lost.iter().copied().filter(cancelled).count()
     }
 
-    pub(super) fn state_mut(&mut self, key: Key) -> Option<&mut State> {
-        self.entries.get_mut(&key).map(|entry| &mut entry.state)
+    /// Queues the outcomes of a failed `SettleJobs` call again.
+    pub(crate) fn requeue_unary(&mut self, keys: Vec<Key>) {
+        keys.into_iter().rev().for_each(|key| self.unary.push_front(key));
+    }
+
+    /// Queues the outcomes of a `SettleJobs` call for the stream, unless the call has settled them.
+    pub(crate) fn move_to_stream(&mut self, keys: &[Key]) {
+        for key in keys {
+            if matches!(self.entries.get(key), Some(State::Ended { way: Way::Unary, .. })) {
+                self.queue(*key);
+            }
+        }
+    }
+
+    /// Replaces an outcome that a proxy refuses because of its size by a small nack without a retry. Returns the size of the
+    /// refused outcome in bytes.
+    pub(crate) fn fail_too_large(&mut self, key: Key, error: &Error) -> usize {
+        let Some(State::Ended { outcome, .. }) = self.entries.get_mut(&key) else {
+            return 0;
+        };
+        let bytes = size(outcome);
+        let error = format!("the outcome takes {bytes} bytes and does not reach the broker: {error}");
+        *outcome = End::Nack(Nack { error, no_retry: true, ..Nack::default() });
+        self.move_to_stream(&[key]);
+        bytes
     }
 }
 
@@ -394,7 +412,7 @@ mod tests {
     use super::{super::outcome::OUTCOME_OVERHEAD, *};
 
     fn lease(id: i64, token: i64) -> Arc<Lease> {
-        Lease::new(Key { id, token }, tokio::sync::mpsc::unbounded_channel().0, std::time::Duration::from_secs(1))
+        Lease::new(Key { id, token }, 0, tokio::sync::mpsc::unbounded_channel().0, std::time::Duration::from_secs(1))
     }
 
     fn ended(ledger: &mut Ledger, id: i64, token: i64) {
@@ -416,7 +434,7 @@ mod tests {
     fn a_resume_names_each_job_once_by_its_running_lease() {
         let mut ledger = Ledger::default();
         ended(&mut ledger, 1, 10);
-        assert!(ledger.add(lease(1, 11), 0));
+        assert!(ledger.add(lease(1, 11)));
         assert_eq!(ledger.held(), [proto::Lease::new(1, 11)]);
         assert_eq!(ledger.resume(&[proto::Lease::new(1, 11)]), 0);
         let resent = ledger.take(Way::Sent(0), 10, 1000);

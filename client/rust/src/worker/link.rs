@@ -4,7 +4,10 @@
 use std::{io, thread, time::Duration};
 
 use futures::Stream;
-use howdah_proto::v1::{Pong, Subscribe, Welcome, WorkRequest, WorkResponse, work_request, work_response};
+use howdah_proto::v1::{
+    Pong, Subscribe, Welcome, WorkRequest, WorkResponse, work_request, work_response,
+    worker_service_client::WorkerServiceClient,
+};
 use tokio::{runtime, sync::mpsc, time::timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::{
@@ -13,7 +16,7 @@ use tokio_util::{
 };
 use tonic::{Status, Streaming};
 
-use crate::{Client, Error, Result, stream::close_reason};
+use crate::{Client, Error, Result, connection::close_reason};
 
 /// Timeout of the `Welcome`. Before the broker sends it, it looks up the leases of an earlier stream in the database.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
@@ -51,9 +54,10 @@ pub(crate) struct Link {
 }
 
 async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Link, Welcome)> {
-    let channel = client.dial(broker).await?;
     let limit = usize::try_from(subscribe.max_message_bytes).unwrap_or(usize::MAX);
-    let mut workers = client.workers_on(channel).max_decoding_message_size(limit);
+    let workers = WorkerServiceClient::new(client.dial(broker).await?);
+    let workers = workers.max_encoding_message_size(client.settings().max_message_bytes);
+    let mut workers = workers.max_decoding_message_size(limit);
     // The channel has room for only two messages, so that outcomes accumulate in the session and share a message while the
     // connection is slow.
     let (requests, outgoing) = mpsc::channel(2);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use howdah_proto::v1::{self as proto, outcome::Outcome as End};
 use serde::Serialize;
 
-use crate::{Error, cause, time};
+use crate::{Error, error::chain, time};
 
 /// Maximum length of an error text that the client sends. The broker truncates the text to 16 KiB and marks it as truncated.
 const LONGEST_ERROR: usize = 32 << 10;
@@ -100,29 +100,23 @@ impl Outcome {
         match self {
             Self::Ack(result) => End::Ack(proto::Ack { result, next_stage: String::new() }),
             Self::Advance { result, next_stage } => End::Ack(proto::Ack { result, next_stage }),
-            Self::Retry { error, details, after } => End::Nack(proto::Nack {
-                error: shortened(error),
-                details: shortened(details),
-                retry_after: after.map(time::to_proto),
-                ..proto::Nack::default()
-            }),
-            Self::Fail { error, details } => End::Nack(proto::Nack {
-                error: shortened(error),
-                details: shortened(details),
-                no_retry: true,
-                ..proto::Nack::default()
-            }),
+            Self::Retry { error, details, after } => {
+                let retry_after = after.map(time::to_proto);
+                End::Nack(proto::Nack { retry_after, ..failure(error, details) })
+            }
+            Self::Fail { error, details } => End::Nack(proto::Nack { no_retry: true, ..failure(error, details) }),
             Self::Snooze(delay) => End::Snooze(proto::Snooze { delay: Some(time::to_proto(delay)) }),
             Self::Release => End::Release(proto::Release {}),
         }
     }
 }
 
-fn shortened(mut text: String) -> String {
-    if text.len() > LONGEST_ERROR {
+/// Returns a failure with shortened texts, after which the job is retried.
+fn failure(mut error: String, mut details: String) -> proto::Nack {
+    for text in [&mut error, &mut details] {
         text.truncate(text.floor_char_boundary(LONGEST_ERROR));
     }
-    text
+    proto::Nack { error, details, ..proto::Nack::default() }
 }
 
 /// The error of a handler. `?` converts every [`std::error::Error`] into one, which retries the job. For other errors use
@@ -181,7 +175,7 @@ impl fmt::Display for JobError {
 
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
-        let text = cause::chain(&error);
+        let text = chain(&error);
         // The payload does not parse, so a retry would fail too.
         let any: &(dyn StdError + 'static) = &error;
         match any.downcast_ref::<Error>() {

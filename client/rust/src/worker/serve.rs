@@ -9,7 +9,7 @@ use howdah_proto::v1::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Error, stream::close_reason};
+use crate::{Error, connection::close_reason};
 
 use super::{
     flow::Flow,
@@ -23,7 +23,7 @@ impl Session {
     /// Serves a stream until it ends, or until the worker must leave it to stop or to reconnect.
     pub(crate) async fn serve(&mut self, link: &mut Link, flow: &mut Flow) -> End {
         loop {
-            self.pulse.record();
+            flow.pulse.record();
             self.take_mail();
             if self.is_stopping() {
                 flow.request_drain();
@@ -38,7 +38,7 @@ impl Session {
             // With the maximum number of unanswered Settle messages, no outcome can be sent. Then mail wakes the worker only if
             // jobs wait for a slot, because an outcome frees one.
             let read_mail = !flow.batches.is_full() || self.slots.has_queue();
-            let timer = self.next_timer().min(flow.next_timer()).min(self.pulse.due());
+            let timer = self.next_timer().min(flow.next_timer());
             tokio::select! {
                 biased;
                 message = link.messages.next() => match message {
@@ -156,16 +156,15 @@ impl Session {
                 self.ledger.release(key);
                 continue;
             }
-            let lease = Lease::new(key, self.mail_sender.clone(), timeout);
-            if !self.ledger.add(lease.clone(), task_type) {
+            let lease = Lease::new(key, task_type, self.mail_sender.clone(), timeout);
+            if !self.ledger.add(lease.clone()) {
                 tracing::warn!(job.id, "received a job twice with the same token");
                 continue;
             }
             self.taken += 1;
-            if let Some(job) = self.slots.enter(task_type, Job::new(job, lease, Some(&self.client))) {
-                self.run_job(task_type, job);
-            }
+            self.slots.add(task_type, Job::new(job, lease, Some(&self.client)));
         }
+        self.fill_slots();
         if self.taken >= max {
             self.begin_stop(None);
         }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use howdah_proto::v1::{CancelReason, Subscribe, Welcome, Window};
+use howdah_proto::v1::{CancelReason, SettleResult, Subscribe, Welcome, Window};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, sleep_until},
@@ -18,14 +18,14 @@ use super::{
     ledger::{Key, Ledger},
     link::{Link, LinkThread},
     outcome::Outcome,
-    pulse::Pulse,
     requests::{PendingRequests, Request},
     slots::Slots,
-    unary::{UnaryAnswer, UnarySettler},
 };
 
 /// Time that handlers have to end after they were told to abandon their jobs. Then the handlers are dropped.
 pub(crate) const HANDLER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Initial maximum of the bytes of a `SettleJobs` call with more than one outcome.
+const UNARY_BYTES: usize = 64 << 10;
 /// Maximum number of jobs that one log line names.
 const MAX_NAMED: usize = 20;
 
@@ -39,7 +39,10 @@ pub(crate) struct Session {
     pub(crate) ledger: Ledger,
     pub(crate) slots: Slots,
     pub(crate) requests: PendingRequests,
-    pub(crate) unary: UnarySettler,
+    /// Whether a `SettleJobs` call is pending.
+    pub(crate) unary_is_busy: bool,
+    /// Maximum bytes of a `SettleJobs` call with more than one outcome.
+    pub(crate) unary_bytes: usize,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) status: watch::Sender<Status>,
     /// Window of each task type.
@@ -62,7 +65,6 @@ pub(crate) struct Session {
     pub(crate) lost_at: Option<Instant>,
     /// During a stop: time since which no handler runs and only confirmations are missing. `None` before.
     pub(crate) waits_since: Option<Instant>,
-    pub(crate) pulse: Pulse,
 }
 
 /// A message to the worker.
@@ -72,8 +74,8 @@ pub(crate) enum Mail {
     Done(Key, Outcome, Attempt),
     /// A handler's extension or progress report.
     Request(Request),
-    /// The result of a `SettleJobs` call.
-    Unary(UnaryAnswer),
+    /// The leases that a `SettleJobs` call named, and its result.
+    Unary(Vec<Key>, Result<Vec<SettleResult>>),
 }
 
 /// The progress of a stop.
@@ -136,7 +138,8 @@ impl Session {
             ledger: Ledger::default(),
             slots: Slots::new(types.iter().map(|of| of.concurrency), worker.config.concurrency),
             requests: PendingRequests::default(),
-            unary: UnarySettler::default(),
+            unary_is_busy: false,
+            unary_bytes: UNARY_BYTES,
             commands,
             status: watch::Sender::new(status),
             windows: types.iter().map(|of| of.window).collect(),
@@ -151,7 +154,6 @@ impl Session {
             has_stream: false,
             lost_at: None,
             waits_since: None,
-            pulse: Pulse::default(),
         }
     }
 
@@ -255,7 +257,6 @@ impl Session {
         self.lost_at = None;
         self.broker = broker;
         self.has_stream = true;
-        self.pulse = Pulse::default();
         self.publish(WorkerState::Connected { broker: name, session_id: welcome.session_id.clone() });
         Flow::new(welcome, self.client.settings().max_message_bytes)
     }

@@ -57,17 +57,10 @@ impl Slots {
         self.total.saturating_sub(self.running + self.queued)
     }
 
-    /// Takes a slot for the job and returns the job to run. If no slot is free, queues the job and returns `None`.
-    pub(crate) fn enter(&mut self, task_type: usize, job: Job) -> Option<Job> {
-        let slot = &mut self.types[task_type];
-        if slot.running < slot.limit && self.running < self.total {
-            slot.running += 1;
-            self.running += 1;
-            return Some(job);
-        }
-        slot.queue.push_back((Instant::now(), job));
+    /// Queues a job until it gets a slot from [`next`](Self::next).
+    pub(crate) fn add(&mut self, task_type: usize, job: Job) {
+        self.types[task_type].queue.push_back((Instant::now(), job));
         self.queued += 1;
-        None
     }
 
     /// Frees a slot.

@@ -1,15 +1,22 @@
-//! Work of a session that it does with or without a stream: commands, mail, timers.
+//! Work of a session that it does with or without a stream: commands, mail, timers, and outcomes that are sent by unary calls.
+//!
+//! To a proxy, a stream is one request, and some proxies limit the bytes of a request. If a stream breaks with many bytes of
+//! unanswered outcomes, the next one may break at the same point, again and again. So these outcomes are sent by `SettleJobs`, a
+//! few at a time. A unary call that is too large fails with HTTP 413; a stream is only cut.
 
 use std::time::Duration;
 
-use howdah_proto::v1::CancelReason;
+use howdah_proto::v1::{CancelReason, SettleJobsRequest, SettleResult};
 use tokio::time::Instant;
+
+use crate::{Result, call::call};
 
 use super::{
     handle::Command,
+    handler,
     job::Job,
+    ledger::{Key, Way},
     session::{HANDLER_TIMEOUT, Mail, Session, Stop},
-    task,
 };
 
 /// Time that the broker has to confirm the releases of jobs at the end of a stop.
@@ -82,30 +89,25 @@ impl Session {
                 }
             }
             Mail::Request(request) => self.requests.add(request),
-            Mail::Unary(answer) => self.unary_settled(answer),
+            Mail::Unary(keys, result) => self.unary_settled(keys, result),
         }
     }
 
     /// Starts queued jobs while slots are free.
-    fn fill_slots(&mut self) {
+    pub(crate) fn fill_slots(&mut self) {
         while let Some((task_type, job)) = self.slots.next() {
-            if self.ledger.is_queued(job.lease.key) {
-                self.run_job(task_type, job);
-            } else {
+            let key = job.lease.key;
+            if !self.ledger.is_queued(key) {
                 // The lease ended while the job was queued, so the slot is free again.
                 self.slots.leave(task_type);
+                continue;
             }
+            let handler = self.config.types[task_type].handler.clone();
+            let telemetry = self.client.settings().telemetry.clone();
+            let broker = self.client.address(self.broker).clone();
+            let task = handler::spawn(handler, job, self.config.abort_cancelled, telemetry, broker);
+            self.ledger.begin(key, task);
         }
-    }
-
-    /// Runs the handler of a job that has a slot.
-    pub(crate) fn run_job(&mut self, task_type: usize, job: Job) {
-        let key = job.lease.key;
-        let handler = self.config.types[task_type].handler.clone();
-        let telemetry = self.client.settings().telemetry.clone();
-        let broker = self.client.address(self.broker).clone();
-        let task = task::spawn(handler, job, self.config.abort_cancelled, telemetry, broker);
-        self.ledger.begin(key, task);
     }
 
     /// Records the time from which a stopping worker waits only for confirmations, because all handlers have ended.
@@ -174,5 +176,56 @@ impl Session {
             Stop::Closing(until) if due(until) => Stop::Now,
             same => same,
         };
+    }
+
+    /// Makes the next `SettleJobs` call, if outcomes are queued. The result arrives as mail. While outcomes wait for the end of a
+    /// backoff, no call is made.
+    pub(crate) fn settle_unary(&mut self) {
+        if self.unary_is_busy || self.resend_at.is_some() {
+            return;
+        }
+        let outcomes = self.ledger.take(Way::Unary, usize::MAX, self.unary_bytes);
+        if outcomes.is_empty() {
+            return;
+        }
+        self.unary_is_busy = true;
+        let keys = outcomes.iter().map(|outcome| Key { id: outcome.id, token: outcome.token }).collect();
+        let (client, mail) = (self.client.clone(), self.mail_sender.clone());
+        tokio::spawn(async move {
+            let answer = call!(Change client.workers().settle_jobs(SettleJobsRequest { outcomes }));
+            // Sending fails only if the worker has ended.
+            let _ = mail.send(Mail::Unary(keys, answer.map(|answer| answer.results)));
+        });
+    }
+
+    /// Handles the result of a `SettleJobs` call.
+    pub(crate) fn unary_settled(&mut self, keys: Vec<Key>, result: Result<Vec<SettleResult>>) {
+        self.unary_is_busy = false;
+        match result {
+            Ok(results) => {
+                self.answered(&results);
+                self.ledger.move_to_stream(&keys);
+            }
+            Err(error) if error.is_too_large() && keys.len() > 1 => {
+                self.unary_bytes /= 2;
+                self.ledger.requeue_unary(keys);
+            }
+            Err(error) if error.is_too_large() => {
+                for key in keys {
+                    let bytes = self.ledger.fail_too_large(key, &error);
+                    tracing::error!(job = key.id, bytes, %error, "the outcome is too large for a proxy: the job fails");
+                }
+            }
+            Err(error) if error.is_retried() => {
+                tracing::debug!(%error, "outcomes were not sent; trying again");
+                self.ledger.requeue_unary(keys);
+                self.resend_later();
+            }
+            // The broker refused `SettleJobs`, but it may still accept the outcomes on a stream.
+            Err(error) => {
+                tracing::warn!(%error, "a call with outcomes was refused; sending the outcomes on the stream");
+                self.ledger.move_to_stream(&keys);
+            }
+        }
     }
 }
