@@ -73,24 +73,6 @@ fn variable(name: &str) -> Option<OsString> {
     secrets::var(name).map(OsString::from).or_else(|| std::env::var_os(name))
 }
 
-impl From<&str> for Program {
-    fn from(command: &str) -> Self {
-        Self::shell(command)
-    }
-}
-
-impl From<String> for Program {
-    fn from(command: String) -> Self {
-        Self::shell(command)
-    }
-}
-
-impl From<&String> for Program {
-    fn from(command: &String) -> Self {
-        Self::shell(command)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

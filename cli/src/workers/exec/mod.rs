@@ -78,9 +78,8 @@ pub struct Exec {
 
 impl Exec {
     /// Creates a worker that runs a program for each job.
-    pub fn new(program: impl Into<Program>, verbose: bool, stop_tokens: StopTokens) -> Self {
-        let (program, max_result) = (program.into(), MAX_RESULT_BYTES);
-        Self { program, verbose, stop_tokens, kill_after: KILL_AFTER, max_result, watchman: None }
+    pub fn new(program: Program, verbose: bool, stop_tokens: StopTokens) -> Self {
+        Self { program, verbose, stop_tokens, kill_after: KILL_AFTER, max_result: MAX_RESULT_BYTES, watchman: None }
     }
 
     /// Sets the watchman, which ends the commands if this process is killed.

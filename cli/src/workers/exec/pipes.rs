@@ -50,7 +50,19 @@ pub(in crate::workers) struct Tail {
 }
 
 impl Tail {
-    pub(in crate::workers) fn push(&mut self, bytes: &[u8]) {
+    /// Reads the stderr of a process to its end; with `verbose`, also copies it to the worker's stderr.
+    pub(in crate::workers) async fn read(&mut self, stderr: Option<ChildStderr>, verbose: bool) {
+        let Some(mut stderr) = stderr else { return };
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
+            self.push(&buffer[..length]);
+            if verbose {
+                let _ = tokio::io::stderr().write_all(&buffer[..length]).await;
+            }
+        }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         // Cuts the buffer only when it is 16 times as large as the tail, because each cut copies the tail.
         if self.bytes.len() > 16 * ERROR_TAIL_BYTES {
@@ -110,14 +122,7 @@ impl Pipes {
             if result.len() > *max_result { Err(TooLarge) } else { Ok(()) }
         };
         let read_errors = async {
-            let Some(mut stderr) = stderr else { return Ok(()) };
-            let mut buffer = [0; 4096];
-            while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-                tail.push(&buffer[..length]);
-                if verbose {
-                    let _ = tokio::io::stderr().write_all(&buffer[..length]).await;
-                }
-            }
+            tail.read(stderr, verbose).await;
             Ok(())
         };
         let read_progress = async {

@@ -11,7 +11,7 @@ use super::{super::reports::Report, *};
 
 /// Creates a worker that gives commands enough time to end, even on slow machines.
 fn exec(command: &str) -> Exec {
-    with_time(Exec::new(command, false, StopTokens::default()))
+    with_time(Exec::new(Program::shell(command), false, StopTokens::default()))
 }
 
 fn with_time(mut exec: Exec) -> Exec {
@@ -218,7 +218,7 @@ async fn an_immediate_stop_kills_the_command_and_releases_the_job() {
     let stop_tokens = StopTokens::default();
     let give_up = stop_tokens.immediate.clone();
     let command = format!("trap '' TERM; echo begun > {}; while :; do sleep 1; done", fifo.display());
-    let exec = Exec::new(command, false, stop_tokens);
+    let exec = Exec::new(Program::shell(command), false, stop_tokens);
     let mut kept = None;
     let ending = run_until_begun(exec, &fifo, |cancel| {
         kept = Some(cancel);
@@ -233,7 +233,7 @@ async fn an_immediate_stop_kills_the_command_and_releases_the_job() {
 async fn after_an_immediate_stop_no_command_is_started() {
     let stop_tokens = StopTokens::default();
     stop_tokens.immediate.cancel();
-    let exec = Exec::new("echo no", false, stop_tokens);
+    let exec = Exec::new(Program::shell("echo no"), false, stop_tokens);
     assert_eq!(exec.run(&attempt(""), &Reports::default(), ready(())).await, Ending::Released);
 }
 
@@ -311,7 +311,7 @@ async fn a_worker_that_stops_terminates_gracefully_and_releases_the_job() {
     let stop_tokens = StopTokens::default();
     let graceful = stop_tokens.graceful.clone();
     let mut kept = None;
-    let ending = run_until_begun(with_time(Exec::new(command, false, stop_tokens)), &fifo, |cancel| {
+    let ending = run_until_begun(with_time(Exec::new(Program::shell(command), false, stop_tokens)), &fifo, |cancel| {
         kept = Some(cancel);
         graceful.cancel();
     });

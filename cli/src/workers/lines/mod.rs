@@ -49,7 +49,6 @@ pub struct Lines {
     max_processes: usize,
     replace: Replace,
     stop_tokens: StopTokens,
-    kill_after: Duration,
     pool: Mutex<Pool>,
     /// Signals that a process may have capacity for a waiting job.
     changed: Arc<Notify>,
@@ -76,7 +75,6 @@ impl Lines {
             max_processes: max_processes.max(1),
             replace,
             stop_tokens,
-            kill_after: KILL_AFTER,
             pool: Mutex::default(),
             changed: Arc::default(),
         }
@@ -118,7 +116,7 @@ impl Lines {
         process.cancel(attempt.id);
         tokio::select! {
             _ = answer.ended() => {}
-            () = sleep(self.kill_after) => process.end(),
+            () = sleep(self.settings.kill_after) => process.end(),
             () = self.stop_tokens.immediate.cancelled() => process.kill(),
         }
         stopped
@@ -186,7 +184,7 @@ impl Lines {
                     () = self.stop_tokens.immediate.cancelled() => process.kill(),
                 }
             };
-            if tokio::time::timeout(self.kill_after, ended).await.is_err() {
+            if tokio::time::timeout(self.settings.kill_after, ended).await.is_err() {
                 process.end();
             }
             process.wait().await;

@@ -13,7 +13,7 @@ use std::{
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::AsyncWriteExt as _,
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
     sync::{Notify, mpsc, oneshot},
     time::{Instant, timeout},
@@ -233,7 +233,7 @@ impl Process {
         let status = {
             let reading = async {
                 let errors = async {
-                    read_errors(stderr, &mut tail, settings.verbose).await;
+                    tail.read(stderr, settings.verbose).await;
                     Ok(())
                 };
                 // An invalid answer ends the reading of answers, and then the process.
@@ -370,16 +370,5 @@ async fn write(stdin: Option<ChildStdin>, mut lines: mpsc::UnboundedReceiver<Vec
             return;
         }
         batch.drain(..).for_each(|line| buffer.extend(line));
-    }
-}
-
-async fn read_errors(stderr: Option<ChildStderr>, tail: &mut Tail, verbose: bool) {
-    let Some(mut stderr) = stderr else { return };
-    let mut buffer = [0; 4096];
-    while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-        tail.push(&buffer[..length]);
-        if verbose {
-            let _ = tokio::io::stderr().write_all(&buffer[..length]).await;
-        }
     }
 }

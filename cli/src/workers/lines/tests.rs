@@ -18,7 +18,6 @@ fn lines(command: &str) -> Lines {
 }
 
 fn killed_after(mut lines: Lines, kill_after: Duration) -> Lines {
-    lines.kill_after = kill_after;
     lines.settings = Arc::new(Settings { kill_after, ..Settings::clone(&lines.settings) });
     lines
 }

@@ -64,6 +64,12 @@ pub(super) struct Connection {
     pub(super) wire: Wire,
     /// Whether the server checks that the worker is still connected.
     pub(super) is_probed: bool,
+    pub(super) cancel_way: CancelWay,
+}
+
+/// Address and token to cancel a connection's statement.
+#[derive(Clone)]
+pub(super) struct CancelWay {
     token: CancelToken,
     connector: MakeRustlsConnect,
     address: ServerAddress,
@@ -205,7 +211,7 @@ async fn connect_to(
         Ok(finished) => finished.problem.is_none(),
         Err(broken) => return Err(broken.describe()),
     };
-    Ok(Connection { wire, is_probed, token, connector: kept, address: address.clone() })
+    Ok(Connection { wire, is_probed, cancel_way: CancelWay { token, connector: kept, address: address.clone() } })
 }
 
 /// Checks that the host accepts writes, or matches `target_session_attrs`. A single host is not checked.
@@ -257,19 +263,6 @@ impl ServerAddress {
             Self::Tcp(_, name) => name,
             Self::Unix(_) => "localhost",
         }
-    }
-}
-
-/// Address and token to cancel a connection's statement.
-pub(super) struct CancelWay {
-    token: CancelToken,
-    connector: MakeRustlsConnect,
-    address: ServerAddress,
-}
-
-impl Connection {
-    pub(super) fn cancel_way(&self) -> CancelWay {
-        CancelWay { token: self.token.clone(), connector: self.connector.clone(), address: self.address.clone() }
     }
 }
 

@@ -60,7 +60,7 @@ where
     T::Stream: Send + 'static,
     T::Future: Send + 'static,
 {
-    let lent = Lent(Arc::new(Mutex::new(Some(socket))));
+    let lent = Lent(Arc::new(Mutex::new(Loan { socket: Some(socket), binding: None })));
     // The connection is dropped without being polled, because a polled connection would send a Terminate message and end the
     // session.
     let (client, _connection) = config.connect_raw(lent.clone(), LendTls(tls)).await?;
@@ -69,17 +69,24 @@ where
 
 type Problem = Box<dyn Error + Send + Sync>;
 
-/// Socket that tokio-postgres uses for the login, and that `log_in` takes back afterwards.
+/// Socket, plain or with TLS, that tokio-postgres uses for the login, and that `log_in` takes back afterwards.
 #[derive(Clone)]
-struct Lent(Arc<Mutex<Option<Socket>>>);
+struct Lent(Arc<Mutex<Loan>>);
+
+struct Loan {
+    /// `None`: taken back.
+    socket: Option<Socket>,
+    /// Channel binding of TLS.
+    binding: Option<ChannelBinding>,
+}
 
 impl Lent {
     fn take(&self) -> io::Result<Socket> {
-        self.0.lock().take().ok_or_else(not_connected)
+        self.0.lock().socket.take().ok_or_else(not_connected)
     }
 
     fn with<T>(&self, act: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match self.0.lock().as_mut() {
+        match self.0.lock().socket.as_mut() {
             Some(socket) => act(Pin::new(socket)),
             None => Poll::Ready(Err(not_connected())),
         }
@@ -118,7 +125,14 @@ impl AsyncWrite for Lent {
     }
 }
 
-/// TLS for a socket that `log_in` takes back after the login. `log_in` also takes back the TLS stream.
+impl TlsStream for Lent {
+    fn channel_binding(&self) -> ChannelBinding {
+        // tokio-postgres calls this method only once, so the value can be moved out.
+        self.0.lock().binding.take().unwrap_or_else(ChannelBinding::none)
+    }
+}
+
+/// TLS for a lent socket, which then is the TLS stream.
 struct LendTls<T>(T);
 
 impl<T> TlsConnect<Lent> for LendTls<T>
@@ -127,49 +141,16 @@ where
     T::Stream: Send + 'static,
     T::Future: Send + 'static,
 {
-    type Stream = LentTls;
+    type Stream = Lent;
     type Error = Problem;
-    type Future = BoxFuture<'static, Result<LentTls, Problem>>;
+    type Future = BoxFuture<'static, Result<Lent, Problem>>;
 
     fn connect(self, lent: Lent) -> Self::Future {
         Box::pin(async move {
             let stream = self.0.connect(lent.take()?).await.map_err(Into::into)?;
-            let binding = Mutex::new(Some(stream.channel_binding()));
-            *lent.0.lock() = Some(socket(stream));
-            Ok(LentTls { lent, binding })
+            let binding = Some(stream.channel_binding());
+            *lent.0.lock() = Loan { socket: Some(socket(stream)), binding };
+            Ok(lent)
         })
-    }
-}
-
-/// TLS stream over a socket that `log_in` takes back after the login.
-struct LentTls {
-    lent: Lent,
-    binding: Mutex<Option<ChannelBinding>>,
-}
-
-impl TlsStream for LentTls {
-    fn channel_binding(&self) -> ChannelBinding {
-        // tokio-postgres calls this method only once, so the value can be moved out.
-        self.binding.lock().take().unwrap_or_else(ChannelBinding::none)
-    }
-}
-
-impl AsyncRead for LentTls {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.lent).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for LentTls {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.lent).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.lent).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.lent).poll_shutdown(cx)
     }
 }

@@ -209,7 +209,7 @@ impl Sql {
                 return Ending::Snoozed(AFTER_NO_CONNECTION);
             }
         };
-        let way = connection.cancel_way();
+        let way = connection.cancel_way.clone();
         let mut why = None;
         let ran = {
             let running = session::run(&mut connection, database, options, sql, self.max_result);
