@@ -136,3 +136,16 @@ fn every_page_with_something_to_run_is_run() {
         assert!(!runs || PAGES.contains(&&page[..]), "{page} has blocks that no test runs");
     }
 }
+
+#[test]
+fn concepts_show_the_same_examples_in_python_and_typescript() {
+    for entry in fs::read_dir(root().join("docs/concepts")).expect("a folder") {
+        let path = entry.expect("a file").path();
+        let Some("md") = path.extension().and_then(|extension| extension.to_str()) else { continue };
+        let text = fs::read_to_string(&path).expect("a page");
+        let count = |language: &str| text.lines().filter(|line| line.trim() == format!("```{language}")).count();
+        assert_eq!(count("python"), count("ts"), "{}", path.display());
+        let others = ["rust", "sh", "console"].iter().any(|language| count(language) > 0);
+        assert!(!others || count("python") > 0, "{} has no example in Python and TypeScript", path.display());
+    }
+}

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { Client, proto } from "howdah";
 import { startBroker, type TestBroker } from "howdah/testing";
 
 const root = join(import.meta.dirname, "../..");
@@ -16,6 +17,12 @@ const run = (program: string, ...args: string[]) =>
   execFileSync(program, args, { cwd: project, env: environment(), encoding: "utf8" });
 const environment = () => ({ ...process.env, HOWDAH_SERVER: broker.server });
 const write = (name: string, text: string) => writeFileSync(join(project, name), text);
+
+/** The TypeScript blocks of a page, in order, without fragments. */
+const blocks = (page: string) =>
+  [...readFileSync(page, "utf8").matchAll(/^(?:```|<!-- )ts\n(.*?)^(?:```|-->)$/gms)].map((match) => match[1] ?? "");
+const compile = (...names: string[]) =>
+  run("npx", "tsc", "--strict", "--module", "nodenext", "--target", "es2022", "--types", "node", ...names);
 
 /** Starts a program, and waits until its output matches `line`. */
 async function start(name: string, line: RegExp): Promise<ChildProcess & { text: () => string }> {
@@ -31,6 +38,43 @@ async function start(name: string, line: RegExp): Promise<ChildProcess & { text:
   return Object.assign(child, { text: () => text });
 }
 
+const concepts = join(root, "../../docs/concepts");
+const pages = readdirSync(concepts)
+  .filter((name) => readFileSync(join(concepts, name), "utf8").includes("```ts\n"))
+  .map((name) => name.replace(".md", ""));
+
+/**
+ * Returns the blocks of a page as one program, with a client and a worker given. Lines in a comment `<!-- ts` … `-->` are
+ * hidden from readers and run as well. A worker starts after the block that adds its handlers. Each handler gets another job.
+ */
+function pageProgram(page: string): string {
+  const handled = blocks(join(concepts, `${page}.md`)).map((block) =>
+    block.includes("worker.handle(")
+      ? `${block} runs.push(worker.run({ signal: stop.signal })); worker = client.worker();`
+      : block,
+  );
+  const types = [...handled.join("").matchAll(/worker\.handle\("([^"]+)"/g)].map((match) => match[1]);
+  return `import { Client, FatalError, fromJsonBytes, newJob, RetryError } from "howdah";
+    const client = await Client.connect();
+    const stop = new AbortController();
+    const runs: Promise<unknown>[] = [];
+    let worker = client.worker();
+    ${handled.join("\n")}
+    for (const taskType of ${JSON.stringify(types)}) {
+      const { id } = await client.enqueue(taskType, "1", { maxAttempts: 1 });
+      for await (const _ of client.wait([id]));
+      for (let left = 1n; left > 0n; ) {
+        const counts = (await client.taskTypes.listTaskTypes({ taskType })).taskTypes[0]?.counts;
+        left = counts ? counts.ready + counts.waiting + counts.leased : 0n;
+      }
+      const { groups } = await client.jobs.listErrorGroups({ taskType });
+      for (const group of groups) console.log("failed:", group.errorGroup.split(" at ")[0]);
+    }
+    stop.abort();
+    await Promise.all(runs);
+    await client.close();`;
+}
+
 before(async () => {
   broker = await startBroker();
   mkdirSync(join(root, "target/package"), { recursive: true });
@@ -42,8 +86,10 @@ before(async () => {
   const { devDependencies } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
     devDependencies: Record<string, string>;
   };
-  const tools = ["typescript", "@types/node"].map((name) => `${name}@${devDependencies[name]}`);
+  const tools = ["typescript", "@types/node", "@opentelemetry/api"].map((name) => `${name}@${devDependencies[name]}`);
   run("npm", "install", "--no-audit", "--no-fund", tarball, ...tools);
+  for (const page of pages) write(`${page}.ts`, pageProgram(page));
+  compile(...pages.map((page) => `${page}.ts`));
 });
 
 after(() => broker.stop());
@@ -62,13 +108,12 @@ test("the package is used from an ES module, from CommonJS, and from TypeScript"
 });
 
 test("the programs of the README run as written", async () => {
-  const readme = readFileSync(join(root, "README.md"), "utf8");
-  const blocks = [...readme.matchAll(/^```ts\n(.*?)^```$/gms)].map((match) => match[1] ?? "");
+  const programs = blocks(join(root, "README.md"));
   const names = ["tasks.ts", "worker.ts", "producer.ts", "operate.ts"];
-  assert.equal(blocks.length, names.length);
-  assert.ok(blocks.slice(0, 3).join("").split("\n").length <= 40, "at most 40 lines");
-  for (const [index, name] of names.entries()) write(name, blocks[index] ?? "");
-  run("npx", "tsc", "--strict", "--module", "nodenext", "--target", "es2022", "--types", "node", ...names);
+  assert.equal(programs.length, names.length);
+  assert.ok(programs.slice(0, 3).join("").split("\n").length <= 40, "at most 40 lines");
+  for (const [index, name] of names.entries()) write(name, programs[index] ?? "");
+  compile(...names);
   const worker = await start("worker.js", /(?:)/);
   assert.equal(run("node", "producer.js"), "SUCCEEDED { sent: true }\n");
   worker.kill("SIGTERM");
@@ -76,6 +121,52 @@ test("the programs of the README run as written", async () => {
   assert.equal(worker.text(), "attempt 1: Welcome to ann@example.com\n");
   assert.match(run("node", "operate.js"), /^READY No worker takes jobs of the type report\.make/);
 });
+
+test("the fragments of the README compile", () => {
+  const fragments = [...readFileSync(join(root, "README.md"), "utf8").matchAll(/^```ts fragment\n(.*?)^```$/gms)];
+  assert.ok(fragments.length > 0);
+  for (const [index, [, fragment = ""]] of fragments.entries()) {
+    const imports = fragment.split("\n").filter((line) => line.startsWith("import "));
+    const rest = fragment.split("\n").filter((line) => !line.startsWith("import "));
+    write(
+      `fragment${index}.ts`,
+      `import assert from "node:assert/strict";
+      import { Client, type Enqueuer, type Handler, newJob } from "howdah";
+      import { sendEmail } from "./tasks.js";
+      ${imports.join("\n")}
+      declare const client: Client, lines: string[], handler: Handler<{ to: string }>;
+      declare const payload: { to: string; subject: string };
+      declare function signUp(client: Enqueuer, to: string): Promise<void>;
+      export async function fragment() { ${rest.join("\n")} }`,
+    );
+  }
+  write("tasks.ts", blocks(join(root, "README.md"))[0] ?? "");
+  compile("--noEmit", ...fragments.map((_, index) => `fragment${index}.ts`));
+});
+
+test("the worker of the repository's README runs as written", async () => {
+  const [block, ...others] = blocks(join(root, "../../README.md"));
+  assert.deepEqual(others, []);
+  write("readme.ts", block ?? "");
+  compile("readme.ts");
+  const worker = await start("readme.js", /(?:)/);
+  const client = await Client.connect(broker.server);
+  const { id } = await client.enqueue("email.send", { to: "ann@example.com" });
+  for await (const job of client.wait([id])) assert.equal(job.state, proto.JobState.SUCCEEDED);
+  await client.close();
+  worker.kill("SIGTERM");
+  assert.deepEqual(await once(worker, "exit"), [0, null]);
+  assert.equal(worker.text(), "to ann@example.com, attempt 1\n");
+});
+
+for (const page of pages) {
+  test(`the examples of docs/concepts/${page}.md run as written`, () => {
+    const output = run("node", `${page}.js`);
+    // A page shows each error that its handlers throw.
+    const text = readFileSync(join(concepts, `${page}.md`), "utf8");
+    for (const [, error = ""] of output.matchAll(/^failed: (?:\w+: )?(.*)$/gm)) assert.ok(text.includes(error), error);
+  });
+}
 
 test("the thumbnails of the example are made", async () => {
   const example = join(root, "../../examples/thumbnails/typescript");
