@@ -1,6 +1,6 @@
-//! Runs the pages of the documentation: each runnable block as it is written, in order, with this build's `howdah`. A page
-//! starts a broker or uses a running one. The test compares the output that a page shows with the actual output, except
-//! for times and for parts that the page omits with `…`.
+//! Runs the pages of the documentation and of `tests/mission`: each runnable block as it is written, in order, with this
+//! build's `howdah`. A page starts a broker or uses a running one. The test compares the output that a page shows with the
+//! actual output, except for times and for parts that the page omits with `…`.
 //!
 //! | in a page | what happens |
 //! |---|---|
@@ -17,6 +17,7 @@
 mod compare; // compares shown and actual output
 mod dialog; // interactive commands
 mod markdown; // the blocks of a page
+mod mission; // the sections of `tests/mission`
 #[rustfmt::skip] // must match the pages
 mod rust; // the Rust blocks, compiled
 mod shell; // one bash per page
@@ -120,11 +121,17 @@ pages! {
     tls: "docs/operate/tls.md",
     tracing: "docs/operate/tracing.md",
     troubleshoot: "docs/operate/troubleshoot.md",
+    mission_q: "tests/mission/q.md",
+    mission_t: "tests/mission/t.md",
+    mission_d: "tests/mission/d.md",
+    #[cfg(feature = "archive")]
+    mission_d_archive: "tests/mission/d-archive.md",
+    mission_s: "tests/mission/s.md",
 }
 
 #[test]
 fn every_page_with_something_to_run_is_run() {
-    let folders = ["", "docs", "docs/concepts", "docs/reference", "docs/operate", "docs/internals"];
+    let folders = ["", "docs", "docs/concepts", "docs/reference", "docs/operate", "docs/internals", "tests/mission"];
     let files = folders.into_iter().flat_map(|folder| {
         let entries = fs::read_dir(root().join(folder)).expect(folder);
         entries.map(move |entry| Path::new(folder).join(entry.expect("a file").file_name()))

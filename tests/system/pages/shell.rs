@@ -229,7 +229,7 @@ fn is_broker(command: &str) -> bool {
 }
 
 fn is_endless_worker(command: &str) -> bool {
-    let ends = ["--drain", "--max-jobs", "&"];
+    let ends = |word: &str| word.starts_with("--drain") || ["--max-jobs", "--max-age", "&"].contains(&word);
     let works = has_words(command, &["howdah", "work"]) || has_words(command, &["howdah", "--log", "off", "work"]);
-    works && !command.split_whitespace().any(|word| ends.contains(&word))
+    works && !command.split_whitespace().any(ends)
 }
