@@ -30,6 +30,7 @@ mod pull; // pulling jobs by unary calls
 mod progress; // progress, checkpoints, a cancel on another broker
 mod due; // due jobs, without waiting for a sweep
 mod clock; // the clock of the database
+mod test_clock; // a clock that tests advance
 mod attempts; // acks, failures, snoozes, timeouts, tokens
 mod brake; // failures in a row
 mod failure; // policies, fallback, dead jobs, groups of errors

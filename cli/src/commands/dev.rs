@@ -50,7 +50,8 @@ pub(super) struct Args {
     // `run` reads the variable itself: with clap, the conflict of --ephemeral with the flag would include the variable.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Keep the data in a temporary directory, and delete it at the end; ignores HOWDAH_DATA_DIR
+    /// Keep the data in a temporary directory, and delete it at the end; ignores HOWDAH_DATA_DIR. Tests can advance the clock of
+    /// the database (howdah settings advance)
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
     /// Run the Postgres in this bin directory, version 15 or later [default: from pg_config, PATH, or the directories of
@@ -86,6 +87,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         Some(dir) => Some(dir),
         None => Some(default_data_dir()?),
     };
+    settings.broker.test_clock = args.ephemeral;
     let credentials = Credentials::prepare(args.tls, &mut settings.broker, data_dir.as_deref())?;
     let fetch = Fetch { allowed: !args.no_fetch, ..Fetch::default() };
     let max_connections = args.max_connections;

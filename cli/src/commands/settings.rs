@@ -1,10 +1,14 @@
 //! `howdah settings`: shows and changes the settings of the cluster, which apply at every broker and in SQL functions.
 
+use std::time::Duration;
+
 use howdah_client::proto::{ClusterSettings, GetSettingsResponse};
 use howdah_core::config::{bytes_of, bytes_words, duration_text};
 use howdah_proto::json::from_words;
 
-use super::{broker_args::key_value, context::Global, failure::Failure, output, table::Table, text};
+use super::{
+    broker_args::key_value, context::Global, failure::Failure, output, output::Output, table::Table, text, values,
+};
 
 /// Show or change the settings of the cluster: limits that apply at every broker and in SQL functions
 ///
@@ -33,6 +37,7 @@ pub(super) struct Args {
 enum Command {
     Set(Set),
     Reset(Reset),
+    Advance(Advance),
 }
 
 /// Change settings of the cluster
@@ -79,6 +84,21 @@ struct Reset {
     json: bool,
 }
 
+/// Advance the clock of a test database
+///
+/// Only for the databases of `howdah dev --ephemeral`. Delayed jobs, retries, schedules, deadlines, leases and retention follow the
+/// clock, which cannot go back. Prints the new time.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah settings advance 3d
+  howdah settings advance '1h 30m'")]
+struct Advance {
+    /// Time by which the clock advances, such as 90s, 12h or 3d; the clock can be 3650 days ahead
+    #[arg(value_parser = values::duration)]
+    duration: Duration,
+}
+
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| match args.command {
         None => {
@@ -92,6 +112,12 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         Some(Command::Reset(reset)) => {
             let stored = client.reset_settings(&reset.settings).await?;
             print(&stored, &reset.settings.iter().collect::<Vec<_>>(), reset.json)
+        }
+        Some(Command::Advance(advance)) => {
+            let time = client.advance_clock(advance.duration).await?;
+            let mut output = Output::new();
+            output.line(jiff::Timestamp::try_from(time).map_err(|error| Failure::failed(error.to_string()))?)?;
+            output.flush()
         }
     })
 }

@@ -13,6 +13,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -363,11 +364,104 @@ func (x *UpdateSettingsResponse) GetSettings() *ClusterSettings {
 	return nil
 }
 
+// Request of AdvanceClock.
+type AdvanceClockRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time by which the clock advances. 1 ms to 3,650 days, which is also the limit of the sum of all calls. Rounded up to
+	// milliseconds.
+	Duration      *durationpb.Duration `protobuf:"bytes,1,opt,name=duration,proto3" json:"duration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvanceClockRequest) Reset() {
+	*x = AdvanceClockRequest{}
+	mi := &file_howdah_v1_settings_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvanceClockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvanceClockRequest) ProtoMessage() {}
+
+func (x *AdvanceClockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_settings_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvanceClockRequest.ProtoReflect.Descriptor instead.
+func (*AdvanceClockRequest) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_settings_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AdvanceClockRequest) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+// Response of AdvanceClock.
+type AdvanceClockResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time of the database after the call.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvanceClockResponse) Reset() {
+	*x = AdvanceClockResponse{}
+	mi := &file_howdah_v1_settings_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvanceClockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvanceClockResponse) ProtoMessage() {}
+
+func (x *AdvanceClockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_settings_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvanceClockResponse.ProtoReflect.Descriptor instead.
+func (*AdvanceClockResponse) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_settings_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AdvanceClockResponse) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 var File_howdah_v1_settings_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_settings_service_proto_rawDesc = "" +
 	"\n" +
-	" howdah/v1/settings_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\"\xd6\x02\n" +
+	" howdah/v1/settings_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd6\x02\n" +
 	"\x0fClusterSettings\x12#\n" +
 	"\rpayload_bytes\x18\x01 \x01(\x03R\fpayloadBytes\x12\x18\n" +
 	"\aheaders\x18\x02 \x01(\rR\aheaders\x12!\n" +
@@ -391,10 +485,15 @@ const file_howdah_v1_settings_service_proto_rawDesc = "" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
 	"updateMask\"P\n" +
 	"\x16UpdateSettingsResponse\x126\n" +
-	"\bsettings\x18\x01 \x01(\v2\x1a.howdah.v1.ClusterSettingsR\bsettings2\xb6\x01\n" +
+	"\bsettings\x18\x01 \x01(\v2\x1a.howdah.v1.ClusterSettingsR\bsettings\"L\n" +
+	"\x13AdvanceClockRequest\x125\n" +
+	"\bduration\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bduration\"F\n" +
+	"\x14AdvanceClockResponse\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time2\x87\x02\n" +
 	"\x0fSettingsService\x12L\n" +
 	"\vGetSettings\x12\x1d.howdah.v1.GetSettingsRequest\x1a\x1e.howdah.v1.GetSettingsResponse\x12U\n" +
-	"\x0eUpdateSettings\x12 .howdah.v1.UpdateSettingsRequest\x1a!.howdah.v1.UpdateSettingsResponseB)\n" +
+	"\x0eUpdateSettings\x12 .howdah.v1.UpdateSettingsRequest\x1a!.howdah.v1.UpdateSettingsResponse\x12O\n" +
+	"\fAdvanceClock\x12\x1e.howdah.v1.AdvanceClockRequest\x1a\x1f.howdah.v1.AdvanceClockResponseB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
 var (
@@ -409,35 +508,42 @@ func file_howdah_v1_settings_service_proto_rawDescGZIP() []byte {
 	return file_howdah_v1_settings_service_proto_rawDescData
 }
 
-var file_howdah_v1_settings_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_howdah_v1_settings_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_howdah_v1_settings_service_proto_goTypes = []any{
 	(*ClusterSettings)(nil),        // 0: howdah.v1.ClusterSettings
 	(*GetSettingsRequest)(nil),     // 1: howdah.v1.GetSettingsRequest
 	(*GetSettingsResponse)(nil),    // 2: howdah.v1.GetSettingsResponse
 	(*UpdateSettingsRequest)(nil),  // 3: howdah.v1.UpdateSettingsRequest
 	(*UpdateSettingsResponse)(nil), // 4: howdah.v1.UpdateSettingsResponse
-	(*durationpb.Duration)(nil),    // 5: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),  // 6: google.protobuf.FieldMask
+	(*AdvanceClockRequest)(nil),    // 5: howdah.v1.AdvanceClockRequest
+	(*AdvanceClockResponse)(nil),   // 6: howdah.v1.AdvanceClockResponse
+	(*durationpb.Duration)(nil),    // 7: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),  // 8: google.protobuf.FieldMask
+	(*timestamppb.Timestamp)(nil),  // 9: google.protobuf.Timestamp
 }
 var file_howdah_v1_settings_service_proto_depIdxs = []int32{
-	5,  // 0: howdah.v1.ClusterSettings.max_delay:type_name -> google.protobuf.Duration
-	5,  // 1: howdah.v1.ClusterSettings.max_timeout:type_name -> google.protobuf.Duration
+	7,  // 0: howdah.v1.ClusterSettings.max_delay:type_name -> google.protobuf.Duration
+	7,  // 1: howdah.v1.ClusterSettings.max_timeout:type_name -> google.protobuf.Duration
 	0,  // 2: howdah.v1.GetSettingsResponse.settings:type_name -> howdah.v1.ClusterSettings
 	0,  // 3: howdah.v1.GetSettingsResponse.defaults:type_name -> howdah.v1.ClusterSettings
 	0,  // 4: howdah.v1.GetSettingsResponse.lowest:type_name -> howdah.v1.ClusterSettings
 	0,  // 5: howdah.v1.GetSettingsResponse.highest:type_name -> howdah.v1.ClusterSettings
 	0,  // 6: howdah.v1.UpdateSettingsRequest.settings:type_name -> howdah.v1.ClusterSettings
-	6,  // 7: howdah.v1.UpdateSettingsRequest.update_mask:type_name -> google.protobuf.FieldMask
+	8,  // 7: howdah.v1.UpdateSettingsRequest.update_mask:type_name -> google.protobuf.FieldMask
 	0,  // 8: howdah.v1.UpdateSettingsResponse.settings:type_name -> howdah.v1.ClusterSettings
-	1,  // 9: howdah.v1.SettingsService.GetSettings:input_type -> howdah.v1.GetSettingsRequest
-	3,  // 10: howdah.v1.SettingsService.UpdateSettings:input_type -> howdah.v1.UpdateSettingsRequest
-	2,  // 11: howdah.v1.SettingsService.GetSettings:output_type -> howdah.v1.GetSettingsResponse
-	4,  // 12: howdah.v1.SettingsService.UpdateSettings:output_type -> howdah.v1.UpdateSettingsResponse
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	7,  // 9: howdah.v1.AdvanceClockRequest.duration:type_name -> google.protobuf.Duration
+	9,  // 10: howdah.v1.AdvanceClockResponse.time:type_name -> google.protobuf.Timestamp
+	1,  // 11: howdah.v1.SettingsService.GetSettings:input_type -> howdah.v1.GetSettingsRequest
+	3,  // 12: howdah.v1.SettingsService.UpdateSettings:input_type -> howdah.v1.UpdateSettingsRequest
+	5,  // 13: howdah.v1.SettingsService.AdvanceClock:input_type -> howdah.v1.AdvanceClockRequest
+	2,  // 14: howdah.v1.SettingsService.GetSettings:output_type -> howdah.v1.GetSettingsResponse
+	4,  // 15: howdah.v1.SettingsService.UpdateSettings:output_type -> howdah.v1.UpdateSettingsResponse
+	6,  // 16: howdah.v1.SettingsService.AdvanceClock:output_type -> howdah.v1.AdvanceClockResponse
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_settings_service_proto_init() }
@@ -451,7 +557,7 @@ func file_howdah_v1_settings_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_settings_service_proto_rawDesc), len(file_howdah_v1_settings_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	SettingsService_GetSettings_FullMethodName    = "/howdah.v1.SettingsService/GetSettings"
 	SettingsService_UpdateSettings_FullMethodName = "/howdah.v1.SettingsService/UpdateSettings"
+	SettingsService_AdvanceClock_FullMethodName   = "/howdah.v1.SettingsService/AdvanceClock"
 )
 
 // SettingsServiceClient is the client API for SettingsService service.
@@ -39,6 +40,10 @@ type SettingsServiceClient interface {
 	// whose own limits are too small for the new settings logs a warning, and leaves jobs that it cannot send to other brokers.
 	// INVALID_ARGUMENT: a value is out of bounds, or a field is unknown; nothing is changed.
 	UpdateSettings(ctx context.Context, in *UpdateSettingsRequest, opts ...grpc.CallOption) (*UpdateSettingsResponse, error)
+	// Advances the clock of the database, for tests of delays, retries, schedules, timeouts and retention. The clock cannot go back.
+	// Needs the scope admin:*.
+	// FAILED_PRECONDITION: the database is not one of `howdah dev --ephemeral`.
+	AdvanceClock(ctx context.Context, in *AdvanceClockRequest, opts ...grpc.CallOption) (*AdvanceClockResponse, error)
 }
 
 type settingsServiceClient struct {
@@ -69,6 +74,16 @@ func (c *settingsServiceClient) UpdateSettings(ctx context.Context, in *UpdateSe
 	return out, nil
 }
 
+func (c *settingsServiceClient) AdvanceClock(ctx context.Context, in *AdvanceClockRequest, opts ...grpc.CallOption) (*AdvanceClockResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AdvanceClockResponse)
+	err := c.cc.Invoke(ctx, SettingsService_AdvanceClock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SettingsServiceServer is the server API for SettingsService service.
 // All implementations must embed UnimplementedSettingsServiceServer
 // for forward compatibility.
@@ -83,6 +98,10 @@ type SettingsServiceServer interface {
 	// whose own limits are too small for the new settings logs a warning, and leaves jobs that it cannot send to other brokers.
 	// INVALID_ARGUMENT: a value is out of bounds, or a field is unknown; nothing is changed.
 	UpdateSettings(context.Context, *UpdateSettingsRequest) (*UpdateSettingsResponse, error)
+	// Advances the clock of the database, for tests of delays, retries, schedules, timeouts and retention. The clock cannot go back.
+	// Needs the scope admin:*.
+	// FAILED_PRECONDITION: the database is not one of `howdah dev --ephemeral`.
+	AdvanceClock(context.Context, *AdvanceClockRequest) (*AdvanceClockResponse, error)
 	mustEmbedUnimplementedSettingsServiceServer()
 }
 
@@ -98,6 +117,9 @@ func (UnimplementedSettingsServiceServer) GetSettings(context.Context, *GetSetti
 }
 func (UnimplementedSettingsServiceServer) UpdateSettings(context.Context, *UpdateSettingsRequest) (*UpdateSettingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateSettings not implemented")
+}
+func (UnimplementedSettingsServiceServer) AdvanceClock(context.Context, *AdvanceClockRequest) (*AdvanceClockResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AdvanceClock not implemented")
 }
 func (UnimplementedSettingsServiceServer) mustEmbedUnimplementedSettingsServiceServer() {}
 func (UnimplementedSettingsServiceServer) testEmbeddedByValue()                         {}
@@ -156,6 +178,24 @@ func _SettingsService_UpdateSettings_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SettingsService_AdvanceClock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdvanceClockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SettingsServiceServer).AdvanceClock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SettingsService_AdvanceClock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SettingsServiceServer).AdvanceClock(ctx, req.(*AdvanceClockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SettingsService_ServiceDesc is the grpc.ServiceDesc for SettingsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +210,10 @@ var SettingsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "UpdateSettings",
 			Handler:    _SettingsService_UpdateSettings_Handler,
+		},
+		{
+			MethodName: "AdvanceClock",
+			Handler:    _SettingsService_AdvanceClock_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

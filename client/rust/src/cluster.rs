@@ -1,12 +1,12 @@
 //! Task types, limit keys, cluster settings, stores, workers, tokens and the audit log.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
 use prost_types::FieldMask;
 
 use crate::{
-    Client, Result,
+    Client, Error, Result,
     call::{call, calls, pages},
     time,
 };
@@ -181,6 +181,14 @@ impl Client {
         /// One page of the workers of all brokers.
         fn worker_page(request: proto::ListWorkersRequest) -> proto::ListWorkersResponse =
             Read workers.list_workers(request);
+    }
+
+    /// Advances the clock of the broker's database, and returns the new time. Only for the databases of `howdah dev --ephemeral`;
+    /// other brokers refuse the call.
+    pub async fn advance_clock(&self, duration: Duration) -> Result<SystemTime> {
+        let request = proto::AdvanceClockRequest { duration: Some(time::to_proto(duration)) };
+        let time = call!(Once self.cluster_settings().advance_clock(request))?.time;
+        time::time_from_proto(time).ok_or_else(|| Error::broken("the broker sent no time"))
     }
 
     /// Lists the store with this name; with an empty name, all stores of the broker.

@@ -108,6 +108,7 @@ impl Broker {
         let Shared { answers, unsent: unsent_memory, panicked } = shared;
         let page_token_key = retry_while_locked("the key of page tokens", || store.page_token_key()).await?;
         let database_id = retry_while_locked("the identity of the database", || store.database_id()).await?;
+        let clock_ahead = retry_while_locked("the test clock", || store.clock_ahead()).await?;
         // Stores the archive URL before this broker can drop a day partition. While the database contains the URL, no
         // broker drops a day partition of history that is not archived.
         if let Some(url) = &config.archive_url {
@@ -166,6 +167,8 @@ impl Broker {
             check_template,
             scheduled_floor: Mutex::default(),
             clock: Mutex::default(),
+            test_clock: clock_ahead.map(maintain::clock::TestClock::new),
+            clock_advanced: Notify::new(),
             clock_back: Notify::new(),
             renewal: Mutex::new(maintain::Renewal::new()),
             readopt: AtomicBool::new(false),

@@ -6,7 +6,7 @@ use howdah_core::config::Config;
 use howdah_engine::access::Token;
 use howdah_proto::v1::CreateTokenRequest;
 
-use crate::support::{Service, TestBroker, soon};
+use crate::support::{Service, TestBroker, TestDatabase, database, soon};
 
 /// A broker with `auth = token`, and an administrator.
 pub struct Guarded {
@@ -26,11 +26,20 @@ impl Guarded {
 
     /// Starts a broker with token authentication, after `change` has changed its settings.
     pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_on_with(&database().await, change).await
+    }
+
+    /// Starts a broker with token authentication on an existing database.
+    pub async fn start_on(database: &TestDatabase) -> Self {
+        Self::start_on_with(database, |_| {}).await
+    }
+
+    async fn start_on_with(database: &TestDatabase, change: impl FnOnce(&mut Config)) -> Self {
         let token = Token::generate().secret().to_owned();
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         writeln!(file, "# the first\n{token} admin {ALL}").expect("write");
         let path = file.path().to_owned();
-        let broker = TestBroker::start_with(|config| {
+        let broker = TestBroker::on_with(database, |config| {
             config.auth.token = true;
             config.auth_token_file = Some(path);
             change(config);

@@ -165,6 +165,9 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             let changed = Some(v1::ClusterSettings { headers: 64, ..Default::default() });
             settings.update_settings(v1::UpdateSettingsRequest { settings: changed, update_mask: None }).await.map(drop)
         }
+        Rpc::AdvanceClock => {
+            settings.advance_clock(v1::AdvanceClockRequest { duration: Some(wire(HOUR)) }).await.map(drop)
+        }
         Rpc::ListStores => stores.list_stores(v1::ListStoresRequest::default()).await.map(drop),
         Rpc::DrainStore => stores.drain_store(v1::DrainStoreRequest::default()).await.map(drop),
         Rpc::MoveType => {

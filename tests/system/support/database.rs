@@ -31,6 +31,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 const TEMPLATE: &str = "template";
 /// Name of the template database with an adjustable clock.
 const CLOCK_TEMPLATE: &str = "template_clock";
+/// Name of the template database with the clock that users' tests advance.
+const TEST_CLOCK_TEMPLATE: &str = "template_test_clock";
 /// Name of the template database with another store identity, for second stores.
 const OTHER_TEMPLATE: &str = "template_other";
 
@@ -87,7 +89,7 @@ async fn template(called: &str, number: Option<StoreNumber>) -> String {
     let name = format!("{called}_{}", today().await);
     let mut made = MADE.lock().await;
     if !made.contains(&name) {
-        make_template(cluster().await, &name, number, called == CLOCK_TEMPLATE).await;
+        make_template(cluster().await, &name, number, called).await;
         made.insert(name.clone());
     }
     name
@@ -110,14 +112,15 @@ async fn today() -> u64 {
     }
 }
 
-/// Creates a template database with Howdah's schema.
-async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber>, has_clock: bool) {
+/// Creates a template database with Howdah's schema. `called` is its name without the day.
+async fn make_template(cluster: &Cluster, name: &str, number: Option<StoreNumber>, called: &str) {
     cluster.create_database(name).await.expect("template database");
-    if has_clock {
+    if called == CLOCK_TEMPLATE {
         // Create the clock before the schema, because some objects of the schema refer to these functions by oid.
         connect(&cluster.url(name)).await.batch_execute(CLOCK).await.expect(CLOCK);
     }
-    let store = Store::new(&Config::new(cluster.url(name))).expect("store");
+    let config = Config { test_clock: called == TEST_CLOCK_TEMPLATE, ..Config::new(cluster.url(name)) };
+    let store = Store::new(&config).expect("store");
     store.migrate().await.expect("migrations");
     if let Some(number) = number {
         // Sets the number with SQL, because the store would write an audit entry, and some tests read all audit
@@ -169,6 +172,11 @@ pub async fn database() -> TestDatabase {
 /// Creates a database with Howdah's schema and an adjustable clock.
 pub async fn database_with_clock() -> TestDatabase {
     copy_of(&template(CLOCK_TEMPLATE, store_number()).await, "clock").await
+}
+
+/// Creates a database with Howdah's schema, as `howdah dev --ephemeral` creates it: with a clock that tests advance.
+pub async fn database_with_test_clock() -> TestDatabase {
+    copy_of(&template(TEST_CLOCK_TEMPLATE, store_number()).await, "test_clock").await
 }
 
 /// Creates a database with Howdah's schema and a different store identity.

@@ -38,7 +38,9 @@ mod worker; // a worker on a stream
 pub use address::unused_address;
 pub use broker::{Service, TestBroker};
 pub use clients::{jobs_client, open, task_types_client, workers_client};
-pub use database::{TestDatabase, cluster_config, database, database_with_clock, postgres_programs};
+pub use database::{
+    TestDatabase, cluster_config, database, database_with_clock, database_with_test_clock, postgres_programs,
+};
 pub use gate::gate;
 pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};

@@ -118,6 +118,7 @@ impl Otlp {
 }
 
 /// The configuration of a broker.
+#[expect(clippy::struct_excessive_bools, reason = "each flag is an independent setting")]
 #[derive(Clone)]
 pub struct Config {
     /// Connection string of Postgres. It may contain a password, so it is never printed in full. Empty with several stores.
@@ -186,6 +187,8 @@ pub struct Config {
     pub outcome_wait: Duration,
     /// Time that the clocks of database and broker must agree before old data is deleted. Not a setting; tests shorten it.
     pub clock_settling: Duration,
+    /// Whether to create new databases with a clock that tests can advance. Not a setting; `howdah dev --ephemeral` sets it.
+    pub test_clock: bool,
     /// Retention of history in days.
     pub history_days: u16,
     /// Retention of the audit log in days.
@@ -266,6 +269,7 @@ impl Config {
             // With 4 ms and a thousand jobs per second, five outcomes share a commit.
             outcome_wait: Duration::from_millis(4),
             clock_settling: Duration::from_secs(600),
+            test_clock: false,
             history_days: 7,
             audit_days: 365,
             archive_url: None,

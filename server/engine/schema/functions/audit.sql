@@ -18,7 +18,9 @@ $$;
 CREATE OR REPLACE FUNCTION howdah.audited_settings(kind text, named text) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT CASE kind
         WHEN 'cluster' THEN (
-            SELECT to_jsonb(s) - '{only_row, version, closed, closed_name, closed_by}'::text[] FROM howdah.settings s)
+            SELECT to_jsonb(s) - '{only_row, version, closed, closed_name, closed_by}'::text[]
+                   || jsonb_build_object('clock_ahead', howdah.clock_ahead())
+            FROM howdah.settings s)
         WHEN 'task_type' THEN (
             SELECT to_jsonb(t) - '{id, name, created, step_changed, unused_since}'::text[]
                    || jsonb_build_object('fallback', (SELECT f.name FROM howdah.task_type f WHERE f.id = t.fallback))

@@ -1,7 +1,7 @@
 //! Task types with a concurrency or rate limit: a claim computes how many of their jobs it may take, and no job goes
 //! direct to a worker.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, mem, sync::Arc, time::Duration};
 
 use howdah_core::job::{Lease, Ready, TypeId};
 use tokio::time::Instant;
@@ -59,6 +59,16 @@ impl Dispatch {
             }
             waits.remove(&type_id);
         }
+        self.end_limit_wait(type_id);
+    }
+
+    /// Claims jobs of all types that wait for their limit, because tests have advanced the clock.
+    pub(crate) fn end_limit_waits(&self) {
+        let waits = mem::take(&mut *self.waits_for_rate.lock());
+        waits.into_keys().for_each(|type_id| self.end_limit_wait(type_id));
+    }
+
+    fn end_limit_wait(&self, type_id: TypeId) {
         self.state.lock().unlock(type_id);
         // Passes the highest rank: no job became ready, so claims need not start at a lower rank.
         self.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));

@@ -29,7 +29,12 @@ mod time_out;
 mod upkeep;
 mod workers;
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use futures::future::BoxFuture;
 use howdah_core::{
@@ -80,6 +85,10 @@ pub(crate) struct Context {
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
     /// Comparison of the database's clock with this broker's clocks.
     pub(crate) clock: Mutex<clock_watch::ClockWatch>,
+    /// Set if the database has a clock that tests advance.
+    pub(crate) test_clock: Option<clock::TestClock>,
+    /// Notified when tests have advanced the database's clock.
+    pub(crate) clock_advanced: Notify,
     /// Notified when the database's clock was set back.
     pub(crate) clock_back: Notify,
     /// State of the renewals of this broker's row.
@@ -115,6 +124,16 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Returns the time of this broker's clock. If the database has a test clock, adds the time by which tests have advanced it.
+    pub(crate) fn now(&self) -> SystemTime {
+        SystemTime::now() + self.test_clock.as_ref().map_or(Duration::ZERO, clock::TestClock::ahead)
+    }
+
+    /// Looks for everything that is due, after tests have advanced the clock of the database.
+    pub(crate) async fn look_again(&self) -> Result<(), StoreError> {
+        sweep::run_once(self).await.map(drop)
+    }
+
     /// Applies settings of this version, which a call to this broker has changed, before the call is answered. Other
     /// brokers apply them after a notification or at their next sweep. If this broker cannot read the settings, it
     /// applies them at its next sweep.

@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Context, clock, until_done};
 use crate::{
@@ -57,9 +58,9 @@ pub(super) async fn run(context: Arc<Context>) {
             Round::InUse => retries.advance(),
             Round::ClockUnsure => clock::settles_in(&context),
         };
-        let next = tokio::time::Instant::now() + pause;
+        let next = Instant::now() + pause;
         let mut interval = PARTITIONS_EVERY;
-        while tokio::time::timeout_at(next, partitions_wanted(&context, interval)).await.is_ok() {
+        while partitions_wanted(&context, interval, next).await {
             interval = if until_done(&context, "making partitions", || make_partitions(&context)).await {
                 locked.reset();
                 PARTITIONS_EVERY
@@ -70,9 +71,14 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Waits until a day partition is reported missing, or until `interval` has passed.
-async fn partitions_wanted(context: &Context, interval: Duration) {
-    let _ = tokio::time::timeout(interval, context.partitions_now.notified()).await;
+/// Waits until a day partition is reported missing, or until `interval` has passed. Returns false if a whole round is due: at
+/// `next`, or because tests have advanced the clock.
+async fn partitions_wanted(context: &Context, interval: Duration, next: Instant) -> bool {
+    tokio::select! {
+        () = sleep_until(next) => false,
+        () = context.clock_advanced.notified() => false,
+        _ = timeout(interval, context.partitions_now.notified()) => true,
+    }
 }
 
 /// Creates missing day partitions. Returns false if another transaction has locked history, so that the caller retries

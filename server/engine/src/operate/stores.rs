@@ -1,14 +1,18 @@
 //! State and settings of a store: closing and opening, cluster settings, tokens, the audit log.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use howdah_core::{
+    config::duration_text,
     error::Error,
     job::{Closed, ClusterSettings, ClusterSettingsChange, StoreNumber, TaskTypeName, TypeId},
 };
 
 use super::Operator;
 use crate::store::{Actor, AuditEntry, AuditQuery, ReplicaState, Store, TokenView};
+
+/// Maximum time by which tests can advance the clock of a database.
+pub const LONGEST_ADVANCE: Duration = Duration::from_hours(3650 * 24);
 
 /// State of a store.
 #[derive(Clone, Debug)]
@@ -134,6 +138,27 @@ impl Operator {
         tracing::info!(?settings, "the cluster settings have changed");
         self.context.settings_changed(version).await;
         Ok(settings)
+    }
+
+    /// Advances the clock of a test database. Returns the new time. This broker then looks for everything that is due; other
+    /// brokers do so after a notification.
+    pub async fn advance_clock(&self, duration: Duration, by: &Actor) -> Result<SystemTime, Error> {
+        let store = &self.context.store;
+        let Some(ahead) = store.clock_ahead().await? else {
+            let problem = "the clock of this database cannot be advanced: only the databases of `howdah dev --ephemeral`, for \
+                           tests, have such a clock";
+            return Err(Error::Precondition(problem.into()));
+        };
+        if ahead + duration > LONGEST_ADVANCE {
+            let [by, ahead] = [duration, ahead].map(duration_text);
+            let problem =
+                format!("is {by}, and the clock is {ahead} ahead already; together at most 3650 days are allowed");
+            return Err(Error::invalid("duration", problem));
+        }
+        let version = store.advance_clock(duration, by).await?;
+        self.context.settings_changed(version).await;
+        self.context.look_again().await?;
+        Ok(store.clock().await?)
     }
 
     /// Returns the task types of jobs, each with its id and name. Omits jobs that do not exist.

@@ -34,6 +34,26 @@ impl Store {
         Ok((ClusterSettings::from_row(&row), closed(&row)))
     }
 
+    /// Returns how far tests have advanced the database clock. `None` if the database has no test clock.
+    pub async fn clock_ahead(&self) -> Result<Option<Duration>, StoreError> {
+        let ahead: Option<i64> = self.general().await?.one(Statement::ClockAhead, &[]).await?;
+        Ok(ahead.map(|ms| Duration::from_millis(ms.max(0) as u64)))
+    }
+
+    /// Advances the test clock. Returns the new settings version.
+    pub async fn advance_clock(&self, duration: Duration, by: &Actor) -> Result<i64, StoreError> {
+        let ms = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        let advance = |store: Self| async move {
+            let mut transaction = store.begin().await?;
+            let before = SettingsBefore::read(&mut transaction, SettingsBefore::CLUSTER, "").await?;
+            let version = transaction.one(Statement::AdvanceClock, &[&ms]).await?;
+            transaction.record(by, &Change { count: 1, before: Some(before), ..Change::default() }).await?;
+            transaction.commit().await?;
+            Ok(version)
+        };
+        retry_while_locked_in_side_lane(self, advance).await
+    }
+
     /// Closes the store to new jobs, and records the store name `name` with the closure. Returns the settings version,
     /// or `None` if the store was already closed.
     pub(crate) async fn close(&self, name: &str, by: &Actor) -> Result<Option<i64>, StoreError> {

@@ -122,7 +122,7 @@ pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
         let mut connection = store.general().await?;
         // A migration may take longer than the usual statement timeout.
         connection.set_timeout(LONGEST);
-        let report = attempt(&mut connection, store.schema()).await;
+        let report = attempt(&mut connection, store.schema(), store.test_clock).await;
         connection.mark_broken();
         if let Some(report) = report? {
             return Ok(report);
@@ -164,9 +164,13 @@ async fn wait_until(until: tokio::time::Instant) -> Result<(), StoreError> {
 }
 
 /// Makes one attempt to migrate. `None` if another broker is migrating.
-async fn attempt(connection: &mut Connection, schema: &str) -> Result<Option<MigrationReport>, StoreError> {
+async fn attempt(
+    connection: &mut Connection,
+    schema: &str,
+    test_clock: bool,
+) -> Result<Option<MigrationReport>, StoreError> {
     begin(connection).await?;
-    let result = migrate(connection, schema).await;
+    let result = migrate(connection, schema, test_clock).await;
     match &result {
         Ok(Some(_)) => connection.batch("COMMIT").await?,
         _ => connection.roll_back().await,
@@ -174,10 +178,14 @@ async fn attempt(connection: &mut Connection, schema: &str) -> Result<Option<Mig
     result
 }
 
-async fn migrate(connection: &mut Connection, schema: &str) -> Result<Option<MigrationReport>, StoreError> {
+async fn migrate(
+    connection: &mut Connection,
+    schema: &str,
+    test_clock: bool,
+) -> Result<Option<MigrationReport>, StoreError> {
     let Some(stored) = stored_parts(connection, schema).await? else {
         let known = rights::objects(connection, schema).await?;
-        if !create(connection, schema).await? {
+        if !create(connection, schema, test_clock).await? {
             return Ok(None);
         }
         let made = stored_parts(connection, schema).await?.unwrap_or_default();
@@ -246,8 +254,9 @@ async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Optio
     Ok(Some(parts.collect()))
 }
 
-/// Creates the whole schema at its current version. False if another broker is creating it.
-async fn create(connection: &mut Connection, schema: &str) -> Result<bool, StoreError> {
+/// Creates the whole schema at its current version, with a clock for tests if `test_clock` is set. False if another
+/// broker is creating it.
+async fn create(connection: &mut Connection, schema: &str, test_clock: bool) -> Result<bool, StoreError> {
     // The database must be UTF-8, because another encoding would reject some keys, headers and texts, job by job.
     // CREATE SCHEMA runs only if the schema is missing: even with IF NOT EXISTS it needs a right that a role may lack
     // if an administrator has created the schema.
@@ -269,6 +278,9 @@ async fn create(connection: &mut Connection, schema: &str) -> Result<bool, Store
     connection.batch("SET LOCAL lock_timeout = '100ms'").await?;
     if !connection.try_batch(&prepare, &BUSY).await? {
         return Ok(false);
+    }
+    if test_clock {
+        apply(connection, schema, &[schema::TEST_CLOCK]).await?;
     }
     for source in schema::SCHEMA_PART {
         if !connection.try_batch(&in_schema(&source.text(), schema), &BUSY).await? {

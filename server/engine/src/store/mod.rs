@@ -135,6 +135,8 @@ pub struct Store {
     listen_servers: Arc<Servers>,
     timeout: Duration,
     breaker: Arc<CircuitBreaker>,
+    /// Whether `migrate` creates a new schema with a test clock.
+    test_clock: bool,
 }
 
 /// A borrowed connection.
@@ -187,7 +189,19 @@ impl Store {
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
         let side_lane = Arc::new(locks::SideLanePools::new(pool)?);
-        Ok(Self { main: hot.clone(), hot, general, side_lane, replica, schema, listen_servers, timeout, breaker })
+        let test_clock = config.test_clock;
+        Ok(Self {
+            main: hot.clone(),
+            hot,
+            general,
+            side_lane,
+            replica,
+            schema,
+            listen_servers,
+            timeout,
+            breaker,
+            test_clock,
+        })
     }
 
     pub fn schema(&self) -> &str {

@@ -48,6 +48,9 @@ macro_rules! sources {
 /// Source of the table `schema_part`, which records the installed parts of the schema. It is created first.
 pub(super) const SCHEMA_PART: &[Source] = sources!["tables/schema_part.sql",];
 
+/// Source of the test clock. Only for new databases of tests; it is created before the rest of the schema.
+pub(super) const TEST_CLOCK: &[Source] = sources!["test_clock.sql",];
+
 /// Source files of SQL functions that table definitions use. They are created before the tables.
 pub(super) const VALUES: &[Source] = sources![
     "values/errors.sql",
@@ -105,6 +108,7 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/restore.sql",
     "functions/forget.sql",
     "functions/maintain.sql",
+    "functions/advance.sql",
     "functions/audit.sql",
     "functions/grants.sql",
     "functions/operate.sql",

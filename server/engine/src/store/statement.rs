@@ -139,6 +139,7 @@ statements! {
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
         Clock = "clock": "SELECT now() AS now",
+        ClockAhead = "clock_ahead": "SELECT (extract(epoch FROM howdah.clock_ahead()) * 1000)::bigint AS ahead_ms",
         ClockWentBack = "clock_went_back": "SELECT howdah.clock_went_back() AS went_back",
         CorrectTimes = "correct_times": "SELECT howdah.correct_times()",
         CorrectScheduledTimes = "correct_scheduled_times":
@@ -239,6 +240,8 @@ statements! {
         LeaveSchedulesDone = "leave_schedules_done": "SELECT howdah.leave_schedules_done($1, $2)",
         UnclaimedTypes = "unclaimed_types",
         AllBrokersUseVersion = "all_brokers_use_version",
+        AdvanceClock = "advance_clock":
+            "SELECT howdah.advance_clock($1::bigint * interval '1 millisecond') AS version",
         UpdateClusterSettings = "update_cluster_settings",
         ReplaceLimits = "replace_limits": "SELECT howdah.replace_limits($1, $2)",
         ReplaceKeyLimit = "replace_key_limit": "SELECT howdah.replace_key_limit($1, $2, $3)",

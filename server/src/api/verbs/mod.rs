@@ -194,7 +194,7 @@ rpcs! {
         ReportProgress, SettleJobs, GetStats, ListLimitKeys, ListTaskTypes, PauseLimitKey, ResumeLimitKey,
         UpdateLimitKey, UpdateTaskType, CreateSchedule, DeleteSchedule, GetSchedule, ListSchedules,
         PauseSchedule, ResumeSchedule, RunSchedule, UpdateSchedule, CancelBulk, GetBulk, ListBulks, PauseBulk,
-        PreviewBulk, ResumeBulk, StartBulk, GetSettings, UpdateSettings, CreateToken, ListAudit, ListTokens,
+        PreviewBulk, ResumeBulk, StartBulk, AdvanceClock, GetSettings, UpdateSettings, CreateToken, ListAudit, ListTokens,
         RevokeTokens, DrainStore, ListStores, OpenStore, ReloadStores,
     }
     streams {

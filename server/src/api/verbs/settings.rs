@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use howdah_core::job::ClusterSettingsChange;
+use howdah_engine::operate::stores::LONGEST_ADVANCE;
 
 use crate::api::{render::duration, verbs::prelude::*};
 
@@ -73,6 +74,33 @@ impl Verb for UpdateSettings {
 impl Merge for UpdateSettings {
     fn merge(all: &mut v1::UpdateSettingsResponse, part: v1::UpdateSettingsResponse, _: &str) {
         all.settings = all.settings.take().or(part.settings);
+    }
+}
+
+impl Verb for AdvanceClock {
+    const RULE: Rule = Rule::Everything(Operation::Admin);
+
+    /// Time by which the clock advances.
+    type Args = Duration;
+
+    fn check(request: v1::AdvanceClockRequest, _: &ClusterSettings, _: &Limits) -> Result<Duration, Error> {
+        time::required("duration", request.duration, &(time::MILLISECOND..=LONGEST_ADVANCE))
+    }
+
+    async fn run(call: &mut Call, duration: Duration) -> Result<v1::AdvanceClockResponse, Error> {
+        let by = call.by()?;
+        let time = call.broker.operator.advance_clock(duration, &by).await?;
+        Ok(v1::AdvanceClockResponse { time: Some(time.into()) })
+    }
+
+    async fn route(call: &Call, request: v1::AdvanceClockRequest) -> Answer<Self> {
+        call.change::<Self>(call.concerned("").await?, request).await
+    }
+}
+
+impl Merge for AdvanceClock {
+    fn merge(all: &mut v1::AdvanceClockResponse, part: v1::AdvanceClockResponse, _: &str) {
+        all.time = all.time.take().or(part.time);
     }
 }
 

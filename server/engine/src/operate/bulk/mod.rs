@@ -2,7 +2,7 @@
 
 mod work;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use howdah_core::{
     error::Error,
@@ -114,7 +114,7 @@ impl Operator {
 
     /// Counts the jobs of a bulk operation, up to a limit.
     async fn count(&self, type_id: TypeId, spec: &BulkSpec) -> Result<Counted, Error> {
-        let (states, before) = (spec.states(), SystemTime::now() + LATER);
+        let (states, before) = (spec.states(), self.context.now() + LATER);
         let mut at = states.first().copied().map(PagePosition::first);
         let mut counted = Counted::default();
         for _ in 0..COUNTS {
