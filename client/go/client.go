@@ -173,8 +173,12 @@ func (c *Client) switchFrom(index int64) {
 func (c *Client) tries(method string, request any) int {
 	if keyed, ok := request.(interface{ GetRequestKey() string }); ok && keyed.GetRequestKey() != "" {
 		return 0
-	} else if ok || method == howdahv1.WorkerService_PullJobs_FullMethodName ||
-		method == howdahv1.AccessService_CreateToken_FullMethodName {
+	} else if ok {
+		return 1
+	}
+	switch method {
+	case howdahv1.WorkerService_PullJobs_FullMethodName, howdahv1.AccessService_CreateToken_FullMethodName,
+		howdahv1.SettingsService_AdvanceClock_FullMethodName:
 		return 1
 	}
 	return len(c.brokers) + 1 // One more attempt, because the first connection may already have been broken.

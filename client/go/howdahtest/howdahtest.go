@@ -13,9 +13,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	howdah "howdah.dev/go"
 	"howdah.dev/go/howdahv1"
@@ -168,9 +170,6 @@ type Broker struct {
 // StartBroker starts a broker with a temporary Postgres, and stops both when the test ends. It runs the program that
 // HOWDAH_BIN names, or else `howdah` from the PATH. The arguments are appended to `dev --ephemeral`. The broker logs warnings
 // and errors, unless HOWDAH_LOG is set.
-//
-// A test cannot set the broker's clock. [howdah.Client.RetryJobs] makes a delayed job run now, and
-// [howdah.Client.RunSchedule] enqueues the job of a schedule.
 func StartBroker(t testing.TB, arguments ...string) *Broker {
 	t.Helper()
 	b, stop, err := Start(arguments...)
@@ -179,6 +178,22 @@ func StartBroker(t testing.TB, arguments ...string) *Broker {
 	}
 	t.Cleanup(stop)
 	return b
+}
+
+// Advance advances the broker's clock, and returns the new time. Delayed jobs, retries, schedules, deadlines and leases
+// become due. The package time does not follow.
+func (b *Broker) Advance(ctx context.Context, by time.Duration) (time.Time, error) {
+	client, err := howdah.New(howdah.Config{Servers: []string{b.Address}})
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer client.Close()
+	settings := howdahv1.NewSettingsServiceClient(client)
+	answer, err := settings.AdvanceClock(ctx, &howdahv1.AdvanceClockRequest{Duration: durationpb.New(by)})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return answer.Time.AsTime(), nil
 }
 
 // Start starts a broker like [StartBroker], for use in TestMain. It returns a function that stops the broker.

@@ -103,7 +103,7 @@ func TestARecorderRefusesWhatABrokerRefusesAndRecordsNothing(t *testing.T) {
 	}
 }
 
-func TestABrokerHasAnHTTPPortAndRunsADelayedJobWhenItIsToldTo(t *testing.T) {
+func TestABrokerHasAnHTTPPortAndRunsADelayedJobWhenItsClockAdvances(t *testing.T) {
 	broker := howdahtest.StartBroker(t)
 	answer, err := http.Get("http://" + broker.HTTPAddress + "/healthz")
 	if err != nil {
@@ -119,8 +119,13 @@ func TestABrokerHasAnHTTPPortAndRunsADelayedJobWhenItIsToldTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if retried, err := client.RetryJobs(t.Context(), job.Id); err != nil || len(retried) != 1 {
-		t.Error(retried, err)
+	earliest := time.Now().Add(72 * time.Hour)
+	if now, err := broker.Advance(t.Context(), 72*time.Hour); err != nil || now.Before(earliest) {
+		t.Error(now, err)
+	}
+	var refused *howdah.Error
+	if _, err := broker.Advance(t.Context(), 0); !errors.As(err, &refused) || refused.Field != "duration" {
+		t.Error(err)
 	}
 	worker := client.NewWorker(howdah.WorkerConfig{})
 	worker.Handle("order.ship", howdah.JSON(ship))

@@ -34,9 +34,13 @@ LONGEST_WAIT_CALL, WAIT_SLACK = 10.0, 2.0
 # Seconds that a call waits for the other brokers to name their databases. The database of a slower broker is checked
 # before the broker's first use.
 CHECK_TIMEOUT = 0.5
-# Methods that are not idempotent, so they are sent once. A repeated call would lease more jobs, or create more tokens,
-# than the caller receives.
-NOT_IDEMPOTENT = {"/howdah.v1.WorkerService/PullJobs", "/howdah.v1.AccessService/CreateToken"}
+# Methods that are not idempotent, so they are sent once. A repeated call would lease more jobs or create more tokens
+# than the caller receives, or advance the clock twice.
+NOT_IDEMPOTENT = {
+    "/howdah.v1.WorkerService/PullJobs",
+    "/howdah.v1.AccessService/CreateToken",
+    "/howdah.v1.SettingsService/AdvanceClock",
+}
 
 
 class Backoff:

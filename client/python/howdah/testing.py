@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Callable, Dict, Union, cast
 
 from . import v1
 from .client import JobOptions
 from .handler import AsyncJob, Handler, Job, raised
-from .messages import decode, encode, fill
+from .messages import Seconds, decode, encode, fill
 from .recording import RecordingAsyncClient as RecordingAsyncClient
 from .recording import RecordingClient as RecordingClient
+from .sync import Client
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -101,6 +103,15 @@ class Broker:
         self.address, self.http = ready["grpc"], ready["http"]
         #: The database URL of the broker's first or only store.
         self.postgres = ready.get("postgres") or next(iter(self.stores.values()))
+
+    def advance(self, duration: Seconds) -> datetime:
+        """Advances the broker's clock, such as by ``"3 days"``. Returns the new time.
+
+        Delayed jobs, retries, schedules, deadlines and leases become due. `time` and `datetime` do not follow.
+        """
+        request = fill(v1.AdvanceClockRequest(), {"duration": duration})
+        with Client(self.address) as client:
+            return client.settings.AdvanceClock(request).time.ToDatetime(timezone.utc)
 
     def stop(self) -> None:
         self._process.terminate()

@@ -40,6 +40,23 @@ def test_a_broker_for_tests_has_an_http_port_and_runs_a_delayed_job_when_it_is_t
         assert [howdah.decode(job.result) for job in client.wait([delayed], "30s")] == ["ran"]
 
 
+def test_a_broker_for_tests_runs_a_delayed_job_when_its_clock_advances() -> None:
+    worked: list[str] = []
+    with Broker() as broker, howdah.Client(broker.address) as client:
+        worker = howdah.Worker(client)
+        worker.task("remind")(worked.append)
+        delayed = client.enqueue("remind", "ann", delay="3 days").id
+        with worker:
+            before = datetime.now(timezone.utc)
+            assert broker.advance("3 days") >= before + timedelta(days=3)
+            list(client.wait([delayed], "30s"))
+        with pytest.raises(ValueError, match="duration"):
+            broker.advance("soon")
+        with pytest.raises(howdah.HowdahError, match="duration is"):
+            broker.advance(0)
+    assert worked == ["ann"]
+
+
 def test_jobs_are_got_explained_searched_and_cancelled(client: howdah.Client, task_type: str) -> None:
     first, second, third = (client.enqueue(task_type, n, tags=["t"], headers={"n": str(n)}).id for n in range(3))
     assert howdah.decode(client.get(second).payload) == 1

@@ -166,10 +166,10 @@ export const recordBroker = (used: { url: URL }) => createContextValues().set(US
 const ATTEMPT_TIMEOUT_MS = 16_000;
 
 /**
- * Methods that are not idempotent, so they are sent once. A repeated call would lease more jobs, or create more tokens,
- * than the caller receives.
+ * Methods that are not idempotent, so they are sent once. A repeated call would lease more jobs or create more tokens
+ * than the caller receives, or advance the clock twice.
  */
-const NOT_IDEMPOTENT = new Set(["PullJobs", "CreateToken"]);
+const NOT_IDEMPOTENT = new Set(["PullJobs", "CreateToken", "AdvanceClock"]);
 
 /**
  * Whether a call may be repeated after a lost answer. Enqueues, schedule runs and bulk starts may be, if they have a

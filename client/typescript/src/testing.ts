@@ -8,10 +8,11 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { isDeepStrictEqual } from "node:util";
 import { create } from "@bufbuild/protobuf";
-import { durationMs } from "@bufbuild/protobuf/wkt";
-import type { Enqueued, Enqueuer, Handler, JobOptions, Task } from "./index.js";
-import { Code, fromJsonBytes, HowdahError, newJob, proto } from "./index.js";
+import { durationFromMs, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
+import type { Duration, Enqueued, Enqueuer, Handler, JobOptions, Task } from "./index.js";
+import { Client, Code, fromJsonBytes, HowdahError, newJob, proto } from "./index.js";
 import { check } from "./checks.js";
+import { milliseconds } from "./duration.js";
 import { decoded, makeJob } from "./handler.js";
 import { asTask, enqueued } from "./job.js";
 import { returned, thrown } from "./outcome.js";
@@ -187,6 +188,11 @@ export interface TestBroker extends AsyncDisposable {
   readonly http: string;
   /** The URL of the broker's database. Empty if the broker serves several stores. */
   readonly postgres: string;
+  /**
+   * Advances the broker's clock, such as by `"3 days"`, and returns the new time. Delayed jobs, retries, schedules,
+   * deadlines and leases become due. `Date` and timers do not follow.
+   */
+  advance(duration: Duration): Promise<Date>;
   /** Stops the broker, and removes its data. */
   stop(): Promise<void>;
 }
@@ -194,9 +200,6 @@ export interface TestBroker extends AsyncDisposable {
 /**
  * Starts a broker: the program `bin`, or else the program of `HOWDAH_BIN`, or else `howdah` on the PATH. It logs warnings
  * and errors, unless `HOWDAH_LOG` is set.
- *
- * A test cannot set the broker's clock. `client.retryJobs(id)` makes a delayed job run now, and `client.runSchedule(name)`
- * enqueues the job of a schedule.
  */
 export async function startBroker(options: { bin?: string; args?: string[] } = {}): Promise<TestBroker> {
   const bin = options.bin ?? process.env.HOWDAH_BIN ?? "howdah";
@@ -209,7 +212,14 @@ export async function startBroker(options: { bin?: string; args?: string[] } = {
   const fields = await Promise.race([ready(child), once(child, "exit").then(() => undefined)]);
   if (!fields) throw new Error(`${bin} dev has ended before it was ready`);
   const { grpc = "", http = "", postgres = "" } = Object.fromEntries(fields) as Record<string, string>;
-  return { server: grpc, http, postgres, stop, [Symbol.asyncDispose]: stop };
+  const advance = (by: Duration) => advanceClock(grpc, by);
+  return { server: grpc, http, postgres, advance, stop, [Symbol.asyncDispose]: stop };
+}
+
+async function advanceClock(server: string, by: Duration): Promise<Date> {
+  await using client = await Client.connect(server);
+  const { time } = await client.settings.advanceClock({ duration: durationFromMs(milliseconds(by, "duration")) });
+  return timestampDate(time as Timestamp);
 }
 
 /** Waits for the line with which the broker says that it is ready, and returns the fields of the line. */

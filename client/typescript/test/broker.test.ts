@@ -85,6 +85,20 @@ test("a broker for tests has an HTTP port, and runs a delayed job when it is tol
   await worker.stop();
 });
 
+test("a broker for tests runs a delayed job when its clock advances", async () => {
+  await using own = await startBroker();
+  await using client = await Client.connect(own.server);
+  const { id } = await client.enqueue("remind", null, { delay: "3 days" });
+  const worker = client.worker().handle("remind", () => "ran");
+  void worker.run();
+  const before = Date.now();
+  assert.ok((await own.advance("3 days")).getTime() >= before + 3 * 86_400_000);
+  for await (const job of client.wait([id], { timeout: "30s" })) assert.equal(fromJsonBytes(job.result), "ran");
+  await worker.stop();
+  await assert.rejects(own.advance("soon"), (error: HowdahError) => error.field === "duration");
+  await assert.rejects(own.advance(0), (error: HowdahError) => error.field === "duration");
+});
+
 test("a refused field is named", async () => {
   await assert.rejects(client.enqueueAll([newJob("fine"), newJob("no spaces")]), (error: HowdahError) => {
     assert.ok(error instanceof HowdahError);

@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{collections::BTreeMap, env, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    env,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use howdah_client::{
-    Job, NewJob, Outcome,
+    Job, JobError, NewJob, Outcome,
     proto::{JobState, Lease},
     testing::Broker,
 };
@@ -23,6 +28,22 @@ async fn a_test_has_a_broker_of_its_own() {
     let client = broker.client().await.unwrap();
     assert!(client.enqueue(NewJob::new("mail.welcome")).await.unwrap().is_new);
     assert!(broker.database.starts_with("postgres://"), "{}", broker.database);
+}
+
+#[tokio::test]
+async fn a_delayed_job_runs_when_the_clock_of_the_broker_advances() {
+    const DELAY: Duration = Duration::from_secs(3 * 24 * 3600);
+    let broker = broker().await;
+    let client = broker.client().await.unwrap();
+    let running = client.worker().handle("mail.remind", |_: Job| async { Ok::<_, JobError>(()) }).build().start();
+    let id = client.enqueue(NewJob::new("mail.remind").delay(DELAY)).await.unwrap().id;
+    let earliest = SystemTime::now() + DELAY;
+    assert!(broker.advance(DELAY).await.unwrap() >= earliest);
+    let job = client.wait_jobs([id], Duration::from_secs(60)).await.unwrap().next().await.unwrap().unwrap();
+    assert_eq!(job.state(), JobState::Succeeded);
+    let refused = broker.advance(Duration::ZERO).await.unwrap_err();
+    assert_eq!(refused.field(), Some("duration"));
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]

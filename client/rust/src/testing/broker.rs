@@ -1,6 +1,12 @@
 //! A temporary broker for a test.
 
-use std::{env, ffi::OsStr, io, process::Stdio, time::Duration};
+use std::{
+    env,
+    ffi::OsStr,
+    io,
+    process::Stdio,
+    time::{Duration, SystemTime},
+};
 
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -61,5 +67,11 @@ impl Broker {
     /// Connects a client to this broker.
     pub async fn client(&self) -> Result<Client> {
         Client::connect(&self.url).await
+    }
+
+    /// Advances the clock of the broker, so that delayed jobs, retries, schedules, deadlines and leases become due. Returns the
+    /// new time.
+    pub async fn advance(&self, duration: Duration) -> Result<SystemTime> {
+        self.client().await?.advance_clock(duration).await
     }
 }

@@ -64,9 +64,12 @@ final class Connection implements ClientInterceptor {
     private static final Duration MAX_PULL_WAIT = Duration.ofMinutes(1);
     /** Time that {@link #connect} waits for each broker other than the first, in milliseconds. */
     private static final long OTHER_BROKERS_WAIT_MS = 2_000;
-    /** Methods that are not repeated after a lost answer, because that would lease more jobs or make more tokens. */
+    /**
+     * Methods that are not repeated after a lost answer, because that would lease more jobs, make more tokens, or advance
+     * the clock twice.
+     */
     private static final Set<MethodDescriptor<?, ?>> NOT_IDEMPOTENT = Set.of(WorkerServiceGrpc.getPullJobsMethod(),
-        AccessServiceGrpc.getCreateTokenMethod());
+        AccessServiceGrpc.getCreateTokenMethod(), SettingsServiceGrpc.getAdvanceClockMethod());
     private static final Metadata.Key<String> TOKEN = Metadata.Key.of("authorization",
         Metadata.ASCII_STRING_MARSHALLER);
     private static final Metadata.Key<String> STORE = Metadata.Key.of("howdah-store",

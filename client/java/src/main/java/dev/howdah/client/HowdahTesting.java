@@ -1,13 +1,17 @@
 package dev.howdah.client;
 
+import dev.howdah.v1.AdvanceClockRequest;
 import dev.howdah.v1.EnqueueOutcome;
 import dev.howdah.v1.LeasedJob;
 import dev.howdah.v1.ProgressReport;
+import dev.howdah.v1.SettingsServiceGrpc;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -139,9 +143,6 @@ public final class HowdahTesting {
          * Starts the program that {@code HOWDAH_BIN} names, or else {@code howdah} from the {@code PATH}. It logs warnings
          * and errors, unless {@code HOWDAH_LOG} is set.
          *
-         * <p>A test cannot set the broker's clock. {@link HowdahClient#retry} makes a delayed job run now, and
-         * {@link Schedules#run} enqueues the job of a schedule.
-         *
          * @param more additional arguments of {@code howdah dev}
          * @return the broker, ready to serve
          */
@@ -175,6 +176,22 @@ public final class HowdahTesting {
         /** {@return the address of the broker's HTTP port} */
         public String httpAddress() {
             return httpAddress;
+        }
+
+        /**
+         * Advances the broker's clock, so that delayed jobs, retries, schedules, deadlines and leases become due. The
+         * clock of the JVM does not follow.
+         *
+         * @param duration time by which the clock advances
+         * @return the new time
+         */
+        public Instant advance(Duration duration) {
+            var request = AdvanceClockRequest.newBuilder().setDuration(NewJob.wire(duration)).build();
+            try (var client = HowdahClient.connect(address)) {
+                var time = client
+                    .call(SettingsServiceGrpc::newBlockingStub, settings -> settings.advanceClock(request)).getTime();
+                return Instant.ofEpochSecond(time.getSeconds(), time.getNanos());
+            }
         }
 
         /** Stops the broker, and waits until it has ended. */

@@ -71,7 +71,7 @@ class ExamplesTest {
         assertTrue(run("MailProducer").endsWith(" {sent=true}\n"));
         assertEquals("to ann@example.com, attempt 1\n", end(worker));
         assertEquals("1000\nINVALID_ARGUMENT INVALID_FIELD jobs[0].task_type\n", run("Tour"));
-        assertEquals("true\n1\n", run("MailTest"));
+        assertEquals("true\ntrue\n", run("MailTest"));
     }
 
     @Test

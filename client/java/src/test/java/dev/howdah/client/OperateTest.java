@@ -2,6 +2,7 @@ package dev.howdah.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.howdah.client.Job.Outcome;
@@ -47,6 +48,19 @@ class OperateTest {
         assertEquals(List.of(id), client.retry(List.of(id)));
         try (var worker = client.worker().handle(type, Object.class, (payload, job) -> Outcome.ok("ran")).start()) {
             assertEquals("ran", client.result(client.await(id, Brokers.TIMEOUT), String.class));
+        }
+    }
+
+    @Test
+    void a_broker_for_tests_runs_a_delayed_job_when_its_clock_advances() {
+        try (var broker = HowdahTesting.Broker.start(); var own = HowdahClient.connect(broker.address());
+                var worker = own.worker().handle(type, Object.class, (payload, job) -> Outcome.ok("ran")).start()) {
+            long id = own.enqueue(NewJob.builder(type).delay(Duration.ofDays(3)).build()).id();
+            var earliest = Instant.now().plus(3, ChronoUnit.DAYS);
+            assertTrue(!broker.advance(Duration.ofDays(3)).isBefore(earliest));
+            assertEquals("ran", own.result(own.await(id, Brokers.TIMEOUT), String.class));
+            var refused = assertThrows(HowdahException.class, () -> broker.advance(Duration.ZERO));
+            assertEquals("duration", refused.field());
         }
     }
 
