@@ -1,7 +1,7 @@
 //! `howdah job`: shows one job with all details.
 
 use howdah_client::proto::{AttemptFailure, HistoryMode, Job};
-use howdah_core::logging::escaped;
+use howdah_core::{job::plain_values, logging::escaped};
 use jiff::Timestamp;
 
 use super::{context::Global, failure::Failure, output::Output, text, values};
@@ -63,9 +63,9 @@ pub(super) fn describe(job: &Job, now: Timestamp) -> String {
         let percent = progress.fraction.map_or_else(String::new, |part| format!("{:.0}% ", part * 100.0));
         add("progress", Some(format!("{percent}{}{ago}", escaped(&progress.text))));
     }
-    add("limit key", given(&job.limit_key));
-    add("fair key", given(&job.fair_key));
-    add("limit max", Some(job.limit_max.to_string()).filter(|_| job.limit_max > 0));
+    for (name, value) in plain_values(job) {
+        add(&name.replace('_', " "), given(&value));
+    }
     let history = Some(job.history()).filter(|mode| *mode != HistoryMode::Unspecified);
     add("history", history.map(|mode| text::enum_word(mode.as_str_name(), "HISTORY_MODE_")));
     add("expires", time(job.expire_time.as_ref(), now));
@@ -141,6 +141,8 @@ mod tests {
             payload: b"to: ann\n\x1b[2J".as_slice().into(),
             headers: [("k".to_owned(), "v".to_owned())].into(),
             tags: vec!["batch-17".into(), "a\u{1b}".into()],
+            limit_key: "tenant".into(),
+            limit_max: 3,
             progress: Some(JobProgress { fraction: Some(0.25), text: "page 1 of 4".into(), update_time: at(94) }),
             checkpoint: b"page 1".as_slice().into(),
             attempt: 1,
@@ -166,6 +168,8 @@ job 17 email.send: dead
   created   1970-01-01T00:00:40.000Z  (1m ago)
   finished  1970-01-01T00:01:35.000Z  (5s ago)
   progress  25% page 1 of 4  (6s ago)
+  limit key tenant
+  limit max 3
   header    k=v
   payload   12 bytes
     to: ann

@@ -143,7 +143,7 @@ async fn a_limit_of_a_job_needs_a_limit_key_and_has_bounds() {
     broker.enqueue(job(1_000_001)).refused().await.names("jobs[0].limit_max");
     let client = broker.database.connect().await;
     for (options, message) in [
-        ("limit_max => 1", "limit_max is set without a limit_key; set that too"),
+        ("limit_max => 1", "limit_max is set without limit_key; set that too"),
         ("limit_key => 'x', limit_max => 1000001", "limit_max is 1000001; 1 to 1000000 is allowed"),
     ] {
         let error =
@@ -154,4 +154,5 @@ async fn a_limit_of_a_job_needs_a_limit_key_and_has_bounds() {
     let id = broker.count("SELECT id FROM howdah.job").await;
     broker.until_state(id, JobState::Ready).await;
     assert_eq!(broker.job(id).await.limit_max, 2);
+    assert_eq!(broker.count("SELECT limit_max::bigint FROM howdah.job").await, 2);
 }

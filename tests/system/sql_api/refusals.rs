@@ -40,7 +40,7 @@ async fn invalid_arguments_are_refused_by_name_and_store_nothing() {
         ("enqueue('t', retry_policy => '{\"delays\": [\"1 s\"]}')", "retry_policy.delays is not for kind exponential"),
         ("enqueue('t', retry_policy => '7')", "retry_policy is not a JSON object"),
         ("enqueue('t', fallback => 't')", "fallback is the task type itself; name another one"),
-        ("enqueue('t', key_policy => 'replace')", "key_policy is set without a key; set key too"),
+        ("enqueue('t', key_policy => 'replace')", "key_policy is set without key; set that too"),
         (
             "enqueue('t', key => 'k', key_policy => 'x')",
             "key_policy is \"x\"; allowed are keep, replace, replace_if_newer, reject, debounce",
@@ -54,7 +54,7 @@ async fn invalid_arguments_are_refused_by_name_and_store_nothing() {
             "enqueue('t', expire_after => '1 s', delay => '2 s')",
             "expire_after counts from the enqueue and is not after the job's start",
         ),
-        ("enqueue('t', stage_payload => 'result')", "stage_payload is set without next_stages; set those too"),
+        ("enqueue('t', stage_payload => 'result')", "stage_payload is set without next_stages; set that too"),
         ("enqueue('t', next_stages => '{a b}')", "next_stages[0] is \"a b\"; 1 to 200"),
         ("enqueue('t', after => '{0}')", "after[0] is 0; 1 to"),
         ("enqueue('t', parent_id => -1)", "parent_id is -1; 0 to"),
@@ -103,7 +103,7 @@ async fn wrong_types_within_json_and_arrays_are_refused_by_name() {
     let client = database.connect().await;
     for (call, message) in [
         ("enqueue('t', after => '{NULL}')", "after[0] is null, which is not a number"),
-        ("enqueue('t', on_dependency_failure => 'run')", "on_dependency_failure is set without after; set that too"),
+        ("enqueue('t', on_dependency_failure => 'run')", "on_dependency_failure is set without after or after_local; set one of them too"),
         ("enqueue('t', next_stages => '{a,NULL}')", "next_stages[1] is null, which is not a text"),
         (
             "enqueue('t', retry_policy => '{\"kind\": \"list\", \"delays\": [\"1 s\", null]}')",
@@ -142,7 +142,7 @@ async fn wrong_types_within_json_and_arrays_are_refused_by_name() {
         (r#""run_at": 20300101"#, "run_at is 20300101, which is not a text"),
         (r#""delay": 5"#, "delay is 5, which is not a text"),
         (r#""priority": true"#, "priority is true; -1000 to 1000 is allowed"),
-        (r#""on_dependency_failure": "run" "#, "on_dependency_failure is set without after; set that too"),
+        (r#""on_dependency_failure": "run" "#, "on_dependency_failure is set without after or after_local; set one of them too"),
         (
             r#""retry_policy": {"kind": "list", "delays": [null]}"#,
             "retry_policy.delays[0] is null, which is not a text",

@@ -187,7 +187,7 @@ async fn invalid_arguments_of_a_schedule_are_refused_by_name_and_store_nothing()
             "headers have \"howdah-schedule\", which the broker sets",
         ),
         ("'s', 't', every => '1 h', priority => 1001", "priority is 1001; -1000 to 1000 is allowed"),
-        ("'s', 't', every => '1 h', key_policy => 'replace'", "key_policy is set without a key; set key too"),
+        ("'s', 't', every => '1 h', key_policy => 'replace'", "key_policy is set without key; set that too"),
         ("'s', 't', NULL::text, every => '1 h'", "payload is null"),
     ] {
         refused_by_name(&client, &format!("SELECT howdah.schedule({arguments})"), message).await;

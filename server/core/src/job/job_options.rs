@@ -4,9 +4,55 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use howdah_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use super::{DependencyFailure, HistoryMode, HolderFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
+
+/// Calls the macro `$then` with its arguments in parentheses, and with the names of the plain options. A plain option is checked
+/// by the bounds of its row in `options.rs`, stored, shown and copied as it is. So a new one needs only its fields in the protocol
+/// and in [`JobOptions`], its row, and its name here.
+#[macro_export]
+macro_rules! plain_options {
+    ($then:ident $($argument:tt)*) => {
+        $then! { ($($argument)*) limit_key limit_max fair_key }
+    };
+}
+
+macro_rules! names {
+    (() $($name:ident)+) => { &[$(stringify!($name)),+] };
+}
+
+/// Names of the plain options.
+pub const PLAIN: &[&str] = plain_options!(names);
+
+/// Returns the plain options that a job has, with their values as text.
+pub fn plain_values(job: &v1::Job) -> Vec<(&'static str, String)> {
+    fn text<T: ToString + Default + PartialEq>(value: &T) -> String {
+        if *value == T::default() { String::new() } else { value.to_string() }
+    }
+    macro_rules! values {
+        (() $($name:ident)+) => { [$((stringify!($name), text(&job.$name))),+] };
+    }
+    plain_options!(values).into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Heap memory of an option, in bytes.
+trait Heap {
+    fn heap(&self) -> usize;
+}
+
+impl Heap for String {
+    fn heap(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Heap for i32 {
+    fn heap(&self) -> usize {
+        0
+    }
+}
 
 /// Rarely used options. They are stored in one JSON column, which is null for all other jobs and so costs them one bit.
 /// The names match the protocol; names of times end with the unit (`server/core/src/job/options.rs`). The fields after the
@@ -129,8 +175,11 @@ impl JobOptions {
 
     /// Heap memory of the options, in bytes.
     pub(super) fn weight(&self) -> usize {
-        let texts = [&self.traceparent, &self.tracestate, &self.limit_key, &self.fair_key, &self.checkpoint];
-        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        macro_rules! heap {
+            (() $($name:ident)+) => { 0 $(+ self.$name.as_ref().map_or(0, Heap::heap))+ };
+        }
+        let texts = [&self.traceparent, &self.tracestate, &self.checkpoint];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum::<usize>() + plain_options!(heap);
         let tags: usize = self.tags.iter().map(|tag| size_of::<String>() + tag.len()).sum();
         texts + tags + size_of_val(&*self.after) + size_of_val(&*self.after_ordinals) + size_of_val(&*self.next_stages)
     }

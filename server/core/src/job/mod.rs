@@ -32,7 +32,7 @@ pub use coordination::{
     CompletedStage, CoordinationView, DependencyFailure, DependencyResult, HolderFailure, KeyPolicy, StagePayload,
 };
 pub use explanation::{Before, Explanation, Reason, RelatedJob};
-pub use job_options::JobOptions;
+pub use job_options::{JobOptions, PLAIN as PLAIN_OPTIONS, plain_values};
 pub use lease::{Lease, LeasedJob, Tokens};
 pub use limits::Limits;
 pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Start};

@@ -19,11 +19,30 @@ pub struct JobOption {
     pub group: OptionGroup,
     /// Default in words.
     pub default: &'static str,
+    /// Options of which at least one must be set too; empty if the option stands alone.
+    pub needs: &'static [&'static str],
     /// Notes for the reference page, in Markdown; links are relative to `docs/reference`.
     pub notes: &'static str,
 }
 
 impl JobOption {
+    /// Returns the option with this name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        OPTIONS.iter().find(|option| option.name == name)
+    }
+
+    /// Name for people, such as `Limit key`.
+    pub fn label(&self) -> String {
+        let words = self.name.replace('.', ": ").replace('_', " ");
+        format!("{}{}", words[..1].to_uppercase(), &words[1..])
+    }
+
+    /// Problem of a job that has the option, but no option that it needs.
+    pub fn lack(&self) -> String {
+        let rest = if self.needs.len() == 1 { "that" } else { "one of them" };
+        format!("is set without {}; set {rest} too", self.needs.join(" or "))
+    }
+
     /// Whether the option refers to other jobs of the same request, so that it does not apply to a single job.
     pub fn is_of_request(&self) -> bool {
         matches!(self.name, "local_name" | "after_local")
@@ -79,6 +98,9 @@ pub enum OptionGroup {
 }
 
 impl OptionGroup {
+    /// All groups, in the order of the documentation.
+    pub const ALL: [Self; 5] = [Self::Job, Self::Retry, Self::Key, Self::Order, Self::Sequence];
+
     /// Heading in the documentation.
     pub const fn heading(self) -> &'static str {
         match self {
@@ -154,12 +176,16 @@ fn setting(name: &str) -> Option<Duration> {
 }
 
 const fn option(group: OptionGroup, name: &'static str, kind: OptionKind, about: &'static str) -> JobOption {
-    JobOption { name, kind, about, group, default: "none", notes: "" }
+    JobOption { name, kind, about, group, default: "none", needs: &[], notes: "" }
 }
 
 impl JobOption {
     const fn or(self, default: &'static str) -> Self {
         Self { default, ..self }
+    }
+
+    const fn needs(self, needs: &'static [&'static str]) -> Self {
+        Self { needs, ..self }
     }
 
     const fn notes(self, notes: &'static str) -> Self {
@@ -254,18 +280,20 @@ pub const OPTIONS: &[JobOption] = {
             .notes("[Keys](../concepts/keys.md)"),
         option(Key, "key_policy", Word(POLICIES), "Choose what happens when another job has the key")
             .or("`keep`")
-            .notes("needs `key`"),
+            .needs(&["key"]),
         option(Key, "key_version", Integer(i64::MIN, i64::MAX), "Set the version that replace_if_newer compares")
-            .notes("needs `key`; the policy `replace_if_newer` needs it"),
+            .needs(&["key"])
+            .notes("the policy `replace_if_newer` needs it"),
         option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner")
             .or("until the job has ended")
-            .notes("needs `key`"),
+            .needs(&["key"]),
         option(
             Key,
             "key_debounce_limit",
             Duration("1 ms", "365 days"),
             "With debounce, start at most this long after the first enqueue",
         )
+        .needs(&["key"])
         .notes("with the policy `debounce` only"),
         option(
             Key,
@@ -274,7 +302,8 @@ pub const OPTIONS: &[JobOption] = {
             "Choose what happens when this job waits for the running job with its key and that one fails",
         )
         .or("`supersede`")
-        .notes("needs `key`; [Keys](../concepts/keys.md#when-the-holder-fails)"),
+        .needs(&["key"])
+        .notes("[Keys](../concepts/keys.md#when-the-holder-fails)"),
         option(Order, "expire_at", Time, "Expire if not started by this time")
             .or("never")
             .notes("instead of `expire_after`; after the start; [Expiry](../concepts/jobs.md#expiry)"),
@@ -290,7 +319,8 @@ pub const OPTIONS: &[JobOption] = {
             "Start only while fewer than this many jobs with the limit key run",
         )
         .or("the key's limit, else the type's")
-        .notes("needs `limit_key`; [A limit of one job](../concepts/limits.md#a-limit-of-one-job)"),
+        .needs(&["limit_key"])
+        .notes("[A limit of one job](../concepts/limits.md#a-limit-of-one-job)"),
         option(Order, "fair_key", ShortText, "Set the fair key; ready jobs are started evenly between keys")
             .notes("within a priority; [Fair keys](../concepts/ordering.md#fair-keys)"),
         option(Sequence, "next_stages", TaskTypes(100), "Run the next stage as this task type after an ack")
@@ -302,7 +332,7 @@ pub const OPTIONS: &[JobOption] = {
             "Choose the payload of the next stage: the last result, or the payload unchanged",
         )
         .or("`result`")
-        .notes("needs `next_stages`"),
+        .needs(&["next_stages"]),
         option(Sequence, "after", Jobs, "Start after this job has succeeded")
             .notes("[Dependencies](../concepts/stages.md#dependencies)"),
         option(
@@ -312,7 +342,7 @@ pub const OPTIONS: &[JobOption] = {
             "Choose what happens when a job that this one runs after does not succeed",
         )
         .or("`cancel`")
-        .notes("needs `after` or `after_local`"),
+        .needs(&["after", "after_local"]),
         option(
             Sequence,
             "parent_id",

@@ -10,6 +10,7 @@ DECLARE
     t howdah.task_type;
     o jsonb;
     bad text;
+    alone record;
     step bigint;
 BEGIN
     SELECT k INTO bad FROM jsonb_object_keys(j) k WHERE k <> ALL (ARRAY['task_type', {{names}}]) LIMIT 1;
@@ -23,9 +24,15 @@ BEGIN
         {{checked}},
         'retry_policy', nullif(howdah.retry_of(p || 'retry_policy', j -> 'retry_policy'), '{}'),
         'payload_bytes', CASE WHEN octet_length(payload) > 1024 THEN octet_length(payload) END));
-    PERFORM howdah.check_start(p, o), howdah.check_key(p, o), howdah.check_sequence(p, j, t.name);
-    IF o ? 'limit_max' AND NOT o ? 'limit_key' THEN
-        PERFORM howdah.refuse(p || 'limit_max', 'is set without a limit_key; set that too');
+    SELECT n.* INTO alone FROM (VALUES {{needs}}) n(option, needs, problem)
+    WHERE j ->> n.option IS NOT NULL AND NOT o ?| n.needs AND NOT (j ->> 'after_local' IS NOT NULL AND 'after_local' = ANY (n.needs))
+    LIMIT 1;
+    IF alone.option IS NOT NULL THEN
+        PERFORM howdah.refuse(p || alone.option, alone.problem);
+    END IF;
+    PERFORM howdah.check_start(p, o), howdah.check_key(p, o);
+    IF j ->> 'fallback' = t.name THEN
+        PERFORM howdah.refuse(p || 'fallback', 'is the task type itself; name another one');
     END IF;
     IF o ? 'next_stages' AND NOT o ? 'stage_payload' THEN
         o := o || '{"stage_payload": "result"}';
@@ -79,31 +86,12 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.check_key(p text, o jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     policy text := o ->> 'key_policy';
-    bad text;
 BEGIN
-    SELECT k.option INTO bad
-    FROM (VALUES ('key_policy', 'key_policy'), ('key_version', 'key_version'), ('key_hold', 'key_hold_ms'),
-                 ('key_debounce_limit', 'key_debounce_limit_ms'), ('on_holder_failure', 'on_holder_failure')) k(option, column_name)
-    WHERE o ? k.column_name LIMIT 1;
-    IF bad IS NOT NULL AND NOT o ? 'key' THEN
-        PERFORM howdah.refuse(p || bad, 'is set without a key; set key too');
-    ELSIF policy = 'replace_if_newer' AND NOT o ? 'key_version' THEN
+    IF policy = 'replace_if_newer' AND NOT o ? 'key_version' THEN
         PERFORM howdah.refuse(p || 'key_version', 'is not set; replace_if_newer compares it');
     ELSIF policy = 'debounce' AND NOT o ? 'run_at_us' AND coalesce(o ->> 'delay_ms', '0') = '0' THEN
         PERFORM howdah.refuse(p || 'key_policy', 'is debounce without a delay or run_at; set how far the job is put off');
     ELSIF policy IS DISTINCT FROM 'debounce' AND o ? 'key_debounce_limit_ms' THEN
         PERFORM howdah.refuse(p || 'key_debounce_limit', 'is set without debounce; set key_policy too');
-    END IF;
-END $$;
-
--- Checks the options for dependencies, stages and the fallback.
-CREATE OR REPLACE FUNCTION howdah.check_sequence(p text, j jsonb, task_type text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF j ? 'on_dependency_failure' AND NOT j ?| '{after,after_local}' THEN
-        PERFORM howdah.refuse(p || 'on_dependency_failure', 'is set without after; set that too');
-    ELSIF j ? 'stage_payload' AND NOT j ? 'next_stages' THEN
-        PERFORM howdah.refuse(p || 'stage_payload', 'is set without next_stages; set those too');
-    ELSIF j ->> 'fallback' = task_type THEN
-        PERFORM howdah.refuse(p || 'fallback', 'is the task type itself; name another one');
     END IF;
 END $$;

@@ -1,6 +1,7 @@
 -- The view howdah.job: every job with its state, for queries by hand. The columns have the names of the protocol. The function
 -- howdah.job_of(ids) returns the rows of these jobs, and reads only the history partitions that may contain them.
--- updated: the last known change of the job: enqueue, start, failure or end.
+-- New columns come last, because CREATE OR REPLACE VIEW only appends: plain_columns are the plain options without a column above
+-- (server/engine/src/store/option_sql.rs). updated: the last known change of the job: enqueue, start, failure or end.
 DO $do$
 DECLARE
     jobs text := $jobs$
@@ -13,7 +14,7 @@ SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts
        howdah.coordination_of(j.id, j.options) -> 'next_stages' AS next_stages,
        howdah.coordination_of(j.id, j.options) -> 'completed_stages' AS completed_stages,
        b.name AS broker, j.options -> 'tags' AS tags,
-       greatest(j.created, j.leased_at, j.finished, (j.failures -> -1 ->> 'failed')::timestamptz) AS updated
+       greatest(j.created, j.leased_at, j.finished, (j.failures -> -1 ->> 'failed')::timestamptz) AS updated{{plain_columns}}
 FROM (
     SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts,
            key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,

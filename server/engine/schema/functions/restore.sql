@@ -51,7 +51,7 @@ BEGIN
         SELECT o.*, row_number() OVER (ORDER BY o.n)::integer AS no, t.id AS type_id, t.timeout_ms,
                coalesce(t.priority_step_us, howdah.default_step()) AS step, octet_length(o.payload) > 1024 AS is_large,
                (SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM jsonb_each(o.options::jsonb) e
-                WHERE e.key = ANY ('{retry_policy,tags,fallback,history,limit_key,limit_max,fair_key,next_stages,stage_payload,on_holder_failure}')) AS kept
+                WHERE e.key = ANY ('{retry_policy,tags,fallback,history,{{plain}},next_stages,stage_payload,on_holder_failure}')) AS kept
         FROM (
             SELECT DISTINCT ON (u.id) u.*
             FROM unnest(old_ids, types, payloads, headers, options, priorities::smallint[], attempts::smallint[], keys) WITH ORDINALITY

@@ -13,6 +13,8 @@
 //! | `names` | names of the options of a job in an object, as texts |
 //! | `texts` | names of the options whose value is a JSON string |
 //! | `checked` | checked values by column name, for `jsonb_build_object`; from object `j`, settings `s`, error prefix `p` |
+//! | `needs` | rows of an option, the options that it needs, and the problem of a job without one of these |
+//! | `plain`, `plain_columns` | names of the plain options; columns of the view `howdah.job` for those that the text does not name |
 //! | `template_arguments`, `template_argument_names`, `template_passed`, `template_pairs` | as above, without the times that a template of a schedule may not have |
 //! | `template`, `retry_template` | fields of `howdah.v1.NewJob` and of its retry policy in JSON, for `jsonb_build_object`; from object `j` |
 //! | `schedule_arguments`, `schedule_argument_names`, `schedule_passed` | arguments for the plan and the policies of a schedule |
@@ -22,7 +24,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use howdah_core::job::{
-    Limits,
+    Limits, PLAIN_OPTIONS,
     options::{JobOption, OPTIONS, OptionKind},
 };
 use howdah_proto::json;
@@ -82,6 +84,12 @@ pub(super) fn expand(text: &str) -> Cow<'_, str> {
         ("names", joined(", ", top().map(|option| quoted(option.name)).chain([quoted("retry_policy")]))),
         ("texts", joined(", ", top().filter(|option| is_text(option.kind)).map(|option| quoted(option.name)))),
         ("checked", joined(",\n        ", top().filter_map(|option| checked(option.name, option.kind, "p", "j")))),
+        ("needs", joined(", ", OPTIONS.iter().filter(|option| !option.needs.is_empty()).map(needs))),
+        ("plain", PLAIN_OPTIONS.join(",")),
+        (
+            "plain_columns",
+            PLAIN_OPTIONS.iter().filter(|name| !text.contains(&format!(" AS {name}"))).map(column).collect(),
+        ),
         ("tag_limits", format!("{}, {}", Limits::TAGS, Limits::TAG_BYTES)),
         ("retry_texts", joined(", ", retry().filter(|(_, kind)| is_text(*kind)).map(|(name, _)| quoted(name)))),
         ("retry_checked", joined(",\n        ", checks)),
@@ -179,6 +187,24 @@ fn sql_type(kind: Option<OptionKind>) -> &'static str {
         Some(OptionKind::TaskTypes(_) | OptionKind::LocalNames | OptionKind::Tags) => "text[]",
         Some(OptionKind::Jobs) => "bigint[]",
     }
+}
+
+/// Returns SQL for an option, the options that it needs, and the problem of a job without one of these.
+fn needs(option: &JobOption) -> String {
+    format!("('{}', '{{{}}}'::text[], '{}')", option.name, option.needs.join(","), option.lack())
+}
+
+/// Returns SQL for a further column of the view `howdah.job`. Roles with SQL access may have written options of a wrong type.
+fn column(name: &&str) -> String {
+    let value = match JobOption::find(name).map(|option| option.kind) {
+        Some(OptionKind::Integer(low, high)) => format!(
+            "CASE WHEN jsonb_typeof(j.options -> '{name}') = 'number'\n            \
+             THEN least(greatest((j.options -> '{name}')::numeric, {low}), {high})::{} END",
+            sql_type(Some(OptionKind::Integer(low, high)))
+        ),
+        _ => format!("j.options ->> '{name}'"),
+    };
+    format!(",\n       {value} AS {name}")
 }
 
 /// Whether the value of an option must be a JSON string. A number in place of a time or a name is a mistake of the
@@ -279,6 +305,21 @@ mod tests {
             assert!(made.contains(part), "{part}\n{made}");
         }
         assert!(!made.contains("run_at") && !made.contains("expire_at") && made.contains("expire_after interval"));
+    }
+
+    #[test]
+    fn the_view_gets_a_column_of_each_plain_option_that_it_does_not_name() {
+        let made = expand("j.x AS limit_key, j.x AS fair_key{{plain_columns}}");
+        assert_eq!(made.matches(" AS limit_key").count(), 1, "{made}");
+        assert!(made.ends_with("::numeric, 1), 1000000)::integer END AS limit_max"), "{made}");
+    }
+
+    #[test]
+    fn an_option_is_refused_without_the_options_that_it_needs() {
+        let made = expand("{{needs}}");
+        let row = "('on_dependency_failure', '{after,after_local}'::text[], \
+                   'is set without after or after_local; set one of them too')";
+        assert!(made.contains(row), "{made}");
     }
 
     #[test]

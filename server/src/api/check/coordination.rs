@@ -8,13 +8,12 @@ use std::{
 use howdah_core::{
     error::Error,
     job::{
-        ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, Limits, StagePayload, Start,
-        TaskTypeName,
+        ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName,
     },
 };
 use howdah_proto::v1::{self, new_job::Expiry};
 
-use super::{numbers, task_type, text, time};
+use super::{numbers, task_type, time};
 
 /// Maximum number of next stages of a job.
 const STAGES: usize = 100;
@@ -41,9 +40,6 @@ pub(super) fn coordinate(
         on_holder_failure: holder_failure(job)?,
         expire_at_us,
         expire_after_ms,
-        limit_max: limit_max(job)?,
-        limit_key: text::optional("limit_key", std::mem::take(&mut job.limit_key), limits.key_bytes)?,
-        fair_key: text::optional("fair_key", std::mem::take(&mut job.fair_key), limits.key_bytes)?,
         stage_payload: stage_payload(job)?,
         on_dependency_failure: on_failure(job)?,
         after: after(job, limits)?,
@@ -64,16 +60,6 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error
             return Err(Error::invalid("key_policy", format!("is the unknown value {}", job.key_policy)));
         }
     };
-    let needs_key = [
-        ("key_policy", policy != KeyPolicy::Keep),
-        ("key_version", job.key_version.is_some()),
-        ("key_hold", job.key_hold.is_some()),
-        ("key_debounce_limit", job.key_debounce_limit.is_some()),
-        ("on_holder_failure", job.on_holder_failure != 0),
-    ];
-    if let (Some((field, _)), true) = (needs_key.iter().find(|(_, set)| *set), job.key.is_empty()) {
-        return Err(Error::invalid(*field, "is set without a key; set key too"));
-    }
     let wrong = match policy {
         KeyPolicy::ReplaceIfNewer if job.key_version.is_none() => {
             Some(("key_version", "is not set; KEY_POLICY_REPLACE_IF_NEWER requires it"))
@@ -100,15 +86,6 @@ fn holder_failure(job: &v1::NewJob) -> Result<Option<HolderFailure>, Error> {
         Ok(v1::HolderFailure::Retry) => Ok(Some(HolderFailure::Retry)),
         Err(_) => Err(Error::invalid("on_holder_failure", format!("is the unknown value {}", job.on_holder_failure))),
     }
-}
-
-/// Checks how many jobs of its limit key a job allows. Returns `None` if it is 0.
-fn limit_max(job: &v1::NewJob) -> Result<Option<i32>, Error> {
-    let most = numbers::within("limit_max", job.limit_max.into(), 0..=Limits::LIMIT_MAX.into())?;
-    if most > 0 && job.limit_key.is_empty() {
-        return Err(Error::invalid("limit_max", "is set without a limit_key; set that too"));
-    }
-    Ok(Some(most as i32).filter(|most| *most > 0))
 }
 
 /// Checks the expiry of a job, which must be after its start. Returns it in µs after 1970, or in ms after the enqueue.
@@ -164,10 +141,7 @@ pub(super) fn next_stages(job: &v1::NewJob) -> Result<Vec<TaskTypeName>, Error> 
 
 fn stage_payload(job: &v1::NewJob) -> Result<Option<StagePayload>, Error> {
     if job.next_stages.is_empty() {
-        return match job.stage_payload {
-            0 => Ok(None),
-            _ => Err(Error::invalid("stage_payload", "is set without next_stages; set those too")),
-        };
+        return Ok(None);
     }
     match v1::StagePayload::try_from(job.stage_payload) {
         Ok(v1::StagePayload::Unspecified | v1::StagePayload::Result) => Ok(Some(StagePayload::Result)),

@@ -51,19 +51,15 @@ pub(super) struct LocalNames {
 }
 
 impl LocalNames {
-    /// Moves the local names from the job with the index `i` to this value.
+    /// Checks and keeps the local names of the job with the index `i`.
     pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<(), Error> {
         if !job.local_name.is_empty() {
             text::plain("local_name", &job.local_name, limits.key_bytes)?;
             self.names.push((i, std::mem::take(&mut job.local_name)));
         }
-        if job.after.is_empty() && job.after_local.is_empty() && job.on_dependency_failure != 0 {
-            let problem = "is set without after or after_local; set one of those too";
-            return Err(Error::invalid("on_dependency_failure", problem));
-        }
         if !job.after_local.is_empty() {
             numbers::entries("after_local", job.after_local.len(), 0..=limits.batch)?;
-            self.after.push((i, std::mem::take(&mut job.after_local)));
+            self.after.push((i, job.after_local.clone()));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ pub(crate) mod job_filter;
 pub(crate) mod outcomes;
 pub(super) mod new_job;
 pub(super) mod numbers;
+mod plain;
 pub(super) mod rerun;
 pub(super) mod retry;
 pub(super) mod text;

@@ -9,7 +9,7 @@ use howdah_core::{
 };
 use howdah_proto::v1::{self, new_job::Start as WireStart};
 
-use super::{coordination, fallback, history, numbers, retry, task_type, text, time};
+use super::{coordination, fallback, history, numbers, plain, retry, task_type, text, time};
 
 /// Maximum length of `traceparent`, in bytes.
 const TRACEPARENT: usize = 200;
@@ -23,6 +23,7 @@ pub(in crate::api) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now
     headers(&job.headers, limits)?;
     let timeout = time::MILLISECOND..=limits.max_timeout;
     let start = start(job.start, limits, now)?;
+    plain::needs(&job)?;
     let fallback = fallback("fallback", &job.fallback, &task_type)?;
     let next_stages = coordination::next_stages(&job)?;
     let options = JobOptions {
@@ -31,7 +32,7 @@ pub(in crate::api) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now
         tracestate: text::optional("tracestate", std::mem::take(&mut job.tracestate), TRACESTATE)?,
         tags: tags("tags", std::mem::take(&mut job.tags))?,
         history: history(job.history)?,
-        ..JobOptions::default()
+        ..plain::options(&mut job, limits)?
     };
     let options = coordination::coordinate(&mut job, options, start, limits, now)?;
     Ok(NewJob {

@@ -1,9 +1,15 @@
 //! Makes the message for a copy of a finished job, from what history keeps of the job.
 
-use howdah_core::job::{CompletedStage, CoordinationView, JobOptions, JobView, StagePayload};
+use howdah_core::{
+    job::{CompletedStage, CoordinationView, JobOptions, JobView, StagePayload},
+    plain_options,
+};
 use howdah_proto::v1;
 
-use crate::api::{enums::WireEnum, render::retry_policy};
+use crate::api::{
+    enums::WireEnum,
+    render::{plain, retry_policy},
+};
 
 /// History keeps this many completed stages of a job.
 const KEPT_STAGES: usize = 100;
@@ -41,6 +47,9 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
             |payload: &bytes::Bytes| !payload.is_empty() || options.payload_bytes.unwrap_or_default() == 0;
         job.payload.filter(is_complete).ok_or(Lost::Payload("its payload is not kept"))?
     };
+    macro_rules! copied {
+        (() $($name:ident)+) => { v1::NewJob { $($name: plain(options.$name.as_ref()),)+ ..v1::NewJob::default() } };
+    }
     Ok(v1::NewJob {
         fallback: if fallback == task_type { String::new() } else { fallback },
         stage_payload: if next_stages.is_empty() { 0 } else { options.stage_payload.map_or(0, WireEnum::number) },
@@ -56,12 +65,9 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
         key: job.key.unwrap_or_default(),
         tags: job.tags,
         retry_policy: Some(&options.retry_policy).filter(|policy| !policy.is_empty()).map(retry_policy),
-        limit_key: options.limit_key.unwrap_or_default(),
-        limit_max: options.limit_max.map_or(0, |most| u32::try_from(most).unwrap_or_default()),
-        fair_key: options.fair_key.unwrap_or_default(),
         parent_id: job.id,
         history: options.history.map_or(0, WireEnum::number),
-        ..v1::NewJob::default()
+        ..plain_options!(copied)
     })
 }
 

@@ -2,9 +2,12 @@
 
 use std::time::SystemTime;
 
-use howdah_core::job::{
-    CompletedStage, DependencyFailure, DependencyResult, EnqueueOutcome, Enqueued, Failure, JobOptions, JobState,
-    JobView, LeasedJob, Progress, TaskTypeName,
+use howdah_core::{
+    job::{
+        CompletedStage, DependencyFailure, DependencyResult, EnqueueOutcome, Enqueued, Failure, JobOptions, JobState,
+        JobView, LeasedJob, Progress, TaskTypeName,
+    },
+    plain_options,
 };
 use howdah_proto::v1;
 
@@ -69,6 +72,9 @@ pub(crate) fn dependencies(dependencies: Vec<DependencyResult>, options: &JobOpt
 pub(crate) fn job(job: JobView) -> v1::Job {
     let updated = updated(&job);
     let (options, coordination) = (job.options.unwrap_or_default(), job.coordination.unwrap_or_default());
+    macro_rules! shown {
+        (() $($name:ident)+) => { v1::Job { $($name: plain(options.$name.as_ref()),)+ ..v1::Job::default() } };
+    }
     v1::Job {
         update_time: Some(time(updated)),
         id: job.id,
@@ -90,9 +96,6 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         progress: options.progress().map(progress),
         checkpoint: options.checkpoint(),
         tags: job.tags,
-        limit_key: options.limit_key.unwrap_or_default(),
-        limit_max: options.limit_max.map_or(0, |most| u32::try_from(most).unwrap_or_default()),
-        fair_key: options.fair_key.unwrap_or_default(),
         expire_time: options.expire_at_us.map(micros),
         parent_id: options.parent_id.unwrap_or_default(),
         next_stages: coordination.next_stages,
@@ -102,7 +105,13 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         history: options.history.map_or(v1::HistoryMode::Unspecified, history_mode) as i32,
         broker: job.broker.unwrap_or_default(),
         worker_id: job.worker.unwrap_or_default(),
+        ..plain_options!(shown)
     }
+}
+
+/// Converts the value of a plain option to the protocol, where an unset option has the default of its type.
+pub(in crate::api) fn plain<T: Clone, W: TryFrom<T> + Default>(value: Option<&T>) -> W {
+    value.cloned().and_then(|value| value.try_into().ok()).unwrap_or_default()
 }
 
 /// Returns the time of the job's last change.

@@ -5,7 +5,10 @@ mod timeline;
 
 use askama::Template;
 use axum::response::Response;
-use howdah_core::error::Error;
+use howdah_core::{
+    error::Error,
+    job::{options::JobOption, plain_values},
+};
 use howdah_engine::access::Operation;
 use howdah_proto::v1::{self, HistoryMode, JobState};
 
@@ -28,7 +31,7 @@ struct View<'a> {
     layout: Layout,
     job: &'a v1::Job,
     state: State,
-    facts: Vec<(&'static str, String)>,
+    facts: Vec<(String, String)>,
     times: Vec<(&'static str, When)>,
     headers: Vec<(&'a String, &'a String)>,
     events: Vec<Event>,
@@ -104,18 +107,18 @@ fn possible(state: JobState) -> &'static [ActionKind] {
     }
 }
 
-fn facts(job: &v1::Job) -> Vec<(&'static str, String)> {
-    let all = [
-        ("Attempts", format!("{} of {}", job.attempt, job.max_attempts)),
-        ("Priority", job.priority.to_string()),
-        ("Key", job.key.clone()),
-        ("Limit key", job.limit_key.clone()),
-        ("Limit max", if job.limit_max == 0 { String::new() } else { job.limit_max.to_string() }),
-        ("Fair key", job.fair_key.clone()),
-        ("History", history(job.history()).to_owned()),
-        ("Enqueued as", job.original_task_type.clone()),
+fn facts(job: &v1::Job) -> Vec<(String, String)> {
+    let mut facts = vec![
+        ("Attempts".to_owned(), format!("{} of {}", job.attempt, job.max_attempts)),
+        ("Priority".to_owned(), job.priority.to_string()),
+        ("Key".to_owned(), job.key.clone()),
+        ("History".to_owned(), history(job.history()).to_owned()),
+        ("Enqueued as".to_owned(), job.original_task_type.clone()),
     ];
-    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    let label = |name| JobOption::find(name).map(JobOption::label).unwrap_or_default();
+    facts.extend(plain_values(job).into_iter().map(|(name, value)| (label(name), value)));
+    facts.retain(|(_, value)| !value.is_empty());
+    facts
 }
 
 /// Returns when history keeps the job if it succeeds; empty if the job sets no mode.

@@ -55,24 +55,17 @@ fn command_row(name: &str, command: &Command) -> [String; 2] {
 
 /// Returns a heading and a table for each group of job options.
 pub(super) fn options(_: &[&str]) -> String {
-    let mut groups: Vec<OptionGroup> = Vec::new();
-    for option in OPTIONS {
-        if !groups.contains(&option.group) {
-            groups.push(option.group);
-        }
-    }
     let group = |group: OptionGroup| {
         let rows = OPTIONS.iter().filter(|option| option.group == group).map(|option| {
-            let about = if option.notes.is_empty() {
-                option.about.to_owned()
-            } else {
-                format!("{}; {}", option.about, option.notes)
-            };
+            let needs = option.needs.iter().map(code).collect::<Vec<_>>().join(" or ");
+            let needs = if needs.is_empty() { needs } else { format!("needs {needs}") };
+            let about = [option.about, &needs, option.notes].into_iter().filter(|part| !part.is_empty());
+            let about = about.collect::<Vec<_>>().join("; ");
             [code(option.name), option.default.to_owned(), bounds(option), about]
         });
         format!("### {}\n\n{}", group.heading(), markdown(["option", "default", "bounds", "meaning"], rows))
     };
-    groups.into_iter().map(group).collect::<Vec<_>>().join("\n")
+    OptionGroup::ALL.into_iter().map(group).collect::<Vec<_>>().join("\n")
 }
 
 fn bounds(option: &JobOption) -> String {
