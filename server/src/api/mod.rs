@@ -20,6 +20,7 @@ mod render; // converts strict types to shared messages
 pub(crate) mod server; // HTTP/2 settings, routes, serve and stop
 mod tools; // health, and reflection, which lists the services
 pub(crate) mod verbs; // every call of the protocol, one file each
+pub(crate) mod words; // jobs from names and values of options, for HTTP and the page
 
 #[cfg(test)]
 mod tests;

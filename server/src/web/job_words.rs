@@ -6,11 +6,10 @@ use std::{borrow::Cow, collections::HashSet};
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use howdah_core::{error::Error, job::options::OPTIONS};
-use howdah_proto::{
-    json::{WordError, from_words},
-    v1,
-};
+use howdah_proto::v1;
 use percent_encoding::percent_decode_str;
+
+use crate::api::words::job_of_words;
 
 /// Prefix of request headers that set an option of the job, such as `Howdah-Max-Attempts` for `max_attempts`.
 const OPTION: &str = "howdah-";
@@ -66,16 +65,7 @@ impl JobWords {
         if let Some((name, _)) = taken {
             return Err(Error::invalid(name, "is not an option: the type is in the path, and the payload is the body"));
         }
-        let job = from_words("NewJob", &self.given).map_err(|error| match error {
-            WordError::Unknown { name, known } => {
-                let problem =
-                    format!("is not an option of a job; use {}, headers.NAME or request_key", known.join(", "));
-                Error::invalid(name, problem)
-            }
-            WordError::Wrong { name, problem } => Error::invalid(name, problem),
-            WordError::Contradiction(problem) => Error::invalid("options", format!("contradict each other: {problem}")),
-        })?;
-        Ok(v1::NewJob { task_type, payload, ..job })
+        job_of_words(&self.given, task_type, payload)
     }
 }
 

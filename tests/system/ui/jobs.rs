@@ -114,8 +114,10 @@ async fn a_job_is_enqueued_once_with_the_options_of_the_form_and_shown() {
         ("payload", r#"{"to": "ann"}"#),
         ("headers", "lang: en"),
         ("priority", "-3"),
-        ("attempts", "2"),
+        ("max_attempts", "2"),
         ("delay", "1h"),
+        ("limit_key", "north"),
+        ("limit_max", "4"),
         ("key", "order 7"),
         ("tags", "red, blue"),
         ("timeout", ""),
@@ -127,6 +129,7 @@ async fn a_job_is_enqueued_once_with_the_options_of_the_form_and_shown() {
     let job = broker.job(id).await;
     assert_eq!((job.task_type.as_str(), &job.payload[..]), ("mail.send", &br#"{"to": "ann"}"#[..]));
     assert_eq!((job.priority, job.max_attempts, job.state()), (-3, 2, JobState::Scheduled));
+    assert_eq!((job.limit_key.as_str(), job.limit_max), ("north", 4));
     assert_eq!(browser.post("/ui/enqueue", &form).await.leads_to(), path, "a form that is sent twice");
     let held = browser.post("/ui/enqueue", &form[1..]).await;
     assert_eq!(held.status, 400, "{held:?}");

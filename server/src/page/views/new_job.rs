@@ -8,18 +8,17 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse as _, Redirect, Response},
 };
-use howdah_core::error::Error;
-use howdah_engine::access::Operation;
-use howdah_proto::v1::{
-    self, EnqueueOutcome,
-    new_job::{Expiry, Start},
+use howdah_core::{
+    error::Error,
+    job::options::{JobOption, OPTIONS, OptionGroup, OptionKind},
 };
+use howdah_engine::access::Operation;
+use howdah_proto::v1::{self, EnqueueOutcome};
 
 use crate::{
-    api::verbs::EnqueueJobs,
+    api::{verbs::EnqueueJobs, words::job_of_words},
     page::{
         PageError, PageRequest, SharedPage,
-        fields::{span, tags, time},
         layout::{Layout, render},
         params::Params,
     },
@@ -32,10 +31,48 @@ struct View {
     task_type: String,
     /// Task types that the form offers.
     types: Vec<String>,
+    /// Fields of common options.
+    shown: Vec<Input>,
+    /// Fields of other options, by the heading of their group.
+    folded: Vec<(&'static str, Vec<Input>)>,
     /// Whether the user may enqueue jobs of the type.
     enqueues: bool,
     /// Request key of the form: a form that is sent twice enqueues one job.
     once: String,
+}
+
+/// Field for an option.
+struct Input {
+    name: &'static str,
+    label: String,
+    about: &'static str,
+    bounds: String,
+    example: &'static str,
+    /// Words to choose from; empty for an option with other values.
+    words: &'static [&'static str],
+}
+
+/// Options with a field. Headers have a field of several lines, and options that refer to other jobs of the request have none.
+fn options() -> impl Iterator<Item = &'static JobOption> {
+    OPTIONS.iter().filter(|option| !option.is_of_request() && option.kind != OptionKind::Headers)
+}
+
+fn inputs(group: OptionGroup) -> Vec<Input> {
+    let input = |option: &'static JobOption| Input {
+        name: option.name,
+        label: option.label(),
+        about: option.about,
+        bounds: option.kind.to_string(),
+        example: match option.kind {
+            OptionKind::Duration(..) => "5m",
+            OptionKind::Durations(..) => "1s, 5m",
+            OptionKind::Time => "2027-01-01T03:00:00Z",
+            kind if kind.is_repeated() => "a, b",
+            _ => "",
+        },
+        words: if let OptionKind::Word(words) = option.kind { words } else { &[] },
+    };
+    options().filter(|option| option.group == group).map(input).collect()
 }
 
 /// Renders the form.
@@ -49,7 +86,9 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         req.by.may(Operation::Enqueue, &task_type)
     };
     let once = format!("page:{:032x}", rand::random::<u128>());
-    render(&View { layout: req.layout("jobs"), task_type, types, enqueues, once })
+    let shown = inputs(OptionGroup::Job);
+    let folded = OptionGroup::ALL.into_iter().skip(1).map(|group| (group.heading(), inputs(group))).collect();
+    render(&View { layout: req.layout("jobs"), task_type, types, shown, folded, enqueues, once })
 }
 
 /// Enqueues the job of a submitted form, and shows the job.
@@ -77,27 +116,16 @@ async fn store(req: &PageRequest) -> Result<i64, PageError> {
 
 /// Reads the job from the form. The call checks it.
 fn job(params: &Params) -> Result<v1::NewJob, Error> {
-    let text = |name| params.get(name).to_owned();
-    let start = match (span(params, "delay")?, time(params, "run_at")?) {
-        (Some(_), Some(_)) => return Err(Error::invalid("run_at", "cannot be combined with delay")),
-        (Some(delay), None) => Some(Start::Delay(delay)),
-        (None, at) => at.map(Start::RunAt),
-    };
-    Ok(v1::NewJob {
-        task_type: text("type"),
-        payload: text("payload").into_bytes().into(),
-        headers: headers(params.get("headers"))?,
-        priority: params.number("priority")?.unwrap_or_default(),
-        start,
-        max_attempts: params.number("attempts")?.unwrap_or_default(),
-        timeout: span(params, "timeout")?,
-        expiry: span(params, "expire_after")?.map(Expiry::ExpireAfter),
-        key: text("key"),
-        tags: tags(params.get("tags")),
-        limit_key: text("limit_key"),
-        fair_key: text("fair_key"),
-        ..v1::NewJob::default()
-    })
+    let mut given = Vec::new();
+    for option in options() {
+        let text = params.get(option.name);
+        let values = if option.kind.is_repeated() { text.split(',').collect() } else { vec![text] };
+        let values = values.into_iter().map(str::trim).filter(|value| !value.is_empty());
+        given.extend(values.map(|value| (option.name.to_owned(), value.to_owned())));
+    }
+    let payload = params.get("payload").to_owned().into_bytes().into();
+    let job = job_of_words(&given, params.get("type").to_owned(), payload)?;
+    Ok(v1::NewJob { headers: headers(params.get("headers"))?, ..job })
 }
 
 /// Reads headers, one a line, as `name: value`.
@@ -114,6 +142,8 @@ fn headers(text: &str) -> Result<HashMap<String, String>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use howdah_proto::v1::new_job::{Expiry, Start};
+
     use super::*;
 
     fn read(form: &str) -> Result<v1::NewJob, Error> {
@@ -122,8 +152,8 @@ mod tests {
 
     #[test]
     fn each_field_of_the_form_becomes_an_option_of_the_job() {
-        let form = "type=t&payload=%7B%7D&headers=lang:+en%0D%0Atenant:a:b&priority=-5&delay=90s&attempts=3&timeout=5m&key=k\
-                    &tags=a,+b&limit_key=l&fair_key=f&expire_after=2h";
+        let form = "type=t&payload=%7B%7D&headers=lang:+en%0D%0Atenant:a:b&priority=-5&delay=90s&max_attempts=3&timeout=5m&key=k\
+                    &tags=a,+b&limit_key=l&limit_max=2&fair_key=f&expire_after=2h&retry_policy.jitter=0.5&history=none";
         let wire = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
         let expected = v1::NewJob {
             task_type: "t".into(),
@@ -139,11 +169,20 @@ mod tests {
             key: "k".into(),
             tags: vec!["a".into(), "b".into()],
             limit_key: "l".into(),
+            limit_max: 2,
             fair_key: "f".into(),
+            retry_policy: Some(v1::RetryPolicy { jitter: Some(0.5), ..v1::RetryPolicy::default() }),
+            history: v1::HistoryMode::None as i32,
             ..v1::NewJob::default()
         };
         assert_eq!(read(form).unwrap(), expected);
         assert_eq!(read("type=t").unwrap(), v1::NewJob { task_type: "t".into(), ..v1::NewJob::default() });
+    }
+
+    #[test]
+    fn the_form_has_a_field_for_every_option_of_one_job() {
+        let fields = OptionGroup::ALL.into_iter().flat_map(inputs).map(|input| input.name);
+        assert_eq!(fields.collect::<Vec<_>>(), options().map(|option| option.name).collect::<Vec<_>>());
     }
 
     #[test]
@@ -152,7 +191,7 @@ mod tests {
             ("priority=high", "priority"),
             ("delay=soon", "delay"),
             ("run_at=soon", "run_at"),
-            ("delay=1h&run_at=2027-01-01T03:00:00Z", "run_at"),
+            ("delay=1h&run_at=2027-01-01T03:00:00Z", "options"),
             ("headers=lang", "headers"),
         ] {
             assert_eq!(read(form).expect_err(form).field(), Some(field));
