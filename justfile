@@ -255,9 +255,10 @@ book: tools
 doc *ARGS:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features archive --no-deps {{ ARGS }}
 
-# Regenerate the tables of docs/reference and the page on conditions from the definitions in the code
+# Regenerate the tables of docs/reference, the page on conditions and the options of the clients from the definitions in the code
 [group("docs")]
 reference:
+    HOWDAH_REFERENCE=write cargo test -p howdah-core --test clients --quiet
     HOWDAH_REFERENCE=write cargo test --features archive -p howdah-cli -p howdah-server --lib --quiet reference
     HOWDAH_REFERENCE=write cargo test --features archive --test system --quiet conditions::the_page
 

@@ -10,15 +10,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"howdah.dev/go/howdahv1"
 )
 
-// Option sets options of a job: a function of this package such as [Priority] or [Delay]. A function literal sets the rarer
-// fields of [howdahv1.NewJob], whose documentation has the bounds of all fields:
+// Option sets options of a job: a function of this package such as [Priority] or [Delay]. A function literal sets fields of
+// [howdahv1.NewJob] in other ways:
 //
-//	client.Enqueue(ctx, "email.send", email, howdah.Delay(time.Minute), func(job *howdahv1.NewJob) { job.ParentId = 17 })
+//	client.Enqueue(ctx, "email.send", email, howdah.Delay(time.Minute), func(job *howdahv1.NewJob) { job.Headers = headers })
 type Option = func(job *howdahv1.NewJob)
 
 // Key sets the job's key: at most one unfinished job of the type has it. The policy decides what an enqueue does when
@@ -32,12 +31,6 @@ func Key(key string, policy ...howdahv1.KeyPolicy) Option {
 	}
 }
 
-// Tags adds texts to search for the job later, such as a customer or a batch (SearchJobs, `howdah search`). At most 16,
-// each 1 to 64 bytes; duplicates count once. Handlers find them in the Tags of their [Job].
-func Tags(tags ...string) Option {
-	return func(job *howdahv1.NewJob) { job.Tags = append(job.Tags, tags...) }
-}
-
 // Header adds a header, which the handler finds in the Headers of its [Job]. At most 64, 8 KiB together.
 func Header(name, value string) Option {
 	return func(job *howdahv1.NewJob) {
@@ -46,16 +39,6 @@ func Header(name, value string) Option {
 		}
 		job.Headers[name] = value
 	}
-}
-
-// Priority orders the ready jobs of the type, -1,000 to 1,000: jobs with a lower number run first. Default: 0.
-func Priority(priority int32) Option {
-	return func(job *howdahv1.NewJob) { job.Priority = priority }
-}
-
-// MaxAttempts sets after how many failed attempts the job is dead, 1 to 1,000. Default: the setting of the task type, 10.
-func MaxAttempts(attempts uint32) Option {
-	return func(job *howdahv1.NewJob) { job.MaxAttempts = attempts }
 }
 
 // Backoff makes the delay after a failed attempt double from first to most, instead of the retry policy of the task type.
@@ -77,57 +60,6 @@ func RetryDelays(delays ...time.Duration) Option {
 			job.RetryPolicy.Delays = append(job.RetryPolicy.Delays, durationpb.New(delay))
 		}
 	}
-}
-
-// Fallback sets the task type that the job gets when it is out of attempts or has failed for good, instead of being dead.
-func Fallback(taskType string) Option {
-	return func(job *howdahv1.NewJob) { job.Fallback = taskType }
-}
-
-// After makes the job wait until these jobs have succeeded. If one of them does not succeed, the job is cancelled.
-func After(ids ...int64) Option {
-	return func(job *howdahv1.NewJob) { job.After = append(job.After, ids...) }
-}
-
-// NextStages sets the task types as which the job continues, one after the other, each with the result of the one before.
-func NextStages(taskTypes ...string) Option {
-	return func(job *howdahv1.NewJob) { job.NextStages = append(job.NextStages, taskTypes...) }
-}
-
-// LimitKey sets the key that the per-key limits of the task type apply to, such as a tenant or an account.
-func LimitKey(key string) Option {
-	return func(job *howdahv1.NewJob) { job.LimitKey = key }
-}
-
-// LimitMax starts the job only while fewer than this many jobs with its limit key run, 1 to 1,000,000. Of the waiting jobs, those
-// with a larger number start first.
-func LimitMax(jobs uint32) Option {
-	return func(job *howdahv1.NewJob) { job.LimitMax = jobs }
-}
-
-// FairKey makes jobs with different keys, such as tenants, take turns.
-func FairKey(key string) Option {
-	return func(job *howdahv1.NewJob) { job.FairKey = key }
-}
-
-// Delay makes the job due after this time.
-func Delay(d time.Duration) Option {
-	return func(job *howdahv1.NewJob) { job.Start = &howdahv1.NewJob_Delay{Delay: durationpb.New(d)} }
-}
-
-// RunAt makes the job due at this time, by the database's clock.
-func RunAt(t time.Time) Option {
-	return func(job *howdahv1.NewJob) { job.Start = &howdahv1.NewJob_RunAt{RunAt: timestamppb.New(t)} }
-}
-
-// Timeout limits the run time of an attempt. A handler may extend it.
-func Timeout(d time.Duration) Option {
-	return func(job *howdahv1.NewJob) { job.Timeout = durationpb.New(d) }
-}
-
-// ExpireAfter makes the job expire if it has not started within this time.
-func ExpireAfter(d time.Duration) Option {
-	return func(job *howdahv1.NewJob) { job.Expiry = &howdahv1.NewJob_ExpireAfter{ExpireAfter: durationpb.New(d)} }
 }
 
 // NewJob makes a job to enqueue. A []byte payload is stored unchanged, a [proto.Message] in its binary form, any other

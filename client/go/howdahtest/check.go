@@ -3,80 +3,125 @@ package howdahtest
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	howdah "howdah.dev/go"
 	"howdah.dev/go/howdahv1"
 )
 
-const day = 24 * time.Hour
+const taskType = "1 to 200 bytes of A-Z a-z 0-9 . _ : / -"
 
-var taskType = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,200}$`)
+var taskTypes = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,200}$`)
 
 // check returns the error of a broker with default settings that refuses a field of a job. It does not check what depends
 // on the clock or on other jobs: times, dependencies and held keys.
 func check(jobs []*howdahv1.NewJob) error {
 	for i, job := range jobs {
-		for _, rule := range rules(job) {
-			if !rule.holds {
-				field := fmt.Sprintf("jobs[%d].%s", i, rule.field)
-				text := fmt.Sprintf("%s must be %s", field, rule.bounds)
-				return &howdah.Error{Code: codes.InvalidArgument, Reason: "INVALID_FIELD", Field: field, Message: text}
-			}
+		if field, allowed := problem(job); field != "" {
+			field = fmt.Sprintf("jobs[%d].%s", i, field)
+			text := fmt.Sprintf("%s must be %s", field, allowed)
+			return &howdah.Error{Code: codes.InvalidArgument, Reason: "INVALID_FIELD", Field: field, Message: text}
 		}
 	}
 	return nil
 }
 
-// rule is a bound on a field.
-type rule struct {
-	field, bounds string
-	holds         bool
+// bound of an option, and the options of which it needs one.
+type bound struct {
+	name, kind  string
+	least, most int64
+	needs       []string
 }
 
-func rules(job *howdahv1.NewJob) []rule {
-	headerBytes := 0
-	for name, value := range job.Headers {
-		headerBytes += len(name) + len(value)
+// problem returns the first invalid field, and what it must be.
+func problem(job *howdahv1.NewJob) (field, allowed string) {
+	message := job.ProtoReflect()
+	has := func(name string) bool {
+		return message.Has(message.Descriptor().Fields().ByName(protoreflect.Name(name)))
 	}
-	delay, timeout, expiry := job.GetDelay(), job.Timeout, job.GetExpireAfter()
-	const name = "1 to 200 bytes of A-Z a-z 0-9 . _ : / -"
-	const text = "at most 200 bytes without control characters"
-	all := []rule{
-		{"task_type", name, taskType.MatchString(job.TaskType)},
-		{"payload", "at most 1 MiB", len(job.Payload) <= 1<<20},
-		{"headers", "at most 64, with 8 KiB together", len(job.Headers) <= 64 && headerBytes <= 8<<10},
-		{"priority", "-1,000 to 1,000", job.Priority >= -1000 && job.Priority <= 1000},
-		{"max_attempts", "at most 1,000", job.MaxAttempts <= 1000},
-		{"delay", "0 s to 10 years", delay == nil || within(delay.AsDuration(), 0, 3650*day)},
-		{"timeout", "1 ms to 30 days", timeout == nil || within(timeout.AsDuration(), time.Millisecond, 30*day)},
-		{"expire_after", "1 ms to 10 years, and longer than the delay", expiry == nil ||
-			within(expiry.AsDuration(), max(time.Millisecond, delay.AsDuration()+1), 3650*day)},
-		{"key", text, isText(job.Key, 200)},
-		{"key_policy", "unset without a key", job.Key != "" || job.KeyPolicy <= howdahv1.KeyPolicy_KEY_POLICY_KEEP},
-		{"limit_key", text, isText(job.LimitKey, 200)},
-		{"limit_max", "0 to 1,000,000, and 0 without a limit_key", job.LimitMax <= 1_000_000 && (job.LimitMax == 0 || job.LimitKey != "")},
-		{"fair_key", text, isText(job.FairKey, 200)},
-		{"tags", "at most 16", len(job.Tags) <= 16},
-		{"next_stages", "at most 100", len(job.NextStages) <= 100},
-		{"fallback", "another task type", job.Fallback == "" || job.Fallback != job.TaskType && taskType.MatchString(job.Fallback)},
+	switch after := job.GetExpireAfter(); {
+	case !taskTypes.MatchString(job.TaskType):
+		return "task_type", taskType
+	case len(job.Payload) > 1<<20:
+		return "payload", "at most 1 MiB"
+	case job.Fallback == job.TaskType:
+		return "fallback", "another task type"
+	case after != nil && after.AsDuration() <= job.GetDelay().AsDuration():
+		return "expire_after", "longer than the delay"
 	}
-	for i, tag := range job.Tags {
-		holds := tag != "" && isText(tag, 64)
-		all = append(all, rule{fmt.Sprintf("tags[%d]", i), "1 to 64 bytes without control characters", holds})
+	for _, bound := range bounds {
+		if !has(bound.name) {
+			continue
+		}
+		// Keeping the other job is the policy of every job.
+		keeps := bound.name == "key_policy" && job.KeyPolicy == howdahv1.KeyPolicy_KEY_POLICY_KEEP
+		if len(bound.needs) > 0 && !slices.ContainsFunc(bound.needs, has) && !keeps {
+			return bound.name, "unset without " + strings.Join(bound.needs, " or ")
+		}
+		value := message.Get(message.Descriptor().Fields().ByName(protoreflect.Name(bound.name)))
+		if field, allowed = bound.problem(value); field != "" {
+			return field, allowed
+		}
 	}
-	for i, stage := range job.NextStages {
-		all = append(all, rule{fmt.Sprintf("next_stages[%d]", i), name, taskType.MatchString(stage)})
-	}
-	return all
+	return "", ""
 }
 
-func within(d, least, most time.Duration) bool { return d >= least && d <= most }
+func (b bound) problem(value protoreflect.Value) (field, allowed string) {
+	valid, allowed := true, fmt.Sprintf("%d to %d", b.least, b.most)
+	switch b.kind {
+	case "number":
+		valid = b.holds(integer(value))
+	case "ms":
+		valid = b.holds(value.Message().Interface().(*durationpb.Duration).AsDuration().Milliseconds())
+	case "text":
+		valid, allowed = isText(value.String(), b.most), allowed+" bytes without control characters"
+	case "name":
+		valid, allowed = taskTypes.MatchString(value.String()), taskType
+	case "headers":
+		valid, allowed = b.holds(int64(value.Map().Len())) && size(value.Map()) <= 8<<10, "at most 64, with 8 KiB together"
+	case "list", "names", "tags":
+		valid, allowed = b.holds(int64(value.List().Len())), allowed+" entries"
+	}
+	if !valid {
+		return b.name, allowed
+	}
+	for i := 0; (b.kind == "names" || b.kind == "tags") && i < value.List().Len(); i++ {
+		text := value.List().Get(i).String()
+		if b.kind == "names" && !taskTypes.MatchString(text) {
+			return fmt.Sprintf("%s[%d]", b.name, i), taskType
+		} else if b.kind == "tags" && (text == "" || !isText(text, 64)) {
+			return fmt.Sprintf("%s[%d]", b.name, i), "1 to 64 bytes without control characters"
+		}
+	}
+	return "", ""
+}
 
-func isText(text string, most int) bool {
-	return len(text) <= most && !strings.ContainsFunc(text, unicode.IsControl)
+func (b bound) holds(value int64) bool { return value >= b.least && value <= b.most }
+
+func integer(value protoreflect.Value) int64 {
+	switch number := value.Interface().(type) {
+	case int32:
+		return int64(number)
+	case uint32:
+		return int64(number)
+	}
+	return value.Int()
+}
+
+func size(headers protoreflect.Map) (bytes int) {
+	headers.Range(func(name protoreflect.MapKey, value protoreflect.Value) bool {
+		bytes += len(name.String()) + len(value.String())
+		return true
+	})
+	return bytes
+}
+
+func isText(text string, most int64) bool {
+	return int64(len(text)) <= most && !strings.ContainsFunc(text, unicode.IsControl)
 }

@@ -6,6 +6,7 @@ helpers for tests.
 
 The modules, in the order in which a job passes through them:
 
+- `options`: options of a job
 - `client`, `sync`: enqueue in one call
 - `operations`: manage jobs, schedules and task types
 - `producer`, `batch`: enqueue many jobs over one stream
@@ -21,13 +22,14 @@ The modules, in the order in which a job passes through them:
 from . import forks as forks  # Must come first, because it imports gRPC.
 from . import v1
 from .broker import VERSION as __version__
-from .client import AsyncClient, Enqueued, JobOptions, RetryPolicy, new_job
+from .client import AsyncClient, Enqueued, new_job
 from .connection import new_request_key
 from .errors import HowdahError, LeaseLost, Stopped
 from .handler import AsyncJob, Job
 from .ledger import WorkerReport
 from .messages import decode, encode, fill
 from .operations import Brake, JobConditions, JobFilter, JobQuery, Rate, Retried, ScheduleOptions, TaskTypeOptions
+from .options import JobOptions, RetryPolicy
 from .outcome import Done, Fatal, Outcome, Release, Retry, Snooze
 from .producer import AsyncProducer
 from .sync import Client, Producer

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import time
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -14,11 +13,9 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Sequence,
     Tuple,
-    TypedDict,
     TypeVar,
     cast,
 )
@@ -31,6 +28,7 @@ from .connection import LONGEST_WAIT_CALL, WAIT_SLACK, Backoff, Connection
 from .errors import HowdahError, deadline
 from .messages import Seconds, duration, encode, fill, seconds
 from .operations import AsyncOperations
+from .options import JobOptions
 from .telemetry import Sending, is_on, sending
 
 if TYPE_CHECKING:
@@ -40,55 +38,6 @@ if TYPE_CHECKING:
     from .producer import AsyncProducer
 
 T = TypeVar("T")
-
-
-class RetryPolicy(TypedDict, total=False):
-    """The delay between a failed attempt and the next one. Missing fields take the task type's settings."""
-
-    kind: str  #: ``exponential``, ``linear``, ``fixed`` or ``list``
-    initial_delay: Seconds
-    multiplier: float
-    max_delay: Seconds
-    jitter: float  #: random fraction of the delay, 0 to 1
-    delays: Sequence[Seconds]  #: for ``list``: the delay after each failure; the last one repeats
-
-
-class JobOptions(TypedDict, total=False):
-    """Options of a job, named as in the protocol. Times are `datetime`.
-
-    Durations are seconds, a `timedelta`, or a text such as ``5m``, ``1h30m`` or ``3 days``.
-    """
-
-    headers: Mapping[str, str]  #: passed to the handler unchanged
-    tags: Sequence[str]  #: for later searches; at most 16, each 1 to 64 bytes
-    priority: int  #: -1000 to 1000; jobs with a lower number run first
-    delay: Seconds  #: time from now until the earliest start
-    run_at: datetime  #: the earliest start
-    max_attempts: int
-    retry_policy: RetryPolicy
-    timeout: Seconds  #: maximum time of an attempt; the handler may extend it
-    key: str  #: at most one unfinished job of the type has this key
-    key_policy: str  #: ``keep``, ``replace``, ``replace_if_newer``, ``reject`` or ``debounce``
-    key_version: int
-    key_hold: Seconds
-    key_debounce_limit: Seconds
-    on_holder_failure: str  #: ``supersede`` or ``retry``
-    expire_at: datetime
-    expire_after: Seconds
-    limit_key: str  #: the key to which the task type's limits per key apply
-    limit_max: int  #: how many jobs of the limit key may run at once when this job starts
-    fair_key: str  #: the jobs of a task type are served round-robin between fair keys
-    next_stages: Sequence[str]
-    stage_payload: str  #: ``result`` or ``unchanged``
-    after: Sequence[int]  #: ids of jobs that must succeed first
-    local_name: str  #: a name within the request, to which ``after_local`` refers
-    after_local: Sequence[str]
-    on_dependency_failure: str  #: ``cancel``, ``run`` or ``wait``
-    parent_id: int
-    history: str  #: ``full``, ``failures``, ``without_empty`` or ``none``: whether history keeps the succeeded job
-    fallback: str  #: the task type in which the job continues after its last failure
-    traceparent: str
-    tracestate: str
 
 
 class Enqueued(NamedTuple):

@@ -12,7 +12,8 @@ from .messages import Seconds, encode, fill
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .client import Enqueued, RetryPolicy
+    from .client import Enqueued
+    from .options import RetryPolicy
 
 
 class JobConditions(TypedDict, total=False):

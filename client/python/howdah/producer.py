@@ -13,9 +13,10 @@ import grpc.aio
 from . import v1
 from .batch import AnyFuture, Batch, ProducerOptions, cost, take_batch
 from .broker import Broker
-from .client import Enqueued, JobOptions, around, enqueued, new_job
+from .client import Enqueued, around, enqueued, new_job
 from .connection import RESEND_LIMIT, Backoff, log
 from .errors import REQUEST_TOO_LARGE, HowdahError, Stopped, broken, deadline
+from .options import JobOptions
 from .telemetry import Sending
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from typing import (
 from . import v1
 from .batch import ProducerOptions, cost
 from .broker import Addresses, ClientOptions
-from .client import AsyncClient, Enqueued, JobOptions, around, new_job
+from .client import AsyncClient, Enqueued, around, new_job
 from .messages import Seconds
 from .operations import JobFilter, JobQuery, Retried, ScheduleOptions, TaskTypeOptions
+from .options import JobOptions
 from .producer import AsyncProducer
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Callable, Dict, Union, cast
 
 from . import v1
-from .client import JobOptions
 from .handler import AsyncJob, Handler, Job, raised
 from .messages import Seconds, decode, encode, fill
+from .options import JobOptions
 from .recording import RecordingAsyncClient as RecordingAsyncClient
 from .recording import RecordingClient as RecordingClient
 from .sync import Client

@@ -37,6 +37,7 @@ mod error;
 mod jobs;
 mod middleware;
 mod new_job;
+mod options;
 mod producer;
 mod schedule;
 mod setters;

@@ -1,96 +1,21 @@
-/** Jobs to enqueue: task types, payloads, options and results. */
-import { create, type DescMessage, fromBinary, type MessageShape, toBinary, toJson } from "@bufbuild/protobuf";
-import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { invalid, refuseUnknown } from "./calls.js";
-import { type Duration, duration, milliseconds } from "./duration.js";
+/** Jobs to enqueue: task types, payloads and results. */
 import {
-  DependencyFailure,
-  type EnqueuedJob,
-  EnqueueOutcome,
-  HistoryMode,
-  HolderFailure,
-  KeyPolicy,
-  type NewJob,
-  NewJobSchema,
-  RetryPolicyKind,
-  RetryPolicySchema,
-  StagePayload,
-} from "./gen/index.js";
+  create,
+  type DescField,
+  type DescMessage,
+  fromBinary,
+  type MessageInitShape,
+  type MessageShape,
+  toBinary,
+  toJson,
+} from "@bufbuild/protobuf";
+import { DurationSchema, timestampFromDate, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { invalid, refuseUnknown } from "./calls.js";
+import { type Duration, duration } from "./duration.js";
+import { type EnqueuedJob, EnqueueOutcome, type NewJob, NewJobSchema, RetryPolicySchema } from "./gen/index.js";
+import type { JobOptions, Name, RetryPolicyOptions } from "./options.js";
 
-/** The value names of an enum of the protocol in lower case, such as `replace_if_newer`. */
-export type Name<E> = Exclude<Lowercase<keyof E & string>, "unspecified">;
-
-/** Names of the options that have the same names and units as in the protocol. */
-type Plain =
-  | "headers"
-  | "tags"
-  | "priority"
-  | "maxAttempts"
-  | "key"
-  | "keyVersion"
-  | "traceparent"
-  | "tracestate"
-  | "limitKey"
-  | "limitMax"
-  | "fairKey"
-  | "nextStages"
-  | "localName"
-  | "after"
-  | "afterLocal"
-  | "parentId"
-  | "fallback";
-
-/**
- * Options of a job. The client does not check them: if the broker refuses one, its error names the field and its
- * bounds.
- */
-export interface JobOptions extends Partial<Pick<NewJob, Plain>> {
-  /** The job does not start before this time of the database's clock. */
-  runAt?: Date;
-  /** The job does not start before this time has passed since the enqueue. At most 10 years. */
-  delay?: Duration;
-  /** Maximum time of an attempt; the worker may extend it. 1 ms to 30 days. */
-  timeout?: Duration;
-  /** The job expires if it has not started by this time of the database's clock. */
-  expireAt?: Date;
-  /** The job expires if it has not started within this time after the enqueue. 1 ms to 10 years. */
-  expireAfter?: Duration;
-  /** Policy if another job holds the key. Default: `keep`. */
-  keyPolicy?: Name<typeof KeyPolicy>;
-  /** The key is held for this time after the enqueue, even if the job ends earlier. 1 s to 1 year. */
-  keyHold?: Duration;
-  /** For `debounce`: the job starts at most this long after the first enqueue. */
-  keyDebounceLimit?: Duration;
-  /**
-   * Policy for this job while it waits for the running job that holds its key, if an attempt of that job fails.
-   * Default: `supersede`.
-   */
-  onHolderFailure?: Name<typeof HolderFailure>;
-  /** Whether history keeps the job if it succeeds. Default: the task type's setting. */
-  history?: Name<typeof HistoryMode>;
-  /** The payload of the next stage. Default: `result`. */
-  stagePayload?: Name<typeof StagePayload>;
-  /** Policy if a dependency does not succeed. Default: `cancel`. */
-  onDependencyFailure?: Name<typeof DependencyFailure>;
-  /** The delays between attempts. Unset fields take the task type's settings. */
-  retryPolicy?: RetryPolicyOptions;
-}
-
-/** The delays between attempts; see `RetryPolicy` of the protocol. */
-export interface RetryPolicyOptions {
-  /** The growth of the delay. */
-  kind?: Name<typeof RetryPolicyKind>;
-  /** The delay after the first failure; not for `list`. */
-  initialDelay?: Duration;
-  /** `exponential`: the factor from one delay to the next. 1 to 100. */
-  multiplier?: number;
-  /** `exponential`, `linear`: the longest delay, before jitter. */
-  maxDelay?: Duration;
-  /** Random fraction of the delay, 0 to 1; 0.1 means plus or minus 10 %. */
-  jitter?: number;
-  /** `list`: the delay after each failure. The last one repeats. */
-  delays?: Duration[];
-}
+export type { JobOptions, Name, RetryPolicyOptions } from "./options.js";
 
 /** A task type and the type of its payload, shared by producers and workers. */
 export interface Task<P> {
@@ -120,47 +45,58 @@ export function protobufTask<S extends DescMessage>(name: string, schema: S): Ta
 /** Creates a job for {@link Client.enqueueAll}. If `task` is only a name, the payload is encoded as JSON. */
 export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptions = {}): NewJob {
   const { name, encode } = asTask(task);
-  const { runAt, delay, expireAt, expireAfter, retryPolicy, ...plain } = options;
-  const { timeout, keyHold, keyDebounceLimit, ...same } = plain;
-  refuseUnknown(same, NewJobSchema.field, "a job");
-  for (const { fieldKind, localName } of NewJobSchema.fields) {
-    const value = same[localName as keyof typeof same];
-    if (fieldKind === "list" && value !== undefined && !Array.isArray(value))
-      throw invalid(localName, `${JSON.stringify(value)} is not an array`);
-  }
-  const job = create(NewJobSchema, {
-    ...same,
-    taskType: name,
-    payload: encode(payload as P),
-    start: when("runAt", runAt) ?? within("delay", delay),
-    expiry: when("expireAt", expireAt) ?? within("expireAfter", expireAfter),
-    timeout: duration(timeout, "timeout"),
-    keyHold: duration(keyHold, "keyHold"),
-    keyDebounceLimit: duration(keyDebounceLimit, "keyDebounceLimit"),
-    keyPolicy: enumOf(KeyPolicy, options.keyPolicy, "keyPolicy"),
-    onHolderFailure: enumOf(HolderFailure, options.onHolderFailure, "onHolderFailure"),
-    history: enumOf(HistoryMode, options.history, "history"),
-    stagePayload: enumOf(StagePayload, options.stagePayload, "stagePayload"),
-    onDependencyFailure: enumOf(DependencyFailure, options.onDependencyFailure, "onDependencyFailure"),
-    retryPolicy: retryPolicy && policy(retryPolicy),
-  });
-  return jsonMessage(NewJobSchema, job);
+  const init = { ...fieldsOf(NewJobSchema, options, "a job"), taskType: name, payload: encode(payload as P) };
+  return jsonMessage(NewJobSchema, create(NewJobSchema, init as MessageInitShape<typeof NewJobSchema>));
 }
 
 /** @internal */
-export function policy(options: RetryPolicyOptions) {
-  refuseUnknown(options, RetryPolicySchema.field, "retryPolicy");
-  const { kind, initialDelay, maxDelay, delays = [], multiplier, jitter } = options;
-  return {
-    kind: enumOf(RetryPolicyKind, kind, "retryPolicy.kind"),
-    initialDelay: duration(initialDelay, "retryPolicy.initialDelay"),
-    maxDelay: duration(maxDelay, "retryPolicy.maxDelay"),
-    delays: delays.map((delay, index) =>
-      durationFromMs(Math.round(milliseconds(delay, `retryPolicy.delays[${index}]`))),
-    ),
-    multiplier,
-    jitter,
-  };
+export const policy = (options: RetryPolicyOptions): MessageInitShape<typeof RetryPolicySchema> =>
+  fieldsOf(RetryPolicySchema, options, "retryPolicy", "retryPolicy.");
+
+/** Converts options to the fields of a message. An error names the option after the prefix. */
+function fieldsOf(schema: DescMessage, options: object, what: string, prefix = ""): Record<string, unknown> {
+  refuseUnknown(options, schema.field, what);
+  const fields: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(options)) {
+    const field = schema.field[name];
+    if (field === undefined || value === undefined) continue;
+    const converted = fieldOf(field, value, prefix + name);
+    if (field.oneof) fields[field.oneof.localName] = { case: name, value: converted };
+    else fields[name] = converted;
+  }
+  return fields;
+}
+
+function fieldOf(field: DescField, value: unknown, path: string): unknown {
+  switch (field.fieldKind) {
+    case "list":
+      if (!Array.isArray(value)) throw invalid(path, `${JSON.stringify(value)} is not an array`);
+      return field.listKind === "message"
+        ? value.map((each, index) => messageOf(field.message, each, `${path}[${index}]`))
+        : value;
+    case "enum":
+      return enumOf(
+        Object.fromEntries(field.enum.values.map(({ localName, number }) => [localName, number])),
+        value as never,
+        path,
+      );
+    case "message":
+      return messageOf(field.message, value, path);
+    default:
+      return value;
+  }
+}
+
+function messageOf(schema: DescMessage, value: unknown, path: string): unknown {
+  switch (schema.typeName) {
+    case DurationSchema.typeName:
+      return duration(value as Duration, path);
+    case TimestampSchema.typeName:
+      if (value instanceof Date && !Number.isNaN(value.getTime())) return timestampFromDate(value);
+      throw invalid(path, `${JSON.stringify(value)} is not a valid Date`);
+    default:
+      return fieldsOf(schema, value as object, path, `${path}.`);
+  }
 }
 
 /** @internal */
@@ -192,22 +128,12 @@ export function withJson<T extends object>(value: T, toJSON: () => unknown): T {
 export const jsonMessage = <S extends DescMessage>(schema: S, message: MessageShape<S>) =>
   withJson(message, () => toJson(schema, message));
 
-function when<C extends string>(name: C, time: Date | undefined) {
-  if (time === undefined) return undefined;
-  if (!(time instanceof Date) || Number.isNaN(time.getTime()))
-    throw invalid(name, `${JSON.stringify(time)} is not a valid Date`);
-  return { case: name, value: timestampFromDate(time) };
-}
-
-const within = <C extends string>(name: C, time: Duration | undefined) =>
-  time === undefined ? undefined : { case: name, value: durationFromMs(Math.round(milliseconds(time, name))) };
-
 /** @internal Returns the number of an enum value. */
 export function enumOf<E extends object>(names: E, name: Name<E> | undefined, field: string): number {
   if (name === undefined) return 0;
   const value = names[name.toUpperCase() as keyof E];
   if (typeof value === "number") return value;
-  const known = Object.values(names).filter((each) => typeof each === "string" && each !== "UNSPECIFIED");
+  const known = Object.keys(names).filter((each) => !/^(UNSPECIFIED|\d+)$/.test(each));
   throw invalid(field, `${JSON.stringify(name)} is none of ${known.join(", ").toLowerCase()}`);
 }
 

@@ -160,8 +160,8 @@ export class RecordingClient implements Enqueuer {
   /** Fails unless a job of this task type was enqueued with these options and, if one is given, this payload. */
   assertEnqueued<P>(task: string | Task<P>, payload?: P, options: JobOptions = {}): void {
     const wanted = newJob(task, payload, options);
-    const fields = Object.keys(options).map(
-      (name) => ({ runAt: "start", delay: "start", expireAt: "expiry", expireAfter: "expiry" })[name] ?? name,
+    const fields = (Object.keys(options) as (keyof JobOptions)[]).map(
+      (name) => proto.NewJobSchema.field[name].oneof?.localName ?? name,
     );
     const names = ["taskType", ...(payload === undefined ? [] : ["payload"]), ...fields] as (keyof proto.NewJob)[];
     const fits = (job: proto.NewJob) => names.every((name) => isDeepStrictEqual(job[name], wanted[name]));

@@ -30,7 +30,7 @@
 mod broker;
 mod perform;
 mod recorder;
-mod rules;
+pub(crate) mod rules;
 
 pub use self::{
     broker::Broker,

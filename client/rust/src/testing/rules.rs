@@ -1,21 +1,53 @@
 //! The bounds on the fields of jobs, as a broker with default settings checks them. Rules that depend on the clock or on other
 //! jobs are left out: times, dependencies and held keys.
 
-use std::time::Duration;
+use std::{collections::HashMap, ops::RangeInclusive};
 
 use howdah_proto::v1::{KeyPolicy, NewJob, RequestError, new_job};
+use prost_types::Duration;
 use tonic::Code;
 
-use crate::{Error, Result, time};
+use crate::{Error, Result, options};
 
-const DAY: Duration = Duration::from_hours(24);
 const NAME: &str = "1 to 200 bytes of A-Z a-z 0-9 . _ : / -";
-const TEXT: &str = "at most 200 bytes without control characters";
+
+/// Rule of an option (`options.rs`).
+pub(crate) struct Rule<'a> {
+    field: &'static str,
+    is_set: bool,
+    value: Value<'a>,
+    bounds: RangeInclusive<i64>,
+    needs: &'static [&'static str],
+}
+
+/// Value of an option, by the meaning of its bounds.
+pub(crate) enum Value<'a> {
+    Any,
+    Number(i64),
+    Ms(Option<Duration>),
+    List(usize),
+    Text(&'a str),
+    Name(&'a str),
+    Names(&'a [String]),
+    Tags(&'a [String]),
+    Headers(&'a HashMap<String, String>),
+}
+
+/// Creates the rule of an option.
+pub(crate) fn rule<'a>(
+    field: &'static str,
+    is_set: bool,
+    value: Value<'a>,
+    bounds: RangeInclusive<i64>,
+    needs: &'static [&'static str],
+) -> Rule<'a> {
+    Rule { field, is_set, value, bounds, needs }
+}
 
 /// Fails like a broker that refuses a field of one of the jobs.
 pub(super) fn check(jobs: &[NewJob]) -> Result<()> {
     for (index, job) in jobs.iter().enumerate() {
-        if let Some((field, _, bounds)) = rules(job).into_iter().find(|(_, holds, _)| !holds) {
+        if let Some((field, bounds)) = problem(job) {
             let field = format!("jobs[{index}].{field}");
             let message = format!("{field} must be {bounds}");
             let (code, reason) = (Code::InvalidArgument as i32, "INVALID_FIELD".to_owned());
@@ -25,56 +57,72 @@ pub(super) fn check(jobs: &[NewJob]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the fields, whether they are valid, and their bounds.
-fn rules(job: &NewJob) -> Vec<(String, bool, &'static str)> {
-    let header_bytes: usize = job.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    let within = |time: Option<_>, least: Duration, most: Duration| {
-        time.is_none() || time::from_proto(time).is_some_and(|time| (least..=most).contains(&time))
+/// Returns the first invalid field, and its bounds.
+fn problem(job: &NewJob) -> Option<(String, String)> {
+    let named = |field: &str, bounds: &str| Some((field.to_owned(), bounds.to_owned()));
+    if !is_name(&job.task_type) {
+        return named("task_type", NAME);
+    } else if job.payload.len() > 1 << 20 {
+        return named("payload", "at most 1 MiB");
+    }
+    let rules = options::rules(job);
+    // `keep` is the policy of every job.
+    let keeps = matches!(job.key_policy(), KeyPolicy::Unspecified | KeyPolicy::Keep);
+    let is_set = |rule: &Rule<'_>| rule.is_set && (rule.field != "key_policy" || !keeps);
+    for rule in &rules {
+        if let Some((field, bounds)) = out_of_bounds(rule) {
+            return Some((field, bounds));
+        }
+        let lacks = |name: &&str| !rules.iter().any(|rule| rule.field == *name && rule.is_set);
+        if is_set(rule) && !rule.needs.is_empty() && rule.needs.iter().all(lacks) {
+            return named(rule.field, &format!("unset without {}", rule.needs.join(" or ")));
+        }
+    }
+    let delay = if let Some(new_job::Start::Delay(delay)) = job.start { ms(delay) } else { 0 };
+    match job.expiry {
+        Some(new_job::Expiry::ExpireAfter(after)) if ms(after) <= delay => {
+            named("expire_after", "longer than the delay")
+        }
+        _ if !job.fallback.is_empty() && job.fallback == job.task_type => named("fallback", "another task type"),
+        _ => None,
+    }
+}
+
+/// Returns the invalid field of an option, and its bounds.
+fn out_of_bounds(Rule { field, value, bounds, .. }: &Rule<'_>) -> Option<(String, String)> {
+    let (least, most) = (bounds.start(), bounds.end());
+    let within = |value: i64, unit: &str| (!bounds.contains(&value)).then(|| format!("{least} to {most}{unit}"));
+    let count = |count: usize| within(count as i64, " entries");
+    let each = |texts: &[String], bounds: &str, is_valid: fn(&str) -> bool| {
+        let at = texts.iter().position(|text| !is_valid(text))?;
+        Some((format!("{field}[{at}]"), bounds.to_owned()))
     };
-    let delay = job.start.and_then(|start| match start {
-        new_job::Start::Delay(delay) => Some(delay),
-        new_job::Start::RunAt(_) => None,
-    });
-    let expiry = job.expiry.and_then(|expiry| match expiry {
-        new_job::Expiry::ExpireAfter(after) => Some(after),
-        new_job::Expiry::ExpireAt(_) => None,
-    });
-    let ms = Duration::from_millis(1);
-    let after_delay = time::from_proto(delay).unwrap_or_default() + ms;
-    let has_policy = !matches!(job.key_policy(), KeyPolicy::Unspecified | KeyPolicy::Keep);
-    let fallback = &job.fallback;
-    let mut rules = vec![
-        ("task_type", is_name(&job.task_type), NAME),
-        ("payload", job.payload.len() <= 1 << 20, "at most 1 MiB"),
-        ("headers", job.headers.len() <= 64 && header_bytes <= 8 << 10, "at most 64, with 8 KiB together"),
-        ("priority", (-1000..=1000).contains(&job.priority), "-1,000 to 1,000"),
-        ("max_attempts", job.max_attempts <= 1000, "at most 1,000"),
-        ("delay", within(delay, Duration::ZERO, DAY * 3650), "0 s to 10 years"),
-        ("timeout", within(job.timeout, ms, DAY * 30), "1 ms to 30 days"),
-        ("expire_after", within(expiry, after_delay, DAY * 3650), "1 ms to 10 years, and longer than the delay"),
-        ("key", is_text(&job.key, 200), TEXT),
-        ("key_policy", !has_policy || !job.key.is_empty(), "unset without a key"),
-        ("limit_key", is_text(&job.limit_key, 200), TEXT),
-        (
-            "limit_max",
-            job.limit_max <= if job.limit_key.is_empty() { 0 } else { 1_000_000 },
-            "at most 1,000,000, with a limit_key",
-        ),
-        ("fair_key", is_text(&job.fair_key, 200), TEXT),
-        ("tags", job.tags.len() <= 16, "at most 16"),
-        ("next_stages", job.next_stages.len() <= 100, "at most 100"),
-        ("fallback", fallback.is_empty() || *fallback != job.task_type && is_name(fallback), "another task type"),
-    ]
-    .into_iter()
-    .map(|(field, holds, bounds)| (field.to_owned(), holds, bounds))
-    .collect::<Vec<_>>();
-    rules.extend(job.tags.iter().enumerate().map(|(index, tag)| {
-        let holds = !tag.is_empty() && is_text(tag, 64);
-        (format!("tags[{index}]"), holds, "1 to 64 bytes without control characters")
-    }));
-    let stages = job.next_stages.iter().enumerate();
-    rules.extend(stages.map(|(index, stage)| (format!("next_stages[{index}]"), is_name(stage), NAME)));
-    rules
+    let problem = match value {
+        Value::Any | Value::Ms(None) | Value::Name("") => None,
+        Value::Number(number) => within(*number, ""),
+        Value::Ms(Some(time)) => within(ms(*time), " ms"),
+        Value::Text(text) => {
+            (!is_text(text, *most as usize)).then(|| format!("at most {most} bytes without control characters"))
+        }
+        Value::Name(name) => (!is_name(name)).then(|| NAME.to_owned()),
+        Value::List(entries) => count(*entries),
+        Value::Names(texts) | Value::Tags(texts) => count(texts.len()),
+        Value::Headers(headers) => {
+            let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+            (count(headers.len()).is_some() || bytes > 8 << 10).then(|| format!("at most {most}, with 8 KiB together"))
+        }
+    };
+    problem.map(|bounds| ((*field).to_owned(), bounds)).or_else(|| match value {
+        Value::Names(names) => each(names, NAME, is_name),
+        Value::Tags(tags) => {
+            each(tags, "1 to 64 bytes without control characters", |tag| !tag.is_empty() && is_text(tag, 64))
+        }
+        _ => None,
+    })
+}
+
+fn ms(time: Duration) -> i64 {
+    time.seconds.saturating_mul(1_000).saturating_add(i64::from(time.nanos / 1_000_000))
 }
 
 fn is_name(text: &str) -> bool {
@@ -88,8 +136,14 @@ fn is_text(text: &str, most: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
+    use howdah_proto::v1::{DependencyFailure, KeyPolicy};
+    use tonic::Code;
+
     use crate::{NewJob as Job, testing::recording_client};
+
+    const DAY: Duration = Duration::from_hours(24);
 
     #[tokio::test]
     async fn a_recording_client_refuses_the_first_invalid_field_and_records_nothing() {
@@ -106,6 +160,8 @@ mod tests {
             ("expire_after", Job::new("a").expire_after(Duration::ZERO)),
             ("key", Job::new("a").key(&long)),
             ("key_policy", Job::new("a").key_policy(KeyPolicy::Replace)),
+            ("key_version", Job::new("a").key_version(1)),
+            ("on_dependency_failure", Job::new("a").on_dependency_failure(DependencyFailure::Run)),
             ("limit_key", Job::new("a").limit_key(&long)),
             ("limit_max", Job::new("a").limit_max(1)),
             ("fair_key", Job::new("a").fair_key("line\n")),

@@ -1,5 +1,6 @@
 package dev.howdah.client;
 
+import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.Duration;
 import dev.howdah.v1.KeyPolicy;
 import dev.howdah.v1.NewJob;
@@ -16,8 +17,11 @@ import java.util.regex.Pattern;
 final class JobRules {
     private static final Pattern TASK_TYPE = Pattern.compile("[A-Za-z0-9._:/-]{1,200}");
     private static final String NAME = "1 to 200 bytes of A-Z a-z 0-9 . _ : / -";
-    private static final String TEXT = "at most 200 bytes without control characters";
-    private static final long DAY_MS = 86_400_000;
+
+    /** Bound of an option, and the options of which it needs one. */
+    record Bound(String field, String kind, long least, long most, List<String> needs) {
+        boolean holds(long value) { return value >= least && value <= most; }
+    }
 
     private record Rule(String field, boolean holds, String bounds) {}
 
@@ -39,51 +43,65 @@ final class JobRules {
     private static List<Rule> rules(NewJob job) {
         int headerBytes = job.getHeadersMap().entrySet().stream()
             .mapToInt(header -> bytes(header.getKey()) + bytes(header.getValue())).sum();
-        boolean noPolicy = job.getKeyPolicy().getNumber() <= KeyPolicy.KEY_POLICY_KEEP_VALUE;
-        long firstExpiry = Math.max(1, ms(job.getDelay()) + 1);
+        boolean isLate = job.hasExpireAfter() && ms(job.getExpireAfter()) <= ms(job.getDelay());
         var rules = new ArrayList<>(List.of(
             new Rule("task_type", TASK_TYPE.matcher(job.getTaskType()).matches(), NAME),
             new Rule("payload", job.getPayload().size() <= 1 << 20, "at most 1 MiB"),
-            new Rule("headers", job.getHeadersCount() <= 64 && headerBytes <= 8 << 10,
-                "at most 64, with 8 KiB together"),
-            new Rule("priority", Math.abs(job.getPriority()) <= 1000, "-1,000 to 1,000"),
-            new Rule("max_attempts", Integer.compareUnsigned(job.getMaxAttempts(), 1000) <= 0, "at most 1,000"),
-            new Rule("delay", !job.hasDelay() || within(job.getDelay(), 0, 3650 * DAY_MS), "0 s to 10 years"),
-            new Rule("timeout", !job.hasTimeout() || within(job.getTimeout(), 1, 30 * DAY_MS), "1 ms to 30 days"),
-            new Rule("expire_after", !job.hasExpireAfter()
-                || within(job.getExpireAfter(), firstExpiry, 3650 * DAY_MS),
-                "1 ms to 10 years, and longer than the delay"),
-            new Rule("key", isText(job.getKey(), 200), TEXT),
-            new Rule("key_policy", noPolicy || !job.getKey().isEmpty(), "unset without a key"),
-            new Rule("limit_key", isText(job.getLimitKey(), 200), TEXT),
-            new Rule("limit_max", Integer.compareUnsigned(job.getLimitMax(),
-                job.getLimitKey().isEmpty() ? 0 : 1_000_000) <= 0, "at most 1,000,000, with a limit_key"),
-            new Rule("fair_key", isText(job.getFairKey(), 200), TEXT),
-            new Rule("tags", job.getTagsCount() <= 16, "at most 16"),
-            new Rule("next_stages", job.getNextStagesCount() <= 100, "at most 100"),
-            new Rule("fallback", job.getFallback().isEmpty() || !job.getFallback().equals(job.getTaskType())
-                && TASK_TYPE.matcher(job.getFallback()).matches(), "another task type")));
-        for (int index = 0; index < job.getTagsCount(); index++) {
-            var tag = job.getTags(index);
-            rules.add(new Rule("tags[" + index + "]", !tag.isEmpty() && isText(tag, 64),
-                "1 to 64 bytes without control characters"));
-        }
-        for (int index = 0; index < job.getNextStagesCount(); index++) {
-            rules.add(new Rule("next_stages[" + index + "]",
-                TASK_TYPE.matcher(job.getNextStages(index)).matches(), NAME));
+            new Rule("headers", headerBytes <= 8 << 10, "at most 64, with 8 KiB together"),
+            new Rule("expire_after", !isLate, "longer than the delay"),
+            new Rule("fallback", !job.getFallback().equals(job.getTaskType()), "another task type")));
+        for (var bound : JobOptions.BOUNDS) {
+            if (isSet(job, bound.field)) {
+                // Keeping the other job is the policy of every job.
+                boolean keeps = bound.field.equals("key_policy") && job.getKeyPolicy() == KeyPolicy.KEY_POLICY_KEEP;
+                boolean alone = !bound.needs.isEmpty() && bound.needs.stream().noneMatch(name -> isSet(job, name));
+                rules.add(new Rule(bound.field, keeps || !alone, "unset without " + String.join(" or ", bound.needs)));
+                check(bound, job.getField(field(job, bound.field)), rules);
+            }
         }
         return rules;
     }
 
+    private static void check(Bound bound, Object value, List<Rule> rules) {
+        var range = bound.least + " to " + bound.most;
+        var holds = switch (bound.kind) {
+            // An unsigned number over the range of int is negative, and every such number is refused.
+            case "number" -> bound.holds(((Number) value).longValue());
+            case "ms" -> bound.holds(ms((Duration) value));
+            case "text" -> isText((String) value, bound.most);
+            case "name" -> TASK_TYPE.matcher((String) value).matches();
+            case "list", "names", "tags", "headers" -> bound.holds(((List<?>) value).size());
+            default -> true;
+        };
+        rules.add(new Rule(bound.field, holds, range));
+        if (value instanceof List<?> entries) {
+            for (int index = 0; index < entries.size(); index++) {
+                var field = bound.field + "[" + index + "]";
+                if (bound.kind.equals("names")) {
+                    rules.add(new Rule(field, TASK_TYPE.matcher((String) entries.get(index)).matches(), NAME));
+                } else if (bound.kind.equals("tags")) {
+                    var tag = (String) entries.get(index);
+                    rules.add(new Rule(field, !tag.isEmpty() && isText(tag, 64),
+                        "1 to 64 bytes without control characters"));
+                }
+            }
+        }
+    }
+
+    private static FieldDescriptor field(NewJob job, String name) {
+        return job.getDescriptorForType().findFieldByName(name);
+    }
+
+    private static boolean isSet(NewJob job, String name) {
+        var field = field(job, name);
+        return field.isRepeated() ? job.getRepeatedFieldCount(field) > 0 : job.hasField(field);
+    }
+
     private static int bytes(String text) { return text.getBytes(StandardCharsets.UTF_8).length; }
 
-    private static boolean isText(String text, int most) {
+    private static boolean isText(String text, long most) {
         return bytes(text) <= most && text.chars().noneMatch(Character::isISOControl);
     }
 
     private static long ms(Duration time) { return time.getSeconds() * 1000 + time.getNanos() / 1_000_000; }
-
-    private static boolean within(Duration time, long least, long most) {
-        return ms(time) >= least && ms(time) <= most;
-    }
 }
