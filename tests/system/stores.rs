@@ -2,6 +2,7 @@
 
 pub mod unavailable; // a store that cannot be reached
 pub mod calls; // routing of calls and merging of results
+mod counts; // counts of a type that several stores have
 mod closed; // a store that is closed to new jobs
 mod killed; // a broker killed during a move
 mod moving; // moving a task type to another store

@@ -2,7 +2,10 @@
 
 use howdah_client::{
     Client,
-    proto::{Finding, FindingLevel, SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth, TaskType},
+    proto::{
+        Finding, FindingLevel, ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth,
+        TaskType,
+    },
 };
 use howdah_core::logging::escaped;
 use jiff::Timestamp;
@@ -53,10 +56,13 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Result<(), Failure> {
     let mut found = Vec::new();
     for name in &args.task_types {
-        match client.get_task_type(name).await? {
-            Some(task_type) => found.push(task_type),
-            None => return Err(task_type::unknown(name)),
+        // One entry for each store that has the type.
+        let entries =
+            client.find_task_types(ListTaskTypesRequest { task_type: name.clone(), ..Default::default() }).await?;
+        if entries.is_empty() {
+            return Err(task_type::unknown(name));
         }
+        found.extend(entries);
     }
     if args.task_types.is_empty() {
         found = client.list_task_types().await?;

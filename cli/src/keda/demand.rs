@@ -23,6 +23,15 @@ pub(super) struct Pace {
 }
 
 impl Backlog {
+    /// Adds the jobs of another type, or of the same type in another store, which has a separate limit.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            ready: self.ready + other.ready,
+            running: self.running + other.running,
+            max_running: self.max_running.zip(other.max_running).map(|(a, b)| a.saturating_add(b)),
+        }
+    }
+
     /// Whether at least one replica is needed: a job runs, or more than `activation` jobs are ready.
     pub(super) fn is_active(&self, activation: u32) -> bool {
         self.running > 0 || self.ready > u64::from(activation)

@@ -50,11 +50,7 @@ impl Scaler {
 
     async fn is_active(&self, trigger: &Trigger) -> Result<bool, Error> {
         let backlogs = try_join_all(trigger.task_types.iter().map(|name| self.backlog(name))).await?;
-        let sum = backlogs.iter().fold(Backlog::default(), |sum, backlog| Backlog {
-            ready: sum.ready + backlog.ready,
-            running: sum.running + backlog.running,
-            max_running: None,
-        });
+        let sum = backlogs.into_iter().reduce(Backlog::plus).unwrap_or_default();
         Ok(sum.is_active(trigger.activation))
     }
 
@@ -66,12 +62,12 @@ impl Scaler {
         Ok(try_join_all(each).await?.iter().sum())
     }
 
-    /// Job counts of a task type, from the broker's last count.
+    /// Job counts of a task type in all stores, from the broker's last count.
     async fn backlog(&self, task_type: &str) -> Result<Backlog, Error> {
         let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
-        let found = self.client.task_type_page(request).await?.task_types.pop();
+        let found = self.client.find_task_types(request).await?;
         // A missing type counts as empty: KEDA may ask before the first enqueue creates the type.
-        Ok(found.map(|found| backlog(&found)).unwrap_or_default())
+        Ok(found.iter().map(backlog).reduce(Backlog::plus).unwrap_or_default())
     }
 
     /// Recent activity of a type; `None` if no attempt ended lately.

@@ -35,7 +35,13 @@ impl Client {
             }).settings;
     }
 
-    /// Gets one task type with its numbers of jobs; `None` if it does not exist.
+    /// Lists the task types that a request selects, over all pages. A type that several stores have is listed once for each.
+    pub async fn find_task_types(&self, request: proto::ListTaskTypesRequest) -> Result<Vec<proto::TaskType>> {
+        pages!(self.task_types().list_task_types(request).task_types, usize::MAX)
+    }
+
+    /// Gets one task type with its numbers of jobs; `None` if it does not exist. If several stores have the type, returns the
+    /// entry of the first one; [`find_task_types`](Self::find_task_types) returns all.
     pub async fn get_task_type(&self, task_type: impl Into<String>) -> Result<Option<proto::TaskType>> {
         let request = proto::ListTaskTypesRequest { task_type: task_type.into(), ..Default::default() };
         Ok(self.task_type_page(request).await?.task_types.into_iter().next())

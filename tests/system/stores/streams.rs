@@ -10,7 +10,7 @@ use super::empty;
 use crate::support::*;
 
 /// Starts a broker on two stores, numbered 0 and 1. Returns the broker and the second store's database.
-async fn two(suffix: &str) -> (TestBroker, TestDatabase) {
+pub async fn two(suffix: &str) -> (TestBroker, TestDatabase) {
     let (shop, mail) = (empty(&format!("{suffix}_shop")).await, empty(&format!("{suffix}_mail")).await);
     let broker = TestBroker::on_stores(&[("shop", &shop), ("mail", &mail)], |_| {}).await;
     // Waits for today's partition, because an SQL statement that ends a job fails if it runs while the partition is
@@ -24,11 +24,11 @@ async fn two(suffix: &str) -> (TestBroker, TestDatabase) {
 }
 
 /// Enqueues jobs of a type in a store, by SQL.
-async fn fill(database: &TestDatabase, task_type: &str, jobs: usize) {
+pub async fn fill(database: &TestDatabase, task_type: &str, jobs: usize) {
     database.sql(&format!("SELECT howdah.enqueue_many('{task_type}', array_fill('x'::text, ARRAY[{jobs}]))")).await;
 }
 
-fn of_store(job: &LeasedJob) -> u16 {
+pub fn of_store(job: &LeasedJob) -> u16 {
     StoreNumber::of_id(job.id).expect("an id of a store").get()
 }
 

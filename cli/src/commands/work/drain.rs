@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use howdah_client::proto::{ListTaskTypesRequest, TaskType};
 use tokio::{select, time::sleep};
-
 use tonic::Code;
 
 use super::run::Work;
@@ -57,6 +57,16 @@ struct Remaining {
 }
 
 impl Remaining {
+    /// Adds the jobs of a task type in one store.
+    fn add(&mut self, entry: &TaskType) {
+        let counts = entry.counts.unwrap_or_default();
+        self.ready += counts.ready;
+        self.leased += counts.leased;
+        self.waiting += counts.waiting;
+        let due_in = entry.next_due_in.map(|time| Duration::try_from(time).unwrap_or_default());
+        self.due_in = self.due_in.into_iter().chain(due_in).min();
+    }
+
     /// Returns whether this worker may still receive a job. `quiet` is the time since its last job.
     fn may_come(&self, drain: Drain, quiet: Duration) -> bool {
         match drain {
@@ -156,16 +166,10 @@ impl Work {
     async fn remaining(&self) -> Option<Remaining> {
         let mut remaining = Remaining::default();
         for task_type in &self.task_types {
-            match self.client.get_task_type(task_type).await {
-                Ok(found) => {
-                    let found = found.unwrap_or_default();
-                    let counts = found.counts.unwrap_or_default();
-                    remaining.ready += counts.ready;
-                    remaining.leased += counts.leased;
-                    remaining.waiting += counts.waiting;
-                    let due_in = found.next_due_in.map(|time| Duration::try_from(time).unwrap_or_default());
-                    remaining.due_in = remaining.due_in.into_iter().chain(due_in).min();
-                }
+            // One entry for each store that has the type.
+            let request = ListTaskTypesRequest { task_type: task_type.clone(), ..Default::default() };
+            match self.client.find_task_types(request).await {
+                Ok(found) => found.iter().for_each(|entry| remaining.add(entry)),
                 Err(error) => {
                     tracing::warn!(%error, "cannot count the remaining jobs; trying again");
                     return None;
