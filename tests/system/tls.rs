@@ -24,7 +24,7 @@ pub(crate) fn certificates(directory: &Path) {
     write("ca.pem", authority_cert.pem());
     write("server.pem", cert.expect("certificate").pem());
     write("server.key", key.serialize_pem());
-    // Lets Postgres accept only TLS connections by TCP.
+    // Makes Postgres refuse TCP connections without TLS. Local sockets need no TLS.
     let hba =
         "local all all trust\nhostssl all guarded 127.0.0.1/32 scram-sha-256\nhostssl all all 127.0.0.1/32 trust\n";
     write("hba.conf", hba.into());

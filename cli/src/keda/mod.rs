@@ -24,7 +24,7 @@ pub mod proto {
     tonic::include_proto!("externalscaler");
 }
 
-/// Maximum size of a request; trigger metadata is small.
+/// Maximum size of a request from KEDA. A request holds little more than the `metadata` of a trigger.
 const MESSAGE: usize = 256 << 10;
 /// Maximum number of concurrent calls per connection. KEDA opens one connection, with a stream for each `ScaledObject`.
 const CALLS: u32 = 2_000;

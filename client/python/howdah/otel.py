@@ -34,7 +34,7 @@ Attributes = Dict[str, Union[str, int]]
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
 _LONGEST_STATUS = 1 << 10
 _W3C = TraceContextTextMapPropagator()
-# The API passes spans and metrics to the SDK as soon as the program sets one up, also after this import.
+# These need no SDK. If the program sets up an OpenTelemetry SDK later, spans and metrics from then on go to it.
 _tracer, _meter = trace.get_tracer("howdah", VERSION), metrics.get_meter("howdah", VERSION)
 _operations = _meter.create_histogram(
     "messaging.client.operation.duration",

@@ -197,7 +197,7 @@ fn directory(path: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
 fn split(url: &str) -> Result<(&str, &str, &str), String> {
     const FORMS: &str = "must be file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX";
     if url.chars().any(|c| c.is_control() || c == '?' || c == '#' || c == '@') {
-        return Err(format!("{FORMS}, without credentials or parameters; set these in the environment"));
+        return Err(format!("{FORMS}, without credentials or parameters; set credentials in the environment"));
     }
     let (scheme, rest) = url.split_once("://").ok_or(FORMS)?;
     if scheme == "file" {

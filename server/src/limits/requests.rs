@@ -122,7 +122,7 @@ fn lists() -> Vec<Limit> {
         "jobs that a preview of a bulk operation counts; jobs that it shows": "{}; {}", bulk::COUNTED, bulk::EXAMPLES;
         "jobs in a transaction of a bulk operation; maximum rate in jobs per second": "{}; {}",
             bulk::BATCH, JOBS_PER_S;
-        "share of time that a broker works on bulk operations":
+        "maximum share of time that a broker works on bulk operations":
             "one part in {} of the time, with one connection", bulk::SHARE;
         "how often a bulk operation looks for jobs that moved or were locked": "{} times", bulk::ROUNDS;
     }

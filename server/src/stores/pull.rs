@@ -113,8 +113,8 @@ async fn first_found(
                 {
                     store.has(&found, &args.types);
                     *waiter = context.dispatch.wait_for(store.ids());
-                    // The old waiter did not know these types. The store is queried again for jobs that became ready
-                    // before the new waiter was registered.
+                    // The previous waiter was registered before the ids of these types were known. Jobs may have become
+                    // ready before the new waiter was registered, so the store is queried again.
                     query_order.enqueue(nth);
                 }
             }

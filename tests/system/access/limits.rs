@@ -285,7 +285,7 @@ async fn calls_without_a_token_and_guesses_do_not_block_new_valid_tokens_from_th
         assert_eq!(refused.code, Code::Unauthenticated, "{n}: {refused}");
     }
     let stranger = SigningKey::new("ES256", "new").token(&claims("eve", "enqueue:*"));
-    eventually("a guess that is refused for the rate", async || {
+    eventually("an unknown token that is refused because the address sent too many", async || {
         broker.with_token(&stranger).enqueue("t").refused().await.reason == "ADDRESS_RATE"
     })
     .await;

@@ -256,7 +256,8 @@ async fn a_database_that_ends_idle_sessions_does_not_end_the_one_that_listens() 
     database.sql(&format!("ALTER DATABASE {name} SET idle_session_timeout = '300ms'")).await;
     Store::new(&Config::new(&database.url)).expect("a store").migrate().await.expect("migrations");
     let _broker = TestBroker::on(&database).await;
-    // Waits until the listening session has been idle for 2 s, longer than the `idle_session_timeout` of 300 ms.
+    // The database ends sessions that are idle for 300 ms (`idle_session_timeout`). The listening session must survive: waits
+    // until it has been idle for 2 s.
     let listens = format!(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '{name}' AND query LIKE 'LISTEN howdah_wake%'
                         AND state = 'idle' AND clock_timestamp() - state_change > interval '2 s')"

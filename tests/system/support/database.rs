@@ -316,8 +316,8 @@ impl TestDatabase {
         until(self, what, sql).await;
     }
 
-    /// Queries one number with a function that fails instead of waiting for a lock. Repeats the query while a broker
-    /// holds the lock.
+    /// Runs a query for one number that fails if another session holds a lock that it needs. Repeats the query until it
+    /// gets the lock.
     pub async fn count_unless_locked(&self, sql: &str) -> i64 {
         let client = self.connect().await;
         let mut counted = None;

@@ -107,8 +107,8 @@ impl StoreConfig {
         self.name.split_once('*')
     }
 
-    /// Returns the store of a database whose name matches the pattern. `None` if the name does not match, or cannot be the name of
-    /// a store.
+    /// For a `StoreConfig` with a pattern, returns the store for one database. `None` if the database's name does not match the
+    /// pattern, or is not valid as the name of a store.
     pub fn of_database(&self, database: &str) -> Option<Self> {
         let (before, after) = self.pattern()?;
         let rest = database.strip_prefix(before)?;

@@ -1,9 +1,9 @@
 -- One bounded scan step of a search among jobs of one state. Without an index by type, it also reads jobs of other types. It ends
 -- after $4 jobs, or before the compared payloads exceed $5 bytes, but reads at least one job. The last row says how far it came; no
 -- row means that nothing is left.
--- $1 type $2 and $3 position $4 jobs at most $5 bytes at most $6 since $7 until (null: now) $8 header $9 its value
--- $10 text in the payload $11 path in the payload $12 found at most $13 conditions (null:
--- none)
+-- $1 type; $2, $3 position to go on from; $4 maximum of jobs read; $5 maximum of payload bytes compared; $6 since; $7 until (null:
+-- now); $8 name of a header; $9 value of the header; $10 text in the payload; $11 path in the payload; $12 maximum of jobs found;
+-- $13 conditions (null: none)
 WITH looked AS MATERIALIZED (
     SELECT id, rank, ordinal,
            CASE WHEN fits THEN howdah.is_found(id, headers, payload, options, $8::text, $9::text, $10::bytea, $11::text::jsonpath) END AS is_found

@@ -83,8 +83,8 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Requests a sweep, which finds work whose notification was missed. Cancelled running jobs are found by the
-        // comparison of leases.
+        // Notifications may have been missed before the connection, or new settings may make jobs ready. The sweep
+        // finds such work. It does not find running jobs that were cancelled; `held_leases` does.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => {
             context.statistics_now.notify_one();

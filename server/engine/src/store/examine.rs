@@ -45,7 +45,7 @@ pub struct SchemaFacts {
     pub tables: Vec<TableFacts>,
     /// Indexes that are marked invalid, so that Postgres does not use them.
     pub invalid_indexes: Vec<String>,
-    /// Age of the schema in seconds.
+    /// Time since the schema was created, in seconds.
     pub made_s: i64,
     /// Uptime in seconds of the broker that has been running longest.
     pub serving_s: Option<i64>,

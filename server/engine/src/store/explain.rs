@@ -114,7 +114,7 @@ pub struct Undone {
 pub struct ReadyFacts {
     /// Number of jobs that start before this job, counted up to `at_most`.
     pub before: i64,
-    /// Whether some of the jobs that start before this job have another fair key.
+    /// True if jobs with other fair keys start before this job, so that it waits for their turns.
     pub takes_turns: bool,
     /// Number of running jobs of the task type that count against `max_running`, counted up to `max_running`.
     pub running: i64,

@@ -2,8 +2,8 @@
 //!
 //! Each attempt has two spans: `wait`, from the time at which the job was due until a worker got it, and `attempt`,
 //! from then until it was settled. Both spans are children of the context in which the job was created. So attempts
-//! appear in the trace of their job even if the worker does not use OpenTelemetry. An attempt that its worker takes to
-//! another broker has a span at each broker.
+//! appear in the trace of their job even if the worker does not use OpenTelemetry. If the worker resumes its session
+//! at another broker during an attempt, each of the two brokers records a span.
 //!
 //! Without an endpoint, tracing costs one comparison per batch of jobs. A job that is not sampled costs no allocation.
 

@@ -229,8 +229,8 @@ async fn a_slow_sender_is_refused_while_other_calls_wait_and_the_waiting_calls_g
 #[tokio::test]
 async fn small_messages_of_many_entries_wait_for_what_they_become() {
     let running = serve(MIB, long_timeouts()).await;
-    // 4,000 empty fields are 8 KB as a message, but decoded as jobs they need more than the memory budget, so the broker
-    // processes the calls one by one.
+    // 4,000 empty fields are 8 KB as a message. Decoded, two such messages exceed the memory budget, so the five calls below
+    // are decoded one after the other.
     let entries = framed(&[&waiting(0).encode_to_vec()[..], &[0x7a, 0].repeat(4_000)].concat());
     let mut calls = JoinSet::new();
     for _ in 0..5 {

@@ -52,7 +52,7 @@ impl ScheduleSpec {
             let times = (count - kept..count).map(|n| first + n * period).collect();
             return (times, count - kept);
         }
-        // A calendar can only be searched forwards, so each round starts the search earlier.
+        // The newest times are wanted, but a calendar can only be searched forwards. So each round begins further in the past.
         let mut found: Vec<i64> = Vec::new();
         let (mut begin, mut look) = (last, SHORTEST_LOOK);
         while begin >= first && found.len() <= at_most.max(MAX_TIMES) {

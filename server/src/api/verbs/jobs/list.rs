@@ -32,7 +32,7 @@ impl Verb for ListJobs {
             && from.state != state
         {
             let problem = format!(
-                "is from a list of {} jobs, but the request asks for {} jobs; repeat the first state, or leave page_token out",
+                "continues a list of {} jobs, but the request asks for {} jobs; use the same state, or leave page_token out",
                 from.state.name(),
                 state.name()
             );
