@@ -911,8 +911,8 @@ type ListJobsResponse struct {
 	// JOB_ORDER_ATTEMPTS: number of scanned jobs, without dead jobs. States other than READY also count jobs of other types; it is
 	// 0 if the caller may not read all types.
 	ScannedCount int64 `protobuf:"varint,4,opt,name=scanned_count,json=scannedCount,proto3" json:"scanned_count,omitempty"`
-	// JOB_ORDER_ATTEMPTS: true if more jobs have started, with at most as many attempts as the last job of the page. They exceeded
-	// the page size, or the size of an answer (about 3 MiB).
+	// Only for JOB_ORDER_ATTEMPTS: true if the answer leaves out jobs that were tried at least once, because of the page size or the
+	// maximum size of an answer (about 3 MiB). The jobs left out have at most as many attempts as the last job of the page.
 	HasMore       bool `protobuf:"varint,5,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1115,7 +1115,7 @@ type RetryJobsRequest struct {
 	//	*RetryJobsRequest_RunAt
 	//	*RetryJobsRequest_Delay
 	Start isRetryJobsRequest_Start `protobuf_oneof:"start"`
-	// New payload. Unset: the payload is unchanged. Only with exactly one id. At most 1 MiB, unless the broker is configured
+	// New payload. Unset: the payload is unchanged. Needs the scope `enqueue` too. Only with exactly one id. At most 1 MiB, unless the broker is configured
 	// otherwise.
 	Payload []byte `protobuf:"bytes,4,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
 	// The next_page_token of the previous call. Empty: the first call. Only with a filter by type.
@@ -1827,8 +1827,8 @@ type ListErrorGroupsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Error groups, largest first.
 	Groups []*ErrorGroup `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	// True if some jobs that wait for their next attempt were not counted. A call counts at most 1,000 such jobs, among the 10,000
-	// scheduled jobs that start soonest. All dead jobs are counted.
+	// True if the counts leave out jobs that failed and wait for their next attempt. A call reads the 10,000 scheduled jobs that
+	// start soonest, and counts at most 1,000 of them that have failed. Dead jobs are all counted.
 	Partial       bool `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

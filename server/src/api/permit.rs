@@ -133,6 +133,18 @@ pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -
     dependencies(broker, caller, &after).await
 }
 
+/// Checks the permission to give these jobs another payload, which takes the same scope as enqueuing a job with that payload.
+pub(super) async fn new_payload(broker: &Broker, caller: &Caller, ids: &[i64]) -> Result<(), Error> {
+    if caller.may_everywhere(Operation::Enqueue) {
+        return Ok(());
+    }
+    for (_, _, task_type) in broker.operator.types_of(ids).await? {
+        let task_type = TaskTypeName::parse(&task_type).map_err(|problem| Error::invalid("filter.ids", problem))?;
+        caller.check(Operation::Enqueue, &task_type)?;
+    }
+    Ok(())
+}
+
 /// Checks the permission for dependencies, each with the index of a job that names it. The worker of the job gets their
 /// results, so the caller must be allowed to see these.
 async fn dependencies(broker: &Broker, caller: &Caller, after: &BTreeMap<i64, usize>) -> Result<(), Error> {

@@ -113,7 +113,8 @@ fn lists() -> Vec<Limit> {
             audit::MAX_PAGE, audit::PAGE;
         "error groups in an answer; retrying jobs considered for it": "{}, default {}; 1000",
             list::MAX_PAGE, list::PAGE;
-        "bulk operations that are running or paused": "{}, then RESOURCE_EXHAUSTED", bulk::MOST_OPEN;
+        "bulk operations that are running or paused": "{}, a quarter of them by one principal; then RESOURCE_EXHAUSTED",
+            bulk::MOST_OPEN;
         "bulk operations that have ended": "kept for as long as history, and the last {}",
             retention::BULKS => Broker["history_days"];
         "time in which a bulk cancel or discard can be undone": "as long as the history of its jobs is kept"

@@ -239,3 +239,15 @@ async fn no_log_shows_a_token_even_with_everything_logged() {
         assert_eq!(log.lines().find(|line| line.contains(&secret)), None, "a token is in the log");
     }
 }
+
+#[tokio::test]
+async fn a_checkpoint_is_shown_only_with_the_payload() {
+    let guarded = Guarded::start().await;
+    let id = guarded.admin.enqueue(new_job("t", "")).await;
+    let mut worker = guarded.admin.worker("t").await;
+    let job = worker.next().await;
+    let checkpoint = Some(b"row 7".to_vec().into());
+    worker.report(vec![v1::ProgressReport { id, token: job.token, checkpoint, ..Default::default() }]).await;
+    assert_eq!(guarded.caller("r", &["read:t", "payload:t"]).await.job(id).await.checkpoint, b"row 7"[..]);
+    assert!(guarded.caller("blind", &["read:t"]).await.job(id).await.checkpoint.is_empty());
+}

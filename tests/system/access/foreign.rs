@@ -1,5 +1,7 @@
 //! Tests that jobs without permission look to a caller like jobs that do not exist.
 
+use std::time::Duration;
+
 use howdah_proto::v1::{self, JobState, SettleStatus};
 use tonic::Code;
 
@@ -218,4 +220,52 @@ async fn a_producer_must_be_allowed_to_see_the_results_that_it_passes_on_to_a_wo
     // Jobs of the same request are the caller's own.
     let producer = guarded.caller("p", &["enqueue:mine", "enqueue:theirs"]).await;
     producer.enqueue_all([new_job("theirs", "").local_name("a"), new_job("mine", "").after_local(&["a"])]).await;
+}
+
+#[tokio::test]
+async fn a_replaced_job_passes_no_results_and_no_errors_on_to_types_that_the_replacement_names() {
+    let guarded = Guarded::start().await;
+    let parent = guarded.admin.enqueue(new_job("theirs", "")).await;
+    let holder = guarded.admin.enqueue(new_job("mine", "").key("k").after(&[parent])).await;
+    let failing = guarded.admin.enqueue(new_job("mine", "").key("failing")).await;
+    let mut theirs = guarded.admin.worker("theirs").await;
+    let mut mine = guarded.admin.worker("mine").await;
+    let job = mine.next().await;
+    mine.nack(&job, "secret error").retry_after(Duration::from_secs(3600)).await;
+    let bob = guarded.caller("bob", &["enqueue:mine", "enqueue:bobs", "work:bobs", "read:bobs"]).await;
+    for key in ["k", "failing"] {
+        bob.enqueue(new_job("mine", "").key(key).replace().next_stages(&["bobs"])).await;
+    }
+    let job = theirs.next().await;
+    theirs.ack(&job).result("secret").await;
+    let mut bobs = bob.worker("bobs").await;
+    for _ in 0..2 {
+        let job = mine.next().await;
+        mine.ack(&job).await;
+        assert_eq!(bobs.next().await.after, [], "results of a job of another type");
+    }
+    let answer = bob.workers().get_results(v1::GetResultsRequest { id: holder, start: 0 }).await;
+    assert_eq!(answer.expect("results").into_inner().results, []);
+    assert_eq!(bob.job(failing).await.failures, []);
+}
+
+#[tokio::test]
+async fn a_retry_with_another_payload_needs_the_scope_to_enqueue() {
+    let guarded = Guarded::start().await;
+    let id = guarded.admin.enqueue(new_job("mine", "").delay(Duration::from_secs(3600))).await;
+    let retry = |payload: Option<&str>| v1::RetryJobsRequest {
+        filter: Some(v1::JobFilter { ids: vec![id], ..Default::default() }),
+        payload: payload.map(|payload| payload.as_bytes().to_vec().into()),
+        ..Default::default()
+    };
+    let operator = guarded.caller("o", &["operate:mine", "enqueue:theirs"]).await;
+    let refused = operator.jobs().retry_jobs(retry(Some("other"))).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    assert!(refused.message().contains("enqueue:mine"), "{refused}");
+    let both = guarded.caller("b", &["operate:mine", "enqueue:mine"]).await;
+    let answer = both.jobs().retry_jobs(retry(Some("other"))).await.expect("a retry").into_inner();
+    assert_eq!(answer.retried_ids, [id]);
+    let answer = operator.jobs().retry_jobs(retry(None)).await.expect("a retry").into_inner();
+    assert!(answer.retried_ids.is_empty());
+    assert_eq!(guarded.admin.job(id).await.payload, b"other"[..]);
 }

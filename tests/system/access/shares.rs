@@ -140,3 +140,23 @@ async fn a_principal_creates_a_quarter_of_all_schedules_and_others_create_the_re
     ann.schedules().delete_schedule(v1::DeleteScheduleRequest { name: "n1".into() }).await.expect("delete");
     create(&flood, "another").await.expect("room again");
 }
+
+#[tokio::test]
+async fn a_principal_has_a_quarter_of_all_open_bulk_operations() {
+    let guarded = Guarded::start().await;
+    let flood = guarded.caller("flood", &["enqueue:t", "operate:t"]).await;
+    flood.enqueue("t").await;
+    let start = async |caller: &Service| {
+        let spec =
+            v1::BulkSpec { operation: v1::BulkOperation::Discard as i32, task_type: "t".into(), ..Default::default() };
+        let request = v1::StartBulkRequest { spec: Some(spec), ..Default::default() };
+        soon("an answer", caller.bulks().start_bulk(request)).await.map(drop)
+    };
+    start(&flood).await.expect("a start");
+    let fill = "INSERT INTO howdah.bulk (operation, type_id, task_type, last_job_id, selected, has_more, principal, peer, reason, state)
+                SELECT 'discard', type_id, task_type, 0, 0, false, principal, '', '', 'paused' FROM howdah.bulk, generate_series(1, 25)";
+    guarded.broker.sql(fill).await;
+    let refused = start(&flood).await.expect_err("too many");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    start(&guarded.caller("ann", &["operate:t"]).await).await.expect("a start by another principal");
+}

@@ -103,6 +103,11 @@ async fn an_operator_cannot_send_jobs_to_a_type_where_it_could_read_their_forbid
             assert!(refused.message().contains("payload:mail"), "{way}: {refused}");
         }
     }
+    let reader = guarded.caller("eve", &[&operates[..], &["read:own"]].concat()).await;
+    for way in ["fallback of a task type", "bulk move"] {
+        let refused = send(&guarded, &reader, way, "mail", "own").await.expect_err(way);
+        assert!(refused.message().contains("read:mail"), "{way}: {refused}");
+    }
     let blind = guarded.caller("bob", &operates).await;
     for way in ["fallback of a task type", "bulk move"] {
         send(&guarded, &blind, way, "mail", "own").await.expect(way);

@@ -38,10 +38,11 @@ async fn each_role_may_do_its_part_and_no_more() {
         producer.query(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
     assert_eq!(refused(&worker, "SELECT howdah.complete(1, 1)").await.0.code(), "HW003");
-    for view in ["job", "ready", "history", "task_type"] {
+    for view in ["job", "history", "task_type"] {
         reader.query(&format!("SELECT * FROM howdah.{view}"), &[]).await.unwrap();
     }
     reader.query("SELECT id, leased_at, broker_id FROM howdah.leased", &[]).await.unwrap();
+    reader.query("SELECT r.id, count(*) OVER (), d.died FROM howdah.ready r, howdah.dead d", &[]).await.unwrap();
     let nobody = login(&database, "nil", "pg_monitor").await;
     for (client, what) in [
         (&producer, "SELECT * FROM howdah.job"),
@@ -61,6 +62,10 @@ async fn each_role_may_do_its_part_and_no_more() {
         (&reader, "SELECT howdah.enqueue('t')"),
         (&reader, "DELETE FROM howdah.ready"),
         (&reader, "SELECT token FROM howdah.leased"),
+        // A worker that was lost can still settle its job with the token of its lease.
+        (&reader, "SELECT last_token FROM howdah.ready"),
+        (&reader, "SELECT * FROM howdah.dead"),
+        (&reader, "SELECT last_token FROM howdah.bulk_change"),
         (&reader, "SELECT * FROM howdah.secret"),
         (&nobody, "SELECT howdah.enqueue('t')"),
         (&nobody, "SELECT * FROM howdah.job"),

@@ -45,15 +45,20 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             ) f(role, functions)
             JOIN object o ON o.kind = 'FUNCTION' AND o.name = ANY (f.functions)
             UNION ALL
-            -- Readers see no tokens of leases (with a token a client can settle the job), no secret keys, and no tables that
-            -- contain names of people, such as principals. Request keys may contain such names too.
-            SELECT 'howdah_reader', o.id, '', 'SELECT' FROM object o
-            WHERE o.kind = 'TABLE' AND NOT o.is_partition AND o.name <> ALL (
-                '{leased,settings,type_move,leaving_schedule,secret,token,revoked_jwt,task_type_creator,schedule_creator,worker,request,ended_session,audit,bulk}'::name[])
-            UNION ALL
-            SELECT 'howdah_reader', a.attrelid, quote_ident(a.attname), 'SELECT' FROM pg_attribute a
-            WHERE a.attrelid IN ('howdah.leased'::regclass, 'howdah.settings'::regclass) AND a.attnum > 0 AND NOT a.attisdropped
-              AND a.attname NOT IN ('token', 'closed_by')
+            -- Readers see no tokens of leases (token, and last_token after the lease was lost), because a client can settle the job with
+            -- a token. Readers see no secret keys, and no tables that contain names of people, such as principals. Request keys may
+            -- contain such names too.
+            SELECT 'howdah_reader', t.id, c.column_name, 'SELECT'
+            FROM (SELECT o.id, CASE o.name WHEN 'leased' THEN '{token,last_token}' ELSE '{last_token,closed_by}' END::name[] AS hidden FROM object o
+                  WHERE o.kind = 'TABLE' AND NOT o.is_partition AND o.name <> ALL (
+                      '{type_move,leaving_schedule,secret,token,revoked_jwt,task_type_creator,schedule_creator,worker,request,ended_session,audit,bulk}'::name[])) t
+            CROSS JOIN LATERAL (
+                SELECT '' AS column_name WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = t.id AND a.attname = ANY (t.hidden))
+                UNION ALL
+                SELECT quote_ident(a.attname) FROM pg_attribute a
+                WHERE a.attrelid = t.id AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> ALL (t.hidden)
+                  AND EXISTS (SELECT FROM pg_attribute h WHERE h.attrelid = t.id AND h.attname = ANY (t.hidden))
+            ) c
         ) i LEFT JOIN pg_roles r ON r.rolname = i.role
     ),
     actual AS MATERIALIZED (

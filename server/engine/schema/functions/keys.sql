@@ -54,6 +54,11 @@ BEGIN
     -- again.
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
     WHERE o.key IN ('coordinated', 'queued_behind', 'awaited', 'parent_id', 'on_dependency_failure', 'after');
+    -- Workers of the job's fallback and later stages get the results of the jobs in `after`. The caller that replaces the job may
+    -- have no right to see them, so a replacement that goes to other types does not pass them on.
+    IF (j.options -> 'fallback', j.options -> 'next_stages') IS DISTINCT FROM (w.options -> 'fallback', w.options -> 'next_stages') THEN
+        kept := kept - 'after';
+    END IF;
     kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
     IF j.requested ->> 'key_policy' = 'debounce' THEN
         j.start_us := least(j.start_us, (extract(epoch FROM latest) * 1000000)::bigint);
@@ -68,6 +73,8 @@ BEGIN
     w.options := howdah.with_step(kept, j.priority, howdah.rank_step(j.type_id));
     w.type_id := j.type_id;
     w.attempt := 0;
+    -- Errors of the replaced payload, which readers of a later task type may not see.
+    w.failures := NULL;
     w.limit_key := NULL;
     w.timeout_ms := j.timeout_ms;
     w.max_attempts := j.max_attempts;

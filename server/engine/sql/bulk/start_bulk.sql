@@ -1,4 +1,4 @@
--- Stores a bulk operation, unless too many have not ended. A repeated request of the same caller returns the operation that the
+-- Stores a bulk operation, unless too many have not ended: $14 in all, or a quarter of these for one principal. A repeated request of the same caller returns the operation that the
 -- first request started. A delay counts from now, so that it is the same time for each job.
 -- $1 operation $2 type $3 its name $4 state (null: any) $5 error group (null: any) $6 priority $7 jobs per second (null: any)
 -- $8 selected $9 more $10 principal $11 peer $12 reason $13 request key (null: none) $14 open ones at most $15 the bulk
@@ -10,6 +10,7 @@ WITH stored AS (
            $8::bigint, $9::boolean, $10::text, $11::text, $12::text, $13::text, $15::bigint, $16::text,
            CASE WHEN $17::jsonb ? 'delay_ms' THEN $17 - 'delay_ms' || jsonb_build_object('start_us', howdah.start_to_set($17)) ELSE $17 END, $18::jsonb
     WHERE (SELECT count(*) FROM howdah.bulk WHERE ended IS NULL) < $14::bigint
+      AND ($10 = '' OR (SELECT count(*) FROM howdah.bulk WHERE ended IS NULL AND principal = $10) < $14 / 4)
     ON CONFLICT (principal, request_key) WHERE request_key IS NOT NULL DO NOTHING
     RETURNING id
 )

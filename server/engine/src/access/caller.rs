@@ -134,8 +134,8 @@ impl Caller {
     }
 
     /// Checks that the caller may move jobs of other principals from one task type to another, by a setting or a bulk
-    /// operation. The caller needs the right to operate or enqueue at the target. If the caller cannot see payloads of the old
-    /// task type, it must not see them at the new one.
+    /// operation. The caller needs the right to operate or enqueue at the target. If the caller cannot see jobs or payloads of
+    /// the old task type, it must not see them at the new one.
     pub fn check_reroute(&self, from: &TaskTypeName, to: &TaskTypeName) -> Result<(), Error> {
         if !self.may(Operation::Operate, to) {
             self.check_target(to)?;
@@ -146,6 +146,9 @@ impl Caller {
         };
         if sees(to) && !sees(from) {
             return Err(self.denied(Operation::Payload, from.as_str()));
+        }
+        if self.may(Operation::Read, to) && !self.may(Operation::Read, from) {
+            return Err(self.denied(Operation::Read, from.as_str()));
         }
         Ok(())
     }

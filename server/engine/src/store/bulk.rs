@@ -25,7 +25,7 @@ pub struct NewBulk<'a> {
     pub selected: (i64, bool),
     /// Idempotency key of the call: a second call with the same key, from the same caller, starts no second operation.
     pub request_key: Option<&'a str>,
-    /// Maximum number of bulk operations that are running or paused.
+    /// Maximum number of bulk operations that are running or paused, a quarter of them by one principal.
     pub at_most: i64,
 }
 
@@ -82,8 +82,10 @@ impl Store {
         let mut transaction = self.begin_general().await?;
         let rows = transaction.query(Statement::StartBulk, params).await?;
         let Some(row) = rows.first() else {
-            let problem =
-                format!("{at_most} bulk operations are running or paused; wait until one ends, or cancel one");
+            let problem = format!(
+                "{at_most} bulk operations are running or paused, or a quarter of that by one principal; wait until one \
+                 ends, or cancel one"
+            );
             return Err(StoreError::TooMany(problem));
         };
         let id: i64 = row.get("id");

@@ -71,6 +71,7 @@ pub(crate) fn dependencies(dependencies: Vec<DependencyResult>, options: &JobOpt
 /// Converts a job to the message for operators.
 pub(crate) fn job(job: JobView) -> v1::Job {
     let updated = updated(&job);
+    let shows_payload = job.payload.is_some();
     let (options, coordination) = (job.options.unwrap_or_default(), job.coordination.unwrap_or_default());
     macro_rules! shown {
         (() $($name:ident)+) => { v1::Job { $($name: plain(options.$name.as_ref()),)+ ..v1::Job::default() } };
@@ -94,7 +95,8 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         failures: job.failures.into_iter().map(failure).collect(),
         deadline: job.deadline.map(time),
         progress: options.progress().map(progress),
-        checkpoint: options.checkpoint(),
+        // A checkpoint holds data of the handler, as a payload does.
+        checkpoint: if shows_payload { options.checkpoint() } else { bytes::Bytes::new() },
         tags: job.tags,
         expire_time: options.expire_at_us.map(micros),
         parent_id: options.parent_id.unwrap_or_default(),

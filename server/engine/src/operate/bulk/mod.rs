@@ -15,7 +15,7 @@ use crate::store::{Actor, NewBulk, PickBulk, StoreError};
 pub(crate) use work::run;
 pub use work::{BATCH, ROUNDS, SHARE};
 
-/// Maximum number of running and paused bulk operations.
+/// Maximum number of running and paused bulk operations, a quarter of them by one principal.
 pub const MOST_OPEN: i64 = 100;
 /// Maximum number of jobs of a bulk operation that are counted.
 pub const COUNTED: usize = 10_000;

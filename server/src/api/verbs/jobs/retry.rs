@@ -43,6 +43,11 @@ impl Verb for RetryJobs {
     async fn run(call: &mut Call, mut query: RetryQuery) -> Result<v1::RetryJobsResponse, Error> {
         let by = call.by()?;
         query.selection = permit::own_selection(&call.broker, &call.caller, query.selection).await?;
+        if query.payload.is_some()
+            && let Selection::Ids(jobs) = &query.selection
+        {
+            permit::new_payload(&call.broker, &call.caller, &jobs.ids).await?;
+        }
         pace::may(&call.caller)?;
         let answer = call.broker.operator.retry_jobs(query, &by).await?;
         pace::force_take(&call.caller, answer.retried.len() + answer.revived.len(), 0);
