@@ -83,6 +83,14 @@ pub struct ReadyStore {
     pub facts: StoreFacts,
 }
 
+impl ReadyStore {
+    /// Returns the store with which a broker serves, and closes the connections of the preparation.
+    fn served(&mut self) -> Result<Store, StoresError> {
+        self.store = Store::new(&self.config).map_err(StoresError::Config)?;
+        Ok(self.store.clone())
+    }
+}
+
 /// Migrates each store, unless the configuration forbids it, and checks that store numbers are unique. Assigns a number to
 /// stores that have not issued a job id yet. `called` is the name of the actor in the audit log.
 pub async fn prepare(config: &Config, called: &'static str) -> Result<Vec<ReadyStore>, StoresError> {
@@ -104,7 +112,7 @@ pub async fn prepare(config: &Config, called: &'static str) -> Result<Vec<ReadyS
 /// store's database and may be temporary.
 async fn update(config: &Config, one: &StoreConfig) -> Result<Result<ReadyStore, StoreError>, StoresError> {
     let config = config.of_store(one);
-    let store = Store::new(&config).map_err(StoresError::Config)?;
+    let store = Store::for_command(&config).map_err(StoresError::Config)?;
     let update = async || {
         let report = if config.migrate { Some(store.migrate().await?) } else { None };
         for changed in store.sync_state_with_rows().await? {
@@ -235,7 +243,7 @@ pub(super) async fn expand(config: &mut Config) -> Result<Expanded, StoresError>
             expanded.stores.push(one);
             continue;
         }
-        let store = Store::new(&config.of_store(&one)).map_err(StoresError::Config)?;
+        let store = Store::for_command(&config.of_store(&one)).map_err(StoresError::Config)?;
         let databases = match store.databases().await {
             Ok(databases) => databases,
             Err(error) => {

@@ -41,3 +41,24 @@ async fn a_frozen_primary_is_left_for_the_one_that_was_promoted() {
     another.enqueue("mail").await;
     signal_postgres(both.primary.data_dir(), Signal::CONT);
 }
+
+#[tokio::test]
+async fn jobs_of_a_new_type_that_the_promoted_replica_lacks_reach_workers_of_all_brokers() {
+    let both = Replicated::start(&cluster_config()).await;
+    let broker = TestBroker::on_with(&both.at_primary(), |c| c.database_url = both.url()).await;
+    let replayed = "SELECT count(*) = 1 FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()";
+    both.at_primary().until("a replica with the schema", replayed).await;
+    both.at_replica().sql("ALTER SYSTEM SET primary_conninfo = ''").await;
+    both.at_replica().sql("SELECT pg_reload_conf()").await;
+    both.at_primary().until("the end of the replication", "SELECT count(*) = 0 FROM pg_stat_replication").await;
+    broker.enqueue("pay").await;
+    signal_postgres(both.primary.data_dir(), Signal::QUIT);
+    both.promote().await;
+    eventually("a job that is stored by the new primary", async || {
+        broker.enqueue("pay").answer().await.is_ok()
+            && both.at_replica().count("SELECT count(*) FROM howdah.ready").await > 0
+    })
+    .await;
+    let another = TestBroker::on_with(&both.at_replica(), |c| c.database_url = both.url()).await;
+    another.worker("pay").await.next().await;
+}

@@ -139,7 +139,7 @@ async fn brokers_that_start_together_behind_two_connections_migrate_once() {
 #[tokio::test]
 async fn a_broker_that_listens_through_a_transaction_pooler_does_not_start() {
     let direct = database().await;
-    let Some(pooler) = pooler(&direct, 10).await else { return };
+    let Some(pooler) = pooler(&direct, 3).await else { return };
     let mut config = Config::new(&pooler.database.url);
     config.listen = ([127, 0, 0, 1], 0).into();
     config.http = ([127, 0, 0, 1], 0).into();
@@ -148,6 +148,22 @@ async fn a_broker_that_listens_through_a_transaction_pooler_does_not_start() {
     let reload = Reload::fixed(&config);
     let ended = soon("the refusal", serve::run(config, listeners, reload, |_| {}, std::future::pending())).await;
     assert!(matches!(ended, Err(StartError::NoNotifications | StartError::Store(_))), "{ended:?}");
+    // A broker with the right setting uses the same sessions. Prepared statements in them would make it fail.
+    let broker = TestBroker::on_with(&pooler.database, poll).await;
+    broker.enqueue("t").await;
+}
+
+#[tokio::test]
+async fn statements_that_others_have_left_in_the_sessions_of_a_pooler_do_no_harm() {
+    let direct = database().await;
+    let Some(pooler) = pooler(&direct, 1).await else { return };
+    let other = pooler.database.connect().await;
+    for n in 0..20 {
+        other.batch_execute(&format!("PREPARE s{n} AS SELECT 1")).await.unwrap();
+    }
+    drop(other);
+    let broker = TestBroker::on_with(&pooler.database, poll).await;
+    broker.enqueue("t").await;
 }
 
 /// Returns the directory of the database server's Unix socket, and the name of the database.

@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let settings = with_database(args.config.load(global, flags)?)?;
     start_logging(&settings.log, "off")?;
     block_on(async {
-        let store = Store::new(&settings.broker).map_err(Failure::usage)?;
+        let store = Store::for_command(&settings.broker).map_err(Failure::usage)?;
         let mut findings = examine(&store, &settings.broker).await?;
         findings.extend(examine_start(&store, &settings.broker).await);
         findings.extend(tls::examine(&settings.broker, SystemTime::now()));

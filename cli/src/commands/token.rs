@@ -66,7 +66,7 @@ fn create(args: &CreateArgs, global: &Global) -> Result<(), Failure> {
         let settings = with_database(args.config.load(global, args.database.flags())?)?;
         start_logging(&settings.log, "warn")?;
         block_on(async {
-            let store = Store::new(&settings.broker).map_err(Failure::usage)?;
+            let store = Store::for_command(&settings.broker).map_err(Failure::usage)?;
             store.migrate().await?;
             let query =
                 TokenQuery { principal: args.name.clone(), scopes: args.scopes.clone(), lifetime: args.expires };

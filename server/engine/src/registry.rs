@@ -22,7 +22,7 @@ use howdah_core::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::store::{ShortHistories, Store, StoreError};
+use crate::store::{DatabaseInstance, ShortHistories, Store, StoreError};
 
 /// The broker's cache of task types and cluster settings.
 pub struct Registry {
@@ -43,6 +43,8 @@ pub struct Registry {
     /// Task types with jobs whose rank may still be based on an old `priority_step`.
     step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
+    /// The database whose values are cached. `None` before the first sweep.
+    database: Mutex<Option<DatabaseInstance>>,
     /// Counter of reads of the settings. The counter is incremented at the start of each read.
     reads: AtomicU64,
     /// Number of the read whose result is in `settings`. Results of reads that started earlier are ignored.
@@ -98,6 +100,7 @@ impl Registry {
             has_moved: AtomicBool::default(),
             step_changed: Mutex::default(),
             version: AtomicI64::new(i64::MIN),
+            database: Mutex::default(),
             reads: AtomicU64::default(),
             newest: Mutex::default(),
             created_elsewhere: Mutex::default(),
@@ -311,6 +314,28 @@ impl Registry {
         let mut known = self.names.write();
         known.ids.clear();
         known.since = Instant::now();
+    }
+
+    /// Forgets all cached values if the database was replaced: by a promoted standby that lacks the last transactions, or
+    /// by a restored schema. Task types that it lacks are created again with their ids, because calls may have stored
+    /// jobs with these ids in the new database.
+    pub(crate) async fn follow(&self, database: DatabaseInstance) -> Result<(), StoreError> {
+        let before = *self.database.lock();
+        if before.is_some_and(|before| before != database) {
+            let known: Vec<(TaskTypeName, TypeId)> =
+                self.names.read().ids.iter().map(|(name, id)| (name.clone(), *id)).collect();
+            let (names, ids): (Vec<&str>, Vec<TypeId>) = known.iter().map(|(name, id)| (name.as_str(), *id)).unzip();
+            let restored = self.store.restore_task_types(&ids, &names).await?;
+            if !restored.is_empty() {
+                self.store.sync_state_with_rows().await?;
+                let types = restored.join(", ");
+                tracing::warn!(%types, "the database was replaced and lacked these task types; created them again");
+            }
+            *self.names.write() = Names::default();
+            self.version.store(i64::MIN, Ordering::Release);
+        }
+        *self.database.lock() = Some(database);
+        Ok(())
     }
 
     /// Reads the settings again if their version changed. Returns whether the cache was updated.

@@ -128,13 +128,13 @@ impl Stores {
         let Some(primary) = all.first().cloned() else {
             return Err(StoresError::Config("no store is configured".into()));
         };
-        let first = updated.ready.remove(0);
-        let authenticator = Authenticator::new(&first.config, first.store.clone(), &primary.metrics);
+        let mut first = updated.ready.remove(0);
+        let (config, store) = (first.config.clone(), first.served()?);
+        let authenticator = Authenticator::new(&first.config, store.clone(), &primary.metrics);
         let authenticator = Arc::new(authenticator.map_err(StoresError::Config)?);
-        let shared = Shared::new(config);
+        let shared = Shared::new(&config);
         let of = |error| StoresError::Store { name: first.name.clone(), error };
         let collector = Collector::from_config(&first.config).map_err(StoresError::Config)?;
-        let (config, store) = (first.config.clone(), first.store.clone());
         let metrics = primary.metrics.clone();
         let shared_with = (shared.clone(), Some(refresh_tokens(authenticator.clone())));
         let main = Broker::start(config, store, shared_with, metrics, collector, check_template);
@@ -159,10 +159,10 @@ impl Stores {
     }
 
     /// Starts the broker of a migrated store.
-    pub(super) async fn start_broker(&self, ready: ReadyStore) -> Result<(), StoresError> {
+    pub(super) async fn start_broker(&self, mut ready: ReadyStore) -> Result<(), StoresError> {
         let Some(store) = self.all.iter().find(|store| store.name() == ready.name) else { return Ok(()) };
         let collector = Collector::from_config(&ready.config).map_err(StoresError::Config)?;
-        let (config, database) = (ready.config.clone(), ready.store.clone());
+        let (config, database) = (ready.config.clone(), ready.served()?);
         let shared = (self.shared.clone(), None);
         let broker = Broker::start(config, database, shared, store.metrics.clone(), collector, self.check_template);
         match broker.await {

@@ -54,7 +54,7 @@ impl Where {
         let flags = self.database.flags().into_iter().chain(flag("archive_url", url)).collect();
         let settings = with_database(self.config.load(global, flags)?)?;
         start_logging(&settings.log, "warn")?;
-        let store = Store::new(&settings.broker).map_err(Failure::usage)?;
+        let store = Store::for_command(&settings.broker).map_err(Failure::usage)?;
         Ok((settings, store))
     }
 }

@@ -1,7 +1,7 @@
 -- The only statement of an idle broker, once per poll interval. It returns the types with ready jobs and their lowest rank (a
 -- loose index scan: one look-up per type). It returns the times of the next scheduled job, deadline, limit check and expiry. It
 -- also returns when a schedule fires or waits for its jobs, when a bulk operation without an owner continues, the settings
--- version, and whether a broker has expired. Times are rounded up, because a timer that fires early would find nothing due.
+-- version, whether a broker has expired, and two values that change if the database is replaced. Times are rounded up, because a timer that fires early would find nothing due.
 -- $1 floor for scheduled
 WITH RECURSIVE types AS (
     (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)
@@ -28,4 +28,5 @@ SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
             SELECT FROM howdah.broker o WHERE o.id = b.owner AND o.expires > now()))
         ORDER BY b.next_at LIMIT 1) AS bulk_in_ms,
        (SELECT version FROM howdah.settings) AS settings_version, now() AS now,
+       (SELECT tableoid FROM howdah.settings) AS settings_table, pg_postmaster_start_time() AS server_started,
        EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -82,6 +82,7 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     if sweep.broker_expired {
         context.rescue_now.notify_one();
     }
+    context.registry.follow(sweep.database).await?;
     context.refresh_settings(sweep.settings_version).await?;
     let pool = context.store.pool_state();
     context.metrics.pool_open.set(i64::from(pool.open));

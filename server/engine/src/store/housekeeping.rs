@@ -50,7 +50,20 @@ pub struct Sweep {
     pub broker_expired: bool,
     /// Database time.
     pub now: SystemTime,
+    /// Identity of the database.
+    pub database: DatabaseInstance,
 }
+
+/// Identity of the database. It changes if another server is promoted, and if the schema is created again or restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatabaseInstance {
+    /// Object id of the table of settings.
+    settings_table: u32,
+    /// Start time of the server.
+    server_started: SystemTime,
+}
+
+from_row! { DatabaseInstance(row) { settings_table, server_started } }
 
 from_row! {
     Sweep(row) {
@@ -60,7 +73,7 @@ from_row! {
             types.unwrap_or_default().into_iter().zip(ranks.unwrap_or_default()).collect()
         },
         due_in_ms, deadline_in_ms, limit_in_ms, expiry_in_ms, schedule_in_ms, schedule_watches, bulk_in_ms,
-        settings_version, broker_expired, now,
+        settings_version, broker_expired, now, database: DatabaseInstance::from_row(row),
     }
 }
 

@@ -242,7 +242,10 @@ impl Transaction<'_> {
 
 from_row! {
     JobView(row) {
-        id, task_type, state: JobState::from_name(row.get("state")).unwrap_or(JobState::Discarded),
+        id,
+        // A database that was restored or promoted may lack the task type.
+        task_type: row.get::<_, Option<String>>("task_type").unwrap_or_else(|| "?".into()),
+        state: JobState::from_name(row.get("state")).unwrap_or(JobState::Discarded),
         priority, attempt, max_attempts, key, created, run_at, leased_at, finished, deadline,
         headers: json(row, "headers").unwrap_or_default(),
         failures: json::<Vec<_>>(row, "failures").unwrap_or_default().into_iter().map(failure).collect(),

@@ -88,7 +88,7 @@ pub use failed::{FailedJob, FailuresArgs, Retried, RetryArgs, RetryStart};
 pub use forget::{ForgetDay, ForgetInHistory, RewriteDay};
 #[cfg(feature = "archive")]
 pub use history::{HistoryChoice, HistoryDay, HistoryPage};
-pub use housekeeping::{DEFAULTS, NextDue, PrunableDay, Sweep};
+pub use housekeeping::{DEFAULTS, DatabaseInstance, NextDue, PrunableDay, Sweep};
 #[cfg(feature = "archive")]
 pub(crate) use jobs::failures_of;
 pub use jobs::{Attempted, AttemptsStep, CancelledJob, EndedJobs, ListArgs, Listed};
@@ -154,6 +154,16 @@ pub struct PoolState {
 impl Store {
     /// Creates the store from the configuration. Does not connect yet.
     pub fn new(config: &Config) -> Result<Self, String> {
+        Self::with_sessions(config, false)
+    }
+
+    /// Creates a store for a command, which runs each statement only a few times. Its sessions keep no prepared
+    /// statements, because the database URL may lead to a transaction pooler, which gives them to other clients.
+    pub fn for_command(config: &Config) -> Result<Self, String> {
+        Self::with_sessions(config, true)
+    }
+
+    fn with_sessions(config: &Config, keep_nothing: bool) -> Result<Self, String> {
         let schema = config.schema.clone();
         let timeout = config.database_timeout;
         // Each of these settings means that the database URL leads to a transaction pooler, which shares sessions
@@ -172,7 +182,7 @@ impl Store {
             // Side lanes are rarely used, so their idle connections are closed sooner.
             let idle = if matches!(purpose, Purpose::SideLane(..)) { 30 } else { 300 };
             let (servers, last_change) = (servers.clone(), last_change.clone());
-            let manager = Manager::new(servers, schema.clone(), purpose, timeout, pooled, last_change);
+            let manager = Manager::new(servers, schema.clone(), purpose, timeout, pooled || keep_nothing, last_change);
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))

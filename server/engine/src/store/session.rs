@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::join3;
-use tokio_postgres::{Client, Error, Row, types::Type};
+use tokio_postgres::{Client, Error, Row, error::SqlState, types::Type};
 
 use super::{connection::Params, pool::Purpose, statement::Statement};
 
@@ -111,15 +111,26 @@ impl Session {
     }
 }
 
+/// Maximum number of names that are tried for a prepared statement. The driver numbers them, and other clients of the pooler
+/// with the same driver may have left statements with these names in its sessions.
+const PREPARE_ATTEMPTS: usize = 100;
+
 /// Reads the parameter types of a statement by preparing the statement. Preparing takes several round trips, so it runs
 /// in a transaction, which a pooler keeps in one session.
 async fn ask_types(client: &Client, begin: Option<&str>, text: &str) -> Result<Vec<Type>, Error> {
     let Some(begin) = begin else {
         return Ok(client.prepare(text).await?.params().to_vec());
     };
-    client.batch_execute(begin).await?;
-    let prepared = client.prepare(text).await;
-    let types = prepared.map(|prepared| prepared.params().to_vec());
-    client.batch_execute("COMMIT").await?;
-    types
+    let mut attempt = 0;
+    loop {
+        client.batch_execute(begin).await?;
+        let prepared = client.prepare(text).await;
+        let types = prepared.map(|prepared| prepared.params().to_vec());
+        client.batch_execute("COMMIT").await?;
+        attempt += 1;
+        match types {
+            Err(error) if error.code() == Some(&SqlState::DUPLICATE_PSTATEMENT) && attempt < PREPARE_ATTEMPTS => {}
+            types => return types,
+        }
+    }
 }

@@ -160,6 +160,7 @@ statements! {
         DeleteUnusedTaskTypes = "delete_unused_task_types":
             "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",
         UseTaskTypes = "use_task_types",
+        RestoreTaskTypes = "restore_task_types",
         PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
         MissingPartitions = "missing_partitions",
         MakeDayPartition = "make_day_partition": "SELECT howdah.make_day_partition($1, $2, $3::text::date) AS made",

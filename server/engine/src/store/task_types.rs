@@ -58,6 +58,11 @@ impl Store {
         self.general().await?.run(Statement::UseTaskTypes, &[&ids]).await
     }
 
+    /// Creates task types with these ids, except those whose id or name exists. Returns the names of the created types.
+    pub async fn restore_task_types(&self, ids: &[TypeId], names: &[&str]) -> Result<Vec<String>, StoreError> {
+        self.general().await?.list(Statement::RestoreTaskTypes, &[&ids, &names]).await
+    }
+
     /// Records which task types have no jobs, settings or schedules. Deletes at most `at_most` types that have been
     /// unused for `days` days. Returns the names of deleted types.
     pub async fn delete_unused_task_types(&self, days: i64, at_most: i32) -> Result<Vec<String>, StoreError> {
