@@ -304,7 +304,7 @@ func (x *TaskTypeSettings) GetKeyGapFromEnd() bool {
 // Rate limit, as a token bucket.
 type Rate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Average number of starts per second. More than 0, at most 1,000,000.
+	// Average number of starts per second. 0.000001 (one start in 11 days) to 1,000,000.
 	PerSecond float64 `protobuf:"fixed64,1,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
 	// Capacity of the bucket: number of immediate starts after an idle time. 1 to 1,000,000. 0 is INVALID_ARGUMENT: for no limit,
 	// leave out the rate.

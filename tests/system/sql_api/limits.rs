@@ -71,6 +71,10 @@ async fn invalid_limits_are_refused_by_name_and_change_nothing() {
         ("'a b', max_running => 1", "task_type is \"a b\"; 1 to 200"),
         ("'t', max_running => -1", "max_running is -1; at most 1000000 is allowed, and 0 for no limit"),
         ("'t', rate => 'NaN'", "rate is NaN; at most 1000000"),
+        (
+            "'t', rate => 5e-324, rate_burst => 1",
+            "rate is 0.00000000000000000000000000000000000000; 0.000001 to 1000000 a second",
+        ),
         ("'t', rate => 5", "rate_burst is not set; 1 to 1000000 is allowed; for no limit set rate to 0"),
         ("'t', rate_burst => 5", "rate is not set; set it, or leave rate_burst out"),
         ("'t', key_rate => 1000001, key_rate_burst => 1", "key_rate is 1000001; at most 1000000"),

@@ -9,13 +9,15 @@ BEGIN
     RETURN to_jsonb(value);
 END $$;
 
--- Checks a rate: it has a burst, and a burst has a rate.
+-- Checks a rate: it has a burst, and a burst has a rate. With a rate near 0 the time of the next start would overflow.
 CREATE OR REPLACE FUNCTION howdah.check_rate(field text, limits jsonb, rate text, burst text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF limits ? rate AND NOT limits ? burst THEN
         PERFORM howdah.refuse(field || '_burst', format('is not set; 1 to 1000000 is allowed; for no limit set %s to 0', field));
     ELSIF limits ? burst AND NOT limits ? rate THEN
         PERFORM howdah.refuse(field, format('is not set; set it, or leave %s_burst out', field));
+    ELSIF (limits ->> rate)::numeric < 0.000001 THEN
+        PERFORM howdah.refuse(field, format('is %s; 0.000001 to 1000000 a second is allowed, and 0 for no limit', left(limits ->> rate, 40)));
     END IF;
 END $$;
 

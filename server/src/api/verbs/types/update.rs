@@ -11,6 +11,8 @@ use crate::api::{
 
 /// Maximum value of a limit in the settings of a task type.
 const MOST: u32 = 1_000_000;
+/// Minimum rate in jobs per second, one job in 11 days. With a rate near 0 the time of the next start would overflow.
+const LEAST_RATE: f64 = 0.000_001;
 /// First and longest pause of a brake that sets none.
 const BRAKE_INITIAL: Duration = Duration::from_secs(1);
 const BRAKE_MAX: Duration = Duration::from_mins(1);
@@ -149,8 +151,8 @@ pub(super) fn most(field: &str, value: u32) -> Result<Option<i32>, Error> {
 
 fn rate(field: &str, rate: Option<&v1::Rate>) -> Result<(Option<f64>, Option<i32>), Error> {
     let Some(rate) = rate else { return Ok((None, None)) };
-    if !(rate.per_second > 0.0 && rate.per_second <= f64::from(MOST)) {
-        let problem = format!("is {}; more than 0 and at most {MOST} is allowed", rate.per_second);
+    if !(LEAST_RATE..=f64::from(MOST)).contains(&rate.per_second) {
+        let problem = format!("is {:?}; {LEAST_RATE} to {MOST} is allowed", rate.per_second);
         return Err(Error::invalid(format!("{field}.per_second"), problem));
     }
     let burst_field = format!("{field}.burst");
@@ -189,6 +191,10 @@ mod tests {
         assert_eq!(update(Some(retry)).unwrap_err().field(), Some("settings.retry_policy.jitter"));
     }
 
+    const fn rate(per_second: f64) -> Option<v1::Rate> {
+        Some(v1::Rate { per_second, burst: 1 })
+    }
+
     const fn wire(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
         Some(prost_types::Duration { seconds, nanos })
     }
@@ -212,6 +218,8 @@ mod tests {
         ] {
             assert_eq!(bad.unwrap_err(), "priority_step");
         }
+        assert_eq!(check(|s| s.rate = rate(LEAST_RATE)).unwrap().limits.rate_per_s, Some(LEAST_RATE));
+        assert_eq!(check(|s| s.key_rate = rate(f64::MIN_POSITIVE)).unwrap_err(), "key_rate.per_second");
         assert_eq!(check(|s| s.timeout = wire(0, 0)).unwrap_err(), "timeout");
         assert_eq!(check(|s| s.timeout = wire(30 * 24 * 3600 + 1, 0)).unwrap_err(), "timeout");
         assert_eq!(check(|s| s.max_payload_bytes = 1 << 20).unwrap().max_payload_bytes, Some(1 << 20));
