@@ -145,7 +145,9 @@ impl From<StoreError> for Failure {
         match error {
             error if error.is_permanent() => Self::usage(error.to_string()),
             StoreError::NotSent(_) | StoreError::Unknown(_) => {
-                Self::unavailable(format!("{error}; is Postgres running, and is the database URL right?"))
+                let hint =
+                    if error.is_read_only() { "" } else { "; is Postgres running, and is the database URL right?" };
+                Self::unavailable(format!("{error}{hint}"))
             }
             other => Self::failed(other.to_string()),
         }

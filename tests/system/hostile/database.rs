@@ -160,6 +160,7 @@ async fn a_broker_works_with_unusual_database_settings_for_texts_times_and_numbe
         ("extra_float_digits", "-15"),
         ("default_transaction_isolation", "serializable"),
         ("default_transaction_deferrable", "on"),
+        ("plpgsql.extra_errors", "'all'"),
     ];
     for (setting, value) in odd {
         database.sql(&format!("ALTER DATABASE {name} SET {setting} = {value}")).await;

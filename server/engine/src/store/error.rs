@@ -7,6 +7,9 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use super::sqlstate;
 
+/// Cause of a failed connection to a database that allows no writes.
+const READ_ONLY: &str = "the database allows no writes: it is a standby, or default_transaction_read_only is on";
+
 /// Reason why a statement failed. Error texts of Postgres and of the operating system name hosts, users, databases and
 /// values, so only the log contains them. Callers get a text of the broker, or the SQLSTATE.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +46,10 @@ impl Cause {
                 let public_text =
                     "its certificate is not trusted, or its TLS settings differ; the broker's log has details";
                 Self { permanent: true, public_text: public_text.into(), ..Self::private(details) }
+            }
+            // The client's text for a server that `target_session_attrs` excludes.
+            None if details.contains("does not allow writes") => {
+                Self { public_text: READ_ONLY.into(), ..Self::private(READ_ONLY.into()) }
             }
             None => Self::private(details),
         }
@@ -186,6 +193,11 @@ impl StoreError {
     /// untrusted certificate.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::NotSent(cause) if cause.permanent)
+    }
+
+    /// Whether the database answers, but allows no writes.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::NotSent(cause) if cause.public_text == READ_ONLY)
     }
 
     /// Whether the server, the database or the role has no connection left.

@@ -339,6 +339,12 @@ const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1min'";
 /// Begins a transaction that creates or replaces schema objects, without statement and idle timeouts.
 async fn begin(connection: &mut Connection) -> Result<(), StoreError> {
     connection.batch("BEGIN").await?;
-    connection.batch("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0").await?;
+    // Extra checks of PL/pgSQL, which a role or a database may have turned on, apply to the definition of functions.
+    connection
+        .batch(
+            "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
+             SET LOCAL plpgsql.extra_errors = 'none'; SET LOCAL plpgsql.extra_warnings = 'none'",
+        )
+        .await?;
     connection.batch(LOCK_TIMEOUT).await
 }

@@ -116,10 +116,13 @@ fn template(name: &str, job: Option<v1::NewJob>, limits: &ClusterSettings) -> Re
     {
         return Err(Error::invalid("template.headers", format!("have {name:?}, which the broker sets; leave it out")));
     }
-    let template = Template::new(job).map_err(|error| Error::Internal(format!("a job has no JSON: {error}")))?;
-    let headers = [(SCHEDULE_HEADER, name.to_owned()), (PLANNED_TIME_HEADER, A_TIME.to_owned())];
-    job_of_template(&template, headers, limits)?;
-    Ok(template)
+    // The check comes before the conversion, because a value that is out of range has no JSON.
+    let mut fired = job.clone();
+    fired
+        .headers
+        .extend([(SCHEDULE_HEADER.to_owned(), name.to_owned()), (PLANNED_TIME_HEADER.to_owned(), A_TIME.to_owned())]);
+    new_job(fired, limits, SystemTime::now()).map_err(|error| error.within("template"))?;
+    Template::new(job).map_err(|error| Error::Internal(format!("a job has no JSON: {error}")))
 }
 
 fn plan(plan: Option<WirePlan>) -> Result<PlanText, Error> {

@@ -36,6 +36,7 @@ fn a_schedule_needs_only_a_name_a_job_template_and_a_plan() {
 #[test]
 fn the_error_names_the_invalid_field_of_a_schedule() {
     let template = |job: v1::NewJob| v1::Schedule { template: Some(job), ..fine() };
+    let endless = prost_types::Duration { seconds: i64::MAX, nanos: 0 };
     let job = || v1::NewJob { task_type: "t".into(), ..Default::default() };
     let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
     let headers = |names: Vec<String>| names.into_iter().map(|name| (name, "v".into())).collect();
@@ -47,6 +48,7 @@ fn the_error_names_the_invalid_field_of_a_schedule() {
         ("template.task_type", template(v1::NewJob::default())),
         ("template.payload", template(v1::NewJob { payload: vec![0; (1 << 20) + 1].into(), ..job() })),
         ("template.priority", template(v1::NewJob { priority: 1001, ..job() })),
+        ("template.timeout", template(v1::NewJob { timeout: Some(endless), ..job() })),
         (
             "template.run_at",
             template(v1::NewJob { start: Some(v1::new_job::Start::RunAt(Timestamp::default())), ..job() }),
