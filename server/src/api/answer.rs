@@ -6,7 +6,8 @@
 //! copied into small pieces for HTTP/2, because data that HTTP/2 has accepted and cannot send yet stays in memory that the
 //! broker cannot free.
 //!
-//! A response may also have a callback that runs when it has been sent. If the response is dropped before, the callback does not run.
+//! A response may also have a callback that runs when it has been sent. If the response is dropped before, the callback does
+//! not run.
 
 use std::{
     pin::Pin,

@@ -1,6 +1,7 @@
 //! Metadata of an enqueue: the deadline of the caller (`grpc-timeout`), and the trace context.
 //!
-//! Jobs without a trace context inherit the one of the call, so a producer whose gRPC library sends trace headers needs no other code.
+//! Jobs without a trace context inherit the one of the call, so a producer whose gRPC library sends trace headers needs no
+//! other code.
 
 use std::time::{Duration, Instant};
 

@@ -23,8 +23,8 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the fields from a query or a form. Empty fields are not set. The API call rejects fields that the operation does not
-    /// support.
+    /// Reads the fields from a query or a form. Empty fields are not set. The API call rejects fields that the operation does
+    /// not support.
     pub(super) fn from_params(kind: ActionKind, params: &Params) -> Result<Self, Error> {
         if kind.starts().is_none() {
             return Ok(Self::default());

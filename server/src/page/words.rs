@@ -194,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn bidirectional_control_characters_are_shown_as_escapes() {
+    fn control_characters_and_changes_of_direction_are_shown_as_escapes() {
         let mut shown = String::new();
-        Escape.write_escaped_str(&mut shown, "a<\u{202e}b\u{2066}\n\u{1b}é").unwrap();
-        assert_eq!(shown, "a&#60;\\u{202e}b\\u{2066}\n\\u{1b}é");
+        Escape.write_escaped_str(&mut shown, "a<\u{202e}b\u{2066}\t\n\u{1b}[2J\u{85}é").unwrap();
+        assert_eq!(shown, "a&#60;\\u{202e}b\\u{2066}\t\n\\u{1b}[2J\\u{85}é");
     }
 }

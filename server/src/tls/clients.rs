@@ -1,5 +1,5 @@
-//! Client certificates: the expiry time and the client's name in a certificate. Tracks the connections of clients with certificates, and ends
-//! each when its certificate expires or is revoked.
+//! Client certificates: the expiry time and the client's name in a certificate. Tracks the connections of clients with
+//! certificates, and ends each when its certificate expires or is revoked.
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,8 @@
 //! rustls configurations that are built from the TLS files, one per port.
 //!
-//! The verification of client certificates is deferred. The handshake accepts any certificate or none. The certificate is verified right
-//! after the handshake, before a byte is read. So the client can get an error text, and one place verifies the certificates of full and
-//! resumed handshakes. The handshake itself verifies that the client has the private key.
+//! The verification of client certificates is deferred. The handshake accepts any certificate or none. The certificate is
+//! verified right after the handshake, before a byte is read. So the client can get an error text, and one place verifies the
+//! certificates of full and resumed handshakes. The handshake itself verifies that the client has the private key.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Reloads the TLS files every ten seconds, and on request. Checks the expiry of the broker's certificate, also for `howdah doctor`.
+//! Reloads the TLS files every ten seconds, and on request. Checks the expiry of the broker's certificate, also for `howdah
+//! doctor`.
 
 use std::{
     sync::Arc,

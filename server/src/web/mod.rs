@@ -48,7 +48,8 @@ struct Web {
 
 /// Time limit for the headers of a request. A connection that is idle for this time is closed.
 pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent connections. A further connection replaces the connection that has been idle for the longest time.
+/// Maximum number of concurrent connections. A further connection replaces the connection that has been idle for the longest
+/// time.
 pub(crate) const CONNECTIONS: usize = 256;
 /// Maximum number of concurrent requests that enqueue jobs. The other connections are reserved for probes and scrapers.
 pub(crate) const ENQUEUES: usize = 192;

@@ -103,7 +103,10 @@ async fn wrong_types_within_json_and_arrays_are_refused_by_name() {
     let client = database.connect().await;
     for (call, message) in [
         ("enqueue('t', after => '{NULL}')", "after[0] is null, which is not a number"),
-        ("enqueue('t', on_dependency_failure => 'run')", "on_dependency_failure is set without after or after_local; set one of them too"),
+        (
+            "enqueue('t', on_dependency_failure => 'run')",
+            "on_dependency_failure is set without after or after_local; set one of them too",
+        ),
         ("enqueue('t', next_stages => '{a,NULL}')", "next_stages[1] is null, which is not a text"),
         (
             "enqueue('t', retry_policy => '{\"kind\": \"list\", \"delays\": [\"1 s\", null]}')",
@@ -142,7 +145,10 @@ async fn wrong_types_within_json_and_arrays_are_refused_by_name() {
         (r#""run_at": 20300101"#, "run_at is 20300101, which is not a text"),
         (r#""delay": 5"#, "delay is 5, which is not a text"),
         (r#""priority": true"#, "priority is true; -1000 to 1000 is allowed"),
-        (r#""on_dependency_failure": "run" "#, "on_dependency_failure is set without after or after_local; set one of them too"),
+        (
+            r#""on_dependency_failure": "run" "#,
+            "on_dependency_failure is set without after or after_local; set one of them too",
+        ),
         (
             r#""retry_policy": {"kind": "list", "delays": [null]}"#,
             "retry_policy.delays[0] is null, which is not a text",

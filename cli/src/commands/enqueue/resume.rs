@@ -1,4 +1,4 @@
-//! What is left to send after an error of a request with several lines: positions of `--resume`, and the reaction to the error.
+//! Continues after a failed request with several lines: decides which lines to send again, and shows the position for `--resume`.
 
 use std::{fmt, str::FromStr};
 

@@ -68,8 +68,8 @@ pub(in crate::api) fn selection(
     Ok(Selection::OfType(TypeSelection { task_type, state, error_group, conditions, from }))
 }
 
-/// Returns the state of the jobs. If the conditions name a worker, it is `Leased`, which must be among `states`, the job states that
-/// the call supports.
+/// Returns the state of the jobs. If the conditions name a worker, it is `Leased`, which must be among `states`, the job states
+/// that the call supports.
 pub(in crate::api) fn of_worker(
     field: &str,
     conditions: &JobConditions,

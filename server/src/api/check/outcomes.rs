@@ -410,8 +410,8 @@ mod tests {
             ("text", v1::ProgressReport { text: Some("a\0".into()), ..report(2) }),
             ("checkpoint", v1::ProgressReport { checkpoint: Some(vec![0; (64 << 10) + 1].into()), ..report(2) }),
         ];
-        for (field, report) in bad {
-            let items = progress(vec![report(1), report], &ClusterSettings::DEFAULT).unwrap();
+        for (field, refused) in bad {
+            let items = progress(vec![report(1), refused], &ClusterSettings::DEFAULT).unwrap();
             assert_eq!(items.accepted.len(), 1, "{field}");
             let [(1, answer)] = &items.refused[..] else { panic!("{items:?}") };
             assert_eq!((answer.id, answer.token, answer.status()), (2, 1002, v1::SettleStatus::Invalid));

@@ -1,5 +1,6 @@
-//! Message boundaries, and the memory usage of a message. Each message starts with a prefix of five bytes, a flag and the length. Its memory is
-//! its bytes and its decoded fields: an encoded empty job takes five bytes; decoded and checked, it takes some 600 bytes.
+//! Message boundaries, and the memory usage of a message. Each message starts with a prefix of five bytes, a flag and the
+//! length. Its memory is its bytes and its decoded fields: an encoded empty job takes five bytes; decoded and checked, it takes
+//! some 600 bytes.
 
 use bytes::Buf;
 use howdah_core::job::{NewJob, Settlement};

@@ -1,5 +1,5 @@
-//! Storage for the bytes of a message, in pieces of a fixed size. A gzipped message is decompressed before its memory is counted. So the
-//! uncompressed size is counted, and the decoder gets a message without compression.
+//! Storage for the bytes of a message, in pieces of a fixed size. A gzipped message is decompressed before its memory is
+//! counted. So the uncompressed size is counted, and the decoder gets a message without compression.
 
 use std::{collections::VecDeque, io::Read as _};
 

@@ -138,8 +138,8 @@ macro_rules! paged {
 }
 use paged;
 
-/// Implements [`Merge`] for a verb. Adds the entries of these response fields to `all`; `of_store` writes the name of the store to
-/// each entry. A verb without fields has nothing to merge.
+/// Implements [`Merge`] for a verb. Adds the entries of these response fields to `all`; `of_store` writes the name of the store
+/// to each entry. A verb without fields has nothing to merge.
 macro_rules! merged {
     ($verb:ident) => {
         impl Merge for $verb {

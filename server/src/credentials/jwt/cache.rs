@@ -1,5 +1,5 @@
-//! A cache of callers with verified tokens, so that a repeated token needs no signature check. Tokens may be revoked before they expire: a
-//! single token by its claim `jti`, or all tokens of a principal issued until a time.
+//! A cache of callers with verified tokens, so that a repeated token needs no signature check. Tokens may be revoked before
+//! they expire: a single token by its claim `jti`, or all tokens of a principal issued until a time.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,5 +1,5 @@
-//! Parses the unverified parts of a token that are needed to find its key. Verifies that a token is genuine, meant for this broker and
-//! currently valid, and reads its subject.
+//! Parses the unverified parts of a token that are needed to find its key. Verifies that a token is genuine, meant for this
+//! broker and currently valid, and reads its subject.
 
 use std::time::Duration;
 

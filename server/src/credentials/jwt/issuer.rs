@@ -1,5 +1,5 @@
-//! A trusted issuer as configured in the file of issuers, the scopes that its tokens may grant, and the names of its principals:
-//! `jwt:ISSUER:SUBJECT`.
+//! A trusted issuer as configured in the file of issuers, the scopes that its tokens may grant, and the names of its
+//! principals: `jwt:ISSUER:SUBJECT`.
 //!
 //! Sessions and request keys belong to principals, so two subjects must never have the same name. Principals of Howdah tokens
 //! cannot begin with `jwt:` (`howdah_engine::access::check_principal`). The issuer's name comes from the file and has no

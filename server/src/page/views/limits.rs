@@ -1,4 +1,5 @@
-//! Lists task types with limits, and the limit keys of one task type that have waiting jobs, are paused or have their own limit.
+//! Lists task types with limits, and the limit keys of one task type that have waiting jobs, are paused or have their own
+//! limit.
 
 use askama::Template;
 use axum::response::Response;

@@ -21,7 +21,7 @@ struct View {
     layout: Layout,
     brokers: Vec<Broker>,
     /// Stores; empty if there is only one.
-    stores: Vec<Store>,
+    stores: Vec<StoreRow>,
     /// Whether a store has a read replica.
     has_replicas: bool,
     /// Name of the store whose tables are shown; empty for the first store.
@@ -40,7 +40,7 @@ struct View {
     partitions: String,
 }
 
-struct Store {
+struct StoreRow {
     store: v1::Store,
     state: String,
     /// Whether the store needs attention.
@@ -107,7 +107,7 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
 }
 
 /// Lists the stores; empty if there is only one.
-async fn stores(req: &PageRequest) -> Result<Vec<Store>, PageError> {
+async fn stores(req: &PageRequest) -> Result<Vec<StoreRow>, PageError> {
     if req.calls().has_one_store() {
         return Ok(Vec::new());
     }
@@ -115,10 +115,10 @@ async fn stores(req: &PageRequest) -> Result<Vec<Store>, PageError> {
     Ok(answer.into_inner().stores.into_iter().map(one_store).collect())
 }
 
-fn one_store(mut store: v1::Store) -> Store {
+fn one_store(mut store: v1::Store) -> StoreRow {
     let state = store.state();
     let counts = store.counts.filter(|_| state != StoreState::Unreachable);
-    Store {
+    StoreRow {
         state: word(state.as_str_name(), "STORE_STATE_"),
         is_bad: matches!(state, StoreState::Unreachable | StoreState::Skipped),
         drains: state == StoreState::Closed && store.has_unfinished_jobs,

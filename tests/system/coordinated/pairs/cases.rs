@@ -114,7 +114,7 @@ impl Case {
         ];
         wrong.iter().filter(|(_, is_wrong)| *is_wrong).map(|(field, _)| *field).min_by_key(|field| {
             // The broker reports the first wrong field in its order of validation.
-            ["on_dependency_failure", "key_hold", "key_debounce_limit", "expire_after", "stage_payload"]
+            ["key_hold", "key_debounce_limit", "stage_payload", "on_dependency_failure", "expire_after"]
                 .iter()
                 .position(|known| known == field)
         })

@@ -1,5 +1,5 @@
-//! Calls for operators who change many jobs in the background. A bulk operation runs in one store: the home of its task type, unless
-//! the call names another.
+//! Calls for operators who change many jobs in the background. A bulk operation runs in one store: the home of its task type,
+//! unless the call names another.
 
 use howdah_core::job::{Bulk, BulkPreview, BulkSpec, BulkState, JobState, JobView, TaskTypeName};
 use howdah_engine::{

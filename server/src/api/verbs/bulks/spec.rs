@@ -1,5 +1,5 @@
-//! Specifications of bulk operations: checks, and the conversion of bulk operations to messages. Job fields have the same bounds as in an
-//! enqueue.
+//! Specifications of bulk operations: checks, and the conversion of bulk operations to messages. Job fields have the same
+//! bounds as in an enqueue.
 
 use std::time::{Duration, SystemTime};
 

@@ -114,8 +114,8 @@ impl Merge for RerunJobs {
     }
 }
 
-/// Returns the finished jobs among `ids`. Adds jobs that are not in the database to `missing`, and the results of the other jobs
-/// to `jobs`.
+/// Returns the finished jobs among `ids`. Adds jobs that are not in the database to `missing`, and the results of the other
+/// jobs to `jobs`.
 async fn finished(
     call: &Call,
     ids: &[i64],

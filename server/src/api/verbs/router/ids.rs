@@ -1,5 +1,5 @@
-//! Calls with job ids: the jobs are grouped by store, and the stores are called concurrently. Finds jobs that have moved to another
-//! store, so that calls with their old ids still work.
+//! Calls with job ids: the jobs are grouped by store, and the stores are called concurrently. Finds jobs that have moved to
+//! another store, so that calls with their old ids still work.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -68,8 +68,8 @@ impl Call {
         Ok((merged, unanswered))
     }
 
-    /// Calls the stores that have the jobs of a filter: each store with the ids of its jobs, or all stores with the task type of
-    /// the filter. `filter` returns the filter of a request.
+    /// Calls the stores that have the jobs of a filter: each store with the ids of its jobs, or all stores with the task type
+    /// of the filter. `filter` returns the filter of a request.
     pub(in crate::api::verbs) async fn filtered<V: Merge>(
         &self,
         mut request: V::Request,

@@ -198,7 +198,7 @@ async fn answered<A>(
 }
 
 /// Response that merges the responses of several stores, and keeps their memory reservations.
-struct Merged<V: Merge> {
+pub(in crate::api::verbs) struct Merged<V: Merge> {
     all: V::Response,
     held: Vec<Extensions>,
 }
@@ -215,7 +215,7 @@ impl<V: Merge> Merged<V> {
     }
 
     /// Returns the merged response, whose metadata names the stores that did not answer. Fails if no store has answered.
-    pub(super) fn end(self, unanswered: &[&str]) -> Answer<V> {
+    pub(in crate::api::verbs) fn end(self, unanswered: &[&str]) -> Answer<V> {
         if self.held.is_empty() && !unanswered.is_empty() {
             return Err(no_answer(unanswered));
         }

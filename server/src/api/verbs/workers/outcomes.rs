@@ -1,5 +1,5 @@
-//! `SettleJobs`, `ExtendJobs` and `ReportProgress`: outcomes of attempts, extensions of leases, and progress reports, for workers
-//! without a stream.
+//! `SettleJobs`, `ExtendJobs` and `ReportProgress`: outcomes of attempts, extensions of leases, and progress reports, for
+//! workers without a stream.
 
 use std::time::Duration;
 
@@ -131,7 +131,8 @@ async fn by_lease<V: Merge, I>(
     Ok(answer)
 }
 
-/// Result for an item whose store does not answer. It is unknown whether the item took effect, so the worker must send it again.
+/// Result for an item whose store does not answer. It is unknown whether the item took effect, so the worker must send it
+/// again.
 fn unavailable(store: &str, id: i64, token: i64) -> v1::SettleResult {
     v1::SettleResult {
         id,
