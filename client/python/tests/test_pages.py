@@ -6,6 +6,7 @@ The blocks of a page are one program, with ``howdah``, a ``client`` and a ``work
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
@@ -23,6 +24,22 @@ from howdah.testing import Broker
 
 ROOT = Path(__file__).parents[3]
 PAGES = [page for page in sorted((ROOT / "docs/concepts").glob("*.md")) if "```python" in page.read_text("utf-8")]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """A broker for these pages alone: other examples leave jobs and settings of the same task types."""
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Restores the log level, which examples set to hide errors that they raise."""
+    logger = logging.getLogger("howdah")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 def blocks(page: Path) -> List[str]:
