@@ -117,9 +117,11 @@ func TestAnAppliedScheduleIsCreatedReplacedPausedRunAndDeleted(t *testing.T) {
 	client, ctx := connect(t), t.Context()
 	job, err := howdah.NewJob(typeName(t), "x", howdah.Priority(3))
 	must(t, err)
-	first, err := client.ApplySchedule(ctx, typeName(t), job, howdah.Every(time.Hour))
+	// It starts later, so that it does not fire between the two calls.
+	later := howdah.Between(time.Now().Add(time.Hour), time.Time{})
+	first, err := client.ApplySchedule(ctx, typeName(t), job, howdah.Every(time.Hour), later)
 	must(t, err)
-	same, err := client.ApplySchedule(ctx, typeName(t), job, howdah.Every(time.Hour))
+	same, err := client.ApplySchedule(ctx, typeName(t), job, howdah.Every(time.Hour), later)
 	must(t, err)
 	if len(first.NextTimes) != 10 || !first.NextTimes[9].AsTime().Equal(same.NextTimes[9].AsTime()) {
 		t.Error(first, same)
