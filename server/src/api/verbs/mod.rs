@@ -8,7 +8,7 @@ pub(crate) mod access;
 pub(crate) mod bulks;
 mod call; // the entry point of all calls; the caller and the store of a call
 pub(crate) mod jobs;
-pub(super) mod page_token; // positions in lists, signed for one request and caller
+pub(crate) mod page_token; // positions in lists, signed for one request and caller
 mod router; // with several stores: selects the stores of a call, and merges their responses
 pub(crate) mod schedules;
 mod settings;
