@@ -316,7 +316,7 @@ impl Registry {
         known.since = Instant::now();
     }
 
-    /// Forgets all cached values if the database was replaced: by a promoted standby that lacks the last transactions, or
+    /// Forgets the cached type ids and settings if the database was replaced: by a promoted standby that lacks the last transactions, or
     /// by a restored schema. Task types that it lacks are created again with their ids, because calls may have stored
     /// jobs with these ids in the new database.
     pub(crate) async fn follow(&self, database: DatabaseInstance) -> Result<(), StoreError> {
@@ -331,7 +331,8 @@ impl Registry {
                 let types = restored.join(", ");
                 tracing::warn!(%types, "the database was replaced and lacked these task types; created them again");
             }
-            *self.names.write() = Names::default();
+            // The names of types by id stay: connected workers get jobs of these types before the ids are read again.
+            self.clear_ids();
             self.version.store(i64::MIN, Ordering::Release);
         }
         *self.database.lock() = Some(database);
