@@ -94,7 +94,12 @@ async fn settings_of_the_database_are_examined_as_a_broker_gets_them() {
     let name = name(&database).await;
     for (value, level) in [("off", "problem"), ("on", ""), ("remote_apply", "")] {
         database.sql(&format!("ALTER DATABASE {name} SET synchronous_commit = {value}")).await;
-        assert_eq!(examine(&database).await.level("synchronous_commit"), level, "{value}");
+        let examined = examine(&database).await;
+        assert_eq!(examined.level("synchronous_commit"), level, "{value}");
+        if let Some(finding) = examined.finding("synchronous_commit") {
+            let change = finding["change"].as_str().unwrap();
+            assert!(change.starts_with(&format!("ALTER DATABASE {name} RESET synchronous_commit")), "{change}");
+        }
     }
 }
 
@@ -154,6 +159,29 @@ async fn the_recommended_changes_resolve_findings_about_autovacuum_and_missing_s
         database.sql(examined.finding(check).unwrap()["change"].as_str().unwrap()).await;
         assert_eq!(examine(&database).await.level(check), "", "{check}");
     }
+}
+
+#[tokio::test]
+async fn missing_objects_of_the_schema_and_foreign_triggers_are_found_with_statements_that_mend_them() {
+    let database = complete().await;
+    database
+        .sql(
+            "DROP INDEX howdah.dead_by_key; ALTER TABLE howdah.job_key DROP CONSTRAINT job_key_pkey;
+             ALTER TABLE howdah.grants DISABLE TRIGGER first_grant;
+             CREATE FUNCTION public.swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             CREATE TRIGGER swallow BEFORE INSERT ON howdah.ready FOR EACH ROW EXECUTE FUNCTION public.swallow()",
+        )
+        .await;
+    let examined = examine(&database).await;
+    let text = |check: &str, part: &str| examined.finding(check).expect(check)[part].as_str().unwrap().to_owned();
+    assert_eq!(examined.level("structure"), "problem");
+    let found = text("structure", "found");
+    assert!(found.contains("constraint job_key_pkey of job_key, index dead_by_key of dead, trigger first_grant of grants"), "{found}");
+    assert!(text("foreign_triggers", "found").contains("trigger swallow of ready"));
+    let change = text("structure", "change");
+    let (_, statements) = change.split_once("or run: ").expect("statements");
+    database.sql(&format!("DROP TRIGGER swallow ON howdah.ready; {statements}")).await;
+    assert_eq!(others(&examine(&database).await), [""; 0]);
 }
 
 #[tokio::test]

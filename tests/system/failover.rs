@@ -52,13 +52,18 @@ async fn jobs_of_a_new_type_that_the_promoted_replica_lacks_reach_workers_of_all
     both.at_replica().sql("SELECT pg_reload_conf()").await;
     both.at_primary().until("the end of the replication", "SELECT count(*) = 0 FROM pg_stat_replication").await;
     broker.enqueue("pay").await;
+    let mut connected = broker.worker("pay").window(100).await;
+    connected.next().await;
     signal_postgres(both.primary.data_dir(), Signal::QUIT);
     both.promote().await;
+    let stored = "SELECT (SELECT count(*) FROM howdah.ready) + (SELECT count(*) FROM howdah.leased)";
     eventually("a job that is stored by the new primary", async || {
-        broker.enqueue("pay").answer().await.is_ok()
-            && both.at_replica().count("SELECT count(*) FROM howdah.ready").await > 0
+        broker.enqueue("pay").answer().await.is_ok() && both.at_replica().count(stored).await > 0
     })
     .await;
+    connected.next().await;
+    drop(connected);
+    broker.enqueue("pay").await;
     let another = TestBroker::on_with(&both.at_replica(), |c| c.database_url = both.url()).await;
     another.worker("pay").await.next().await;
 }

@@ -43,7 +43,7 @@ export async function changes({ step, open, picture, comes, broker }) {
     const form = page.locator("#start form");
     await form.getByLabel("Do").selectOption("bulk-reprioritize");
     await form.getByLabel("New priority").fill("5");
-    await form.getByLabel("Most jobs a second").fill("1");
+    await form.getByLabel("Maximum jobs per second").fill("1");
     await form.getByRole("button", { name: "Preview…" }).click();
     await page.getByRole("heading", { name: "Bulk set the priority of 70 jobs of thumbnail.make to 5?" }).waitFor();
     assert.equal(await page.locator("tbody tr").count(), 3);

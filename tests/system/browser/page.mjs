@@ -1,6 +1,7 @@
 // The operator page in a real browser. Each step has a name; the first failing step ends the run.
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
+import { dirname } from "node:path";
 import { chromium } from "playwright-core";
 import { fill, start } from "./broker.mjs";
 import { changes } from "./changes.mjs";
@@ -53,8 +54,9 @@ async function open({ http = broker.http, refused = 0, ...options } = {}) {
 
 async function picture(page, name, options = {}) {
   if (!pictures) return;
-  await mkdir(pictures, { recursive: true });
-  await page.screenshot({ path: `${pictures}${name}.png`, ...options });
+  const path = `${pictures}${name}.png`;
+  await mkdir(dirname(path), { recursive: true });
+  await page.screenshot({ path, ...options });
 }
 
 /** Reloads a view until it shows the data, which brokers count and sum up periodically. */

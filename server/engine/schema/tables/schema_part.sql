@@ -3,10 +3,11 @@
 -- (server/engine/schema/README.md). This table is created first: of several brokers that start at once on an empty database, one
 -- creates it and the others wait. Later, brokers lock it to migrate.
 CREATE TABLE howdah.schema_part (
-    part     text COLLATE "C" PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
-    hash     text COLLATE "C",
-    version  integer,
-    release  text COLLATE "C" NOT NULL,      -- release of the broker that created the part
-    changed  timestamptz NOT NULL DEFAULT now(),
+    part      text COLLATE "C" PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
+    hash      text COLLATE "C",
+    version   integer,
+    release   text COLLATE "C" NOT NULL,     -- release of the broker that created the part
+    changed   timestamptz NOT NULL DEFAULT now(),
+    structure jsonb,                        -- howdah.structure() after the last change of the tables; only in the row tables
     CHECK (CASE part WHEN 'tables' THEN version IS NOT NULL ELSE hash IS NOT NULL END)
 );

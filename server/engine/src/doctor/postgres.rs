@@ -41,11 +41,11 @@ fn must_be_on(facts: &Facts, name: &'static str, why: &str) -> Option<Finding> {
     // Only `off` counts: the other values of synchronous_commit differ only in how they treat standbys.
     let off = facts.settings.get(name).is_some_and(|value| value == "off");
     off.then(|| {
-        Finding::problem(
-            name,
-            format!("{name} is off: {why}"),
-            format!("ALTER SYSTEM SET {name} = on, and reload or restart Postgres"),
-        )
+        let change = match facts.resets.get(name) {
+            Some(reset) => format!("{reset}, and restart the brokers, whose sessions keep the value"),
+            None => format!("ALTER SYSTEM SET {name} = on, and reload or restart Postgres"),
+        };
+        Finding::problem(name, format!("{name} is off: {why}"), change)
     })
 }
 

@@ -3,7 +3,7 @@
 use howdah_core::config::Config;
 
 use super::Finding;
-use crate::store::{Facts, SchemaFacts, WrongRight};
+use crate::store::{Facts, OwnedFacts, SchemaFacts, WrongRight};
 
 /// Maximum number of surplus rights of a role that are listed and revoked one by one. For more rights, the advice
 /// revokes all.
@@ -17,8 +17,37 @@ pub(super) fn check(facts: &Facts, schema: &SchemaFacts, config: &Config) -> Vec
     findings.extend(collation(facts, schema));
     findings.extend(schema.unidentified.iter().map(unidentified));
     findings.extend(sequences(schema));
+    findings.extend(missing(&schema.owned));
+    findings.extend(foreign_triggers(&schema.owned));
     findings.extend(rights(&schema.owned.rights, &config.schema));
     findings
+}
+
+/// Checks that the tables have all indexes, constraints and triggers that they were created with.
+fn missing(owned: &OwnedFacts) -> Option<Finding> {
+    let names: Vec<_> = owned.missing.iter().map(|object| &object.name[..]).collect();
+    let statements: Vec<_> = owned.missing.iter().map(|object| &object.statement[..]).collect();
+    (!names.is_empty()).then(|| {
+        let found = format!(
+            "missing or disabled in the schema: {}: a restore has failed in part, or a statement has dropped it",
+            names.join(", ")
+        );
+        let change = "restore the dump into an empty database while no broker runs, or run: ";
+        Finding::problem("structure", found, format!("{change}{}", statements.join("; ")))
+    })
+}
+
+fn foreign_triggers(owned: &OwnedFacts) -> Option<Finding> {
+    (!owned.foreign_triggers.is_empty()).then(|| {
+        Finding::advice(
+            "foreign_triggers",
+            format!(
+                "Howdah has not created {}: it runs in each transaction of a broker, and can delay, change or lose jobs",
+                owned.foreign_triggers.join(", ")
+            ),
+            "drop it, or make sure that it returns each row unchanged",
+        )
+    })
 }
 
 fn owner(schema: &SchemaFacts) -> Option<Finding> {
@@ -120,7 +149,7 @@ fn of_one(wrong: &[WrongRight], schema: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use crate::store::{OwnedFacts, UnidentifiedTable};
+    use crate::store::UnidentifiedTable;
 
     use super::{super::Level, *};
 

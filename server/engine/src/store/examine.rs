@@ -12,6 +12,9 @@ pub struct Facts {
     /// Postgres settings with which a session of this role starts, by name. Values are in the base unit of each
     /// setting.
     pub settings: BTreeMap<String, String>,
+    /// Statements that remove the values of the database or of the role, by setting.
+    #[serde(default)]
+    pub resets: BTreeMap<String, String>,
     /// Database time in µs since 1970.
     pub now_us: i64,
     /// Age of the oldest unfrozen transaction id, in transactions.
@@ -65,8 +68,23 @@ pub struct SchemaFacts {
 pub struct OwnedFacts {
     /// Sequences whose next value is an id that a stored row already has.
     pub stuck_sequences: Vec<String>,
+    /// Indexes, constraints and triggers of the schema that no longer exist.
+    #[serde(default)]
+    pub missing: Vec<MissingObject>,
+    /// Triggers and rules that Howdah has not created, such as `trigger audit of ready`.
+    #[serde(default)]
+    pub foreign_triggers: Vec<String>,
     /// Rights and owners that differ from the intended ones, sorted by role.
     pub rights: Vec<WrongRight>,
+}
+
+/// An index, constraint or trigger that the tables had when they were created.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct MissingObject {
+    /// Kind, name and table, such as `index ready_by_id of ready`.
+    pub name: String,
+    /// SQL statement that creates the object.
+    pub statement: String,
 }
 
 /// A transaction that has been idle for a few seconds and holds locks on tables of the schema, so it may lock rows of them.

@@ -219,6 +219,9 @@ async fn migrate(
         connection.batch(&note).await?;
     }
     replace_all(connection, schema, &due.parts).await?;
+    if !due.migrations.is_empty() {
+        record_structure(connection, schema).await?;
+    }
     Ok(Some(with_rights(connection, schema, &known, due.report(false)).await?))
 }
 
@@ -295,7 +298,15 @@ async fn create(connection: &mut Connection, schema: &str, test_clock: bool) -> 
         format!("INSERT INTO {schema}.schema_part (part, version, release) VALUES ('tables', {version}, '{release}')");
     connection.batch(&tables).await?;
     replace_all(connection, schema, &PARTS).await?;
+    record_structure(connection, schema).await?;
     Ok(true)
+}
+
+/// Stores the names and definitions of indexes, constraints and triggers, from which `howdah doctor` finds missing ones.
+async fn record_structure(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
+    let record =
+        format!("UPDATE {schema}.schema_part SET structure = {schema}.structure() WHERE part = 'tables'");
+    connection.batch(&record).await
 }
 
 /// Replaces parts of the schema, and stores the hashes of their sources.

@@ -81,7 +81,7 @@ pub use enqueue_keyed::{
     FirstRequests, KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredCoordinated, StoredKeyed,
 };
 pub use error::{Cause, StoreError};
-pub use examine::{Facts, LockHolder, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
+pub use examine::{Facts, LockHolder, MissingObject, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
 pub use failed::{FailedJob, FailuresArgs, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]

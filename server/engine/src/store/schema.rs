@@ -88,6 +88,7 @@ pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/stores.sql",
     "functions/replicated.sql",
+    "functions/structure.sql",
     "functions/closing.sql",
     "functions/task_types.sql",
     "functions/statistics.sql",

@@ -82,6 +82,9 @@ pub(super) fn advice(error: &StoreError) -> &'static str {
         "54000" => {
             "A limit of Postgres is reached, such as the queue of notifications; howdah doctor and the log of Postgres name it"
         }
+        "55000" if matches!(error, StoreError::NotSent(_)) => {
+            "The database allows no connections: ALTER DATABASE … ALLOW_CONNECTIONS true"
+        }
         "3D000" => "Create the database, or correct its name in the connection string",
         "XX001" | "XX002" => "A table or index is damaged: see the log of Postgres, then REINDEX or restore it",
         code if code.starts_with("28") => {
