@@ -1,10 +1,10 @@
 //! Response bodies that reserve memory until the client has read them. A response that the client does not read in time is
 //! ended.
 //!
-//! hyper does not poll a body while the client's flow-control window is closed, so the body cannot end the response. A separate
-//! task watches its progress and drops the data of an unread body; the stream is reset when the client reads again. Data is
-//! copied into small pieces for HTTP/2, because data that HTTP/2 has accepted and cannot send yet stays in memory that the
-//! broker cannot free.
+//! hyper does not poll a body while the client's flow-control window is closed, so the body cannot end the response itself.
+//! Instead, a separate task watches the body and drops its data if the client does not read; the stream is reset when the
+//! client reads again. The broker cannot free data that hyper has accepted and not sent, so a body hands over its data in
+//! small, copied pieces.
 //!
 //! A response may also have a callback that runs when it has been sent. If the response is dropped before, the callback does
 //! not run.

@@ -1,4 +1,4 @@
-//! The accept loop: it bounds the number of connections, and errors neither end it nor make it loop without pauses.
+//! The accept loop. It bounds the number of connections. After an error it pauses, and then continues.
 
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 

@@ -174,8 +174,8 @@ pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskT
     let names: Vec<TaskTypeName> = names.collect::<Result<_, _>>()?;
     names.iter().try_for_each(|name| caller.check_target(name))?;
     if !job.after.is_empty() {
-        // Reading every type is required, because a caller that changes the schedule later may not be allowed to read the
-        // dependencies and their results.
+        // The right to read every type is required. Otherwise a caller who may not read the dependencies could get their
+        // results by a later change of the schedule.
         caller.check_rule(Rule::Everything(Operation::Read))?;
         caller.check_rule(Rule::Everything(Operation::Payload))?;
     }

@@ -68,8 +68,8 @@ pub(in crate::api) fn selection(
     Ok(Selection::OfType(TypeSelection { task_type, state, error_group, conditions, from }))
 }
 
-/// Returns the state of the jobs. If the conditions name a worker, it is `Leased`, which must be among `states`, the job states
-/// that the call supports.
+/// Returns the state to select, which is `Leased` if the conditions name a worker. Fails if the request has another state, or
+/// if `states`, the job states that the call supports, lacks `Leased`.
 pub(in crate::api) fn of_worker(
     field: &str,
     conditions: &JobConditions,
@@ -114,12 +114,12 @@ pub(in crate::api) fn state(number: i32) -> Result<Option<JobState>, Error> {
     }
 }
 
-/// Maximum of a number of attempts: no job has more.
+/// Maximum value of the conditions on attempts. No job has more attempts.
 const ATTEMPTS: i64 = 1_000;
 /// Length of the public id of a worker, in hexadecimal digits.
 const WORKER_ID: usize = 16;
 
-/// Checks the conditions in the field `field` of a message; none if they are not set.
+/// Checks the conditions in the field `field` of a message. An unset field means no conditions.
 pub(in crate::api) fn job_conditions(
     field: &str,
     given: Option<v1::JobConditions>,

@@ -66,7 +66,7 @@ fn refuse_repeats<T>(
     })
 }
 
-/// Maximum size of the place of an error, in bytes.
+/// Maximum length of `Nack.place`, in bytes. A longer text is truncated.
 const PLACE_BYTES: usize = 200;
 pub(crate) const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
@@ -115,8 +115,8 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
     }
 }
 
-/// Returns the text with each run of white space and control characters as one space, because a place is part of the name of an
-/// error group.
+/// Replaces each run of white space and control characters by one space. For places of errors, which become part of the names
+/// of error groups.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")

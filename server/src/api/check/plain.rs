@@ -23,7 +23,7 @@ pub(super) fn needs(job: &v1::NewJob) -> Result<(), Error> {
     }
 }
 
-/// Whether a job has an option, of those that need another one or are needed.
+/// Whether a job sets the option `name`. Knows only options that need another option, and the options that they need.
 fn is_set(job: &v1::NewJob, name: &str) -> bool {
     macro_rules! is_set {
         (($($other:ident)+) $($plain:ident)+) => {

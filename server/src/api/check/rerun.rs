@@ -40,7 +40,7 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
         wanted.payload.clone()
     } else if !coordination.completed_stages.is_empty() && options.stage_payload != Some(StagePayload::Unchanged) {
         return Err(Lost::Payload(
-            "the payload of its first stage is not kept, because each stage got the result of the last one",
+            "the payload of its first stage is not kept, because each stage got the result of the previous one",
         ));
     } else {
         let is_complete =
@@ -54,7 +54,7 @@ pub(in crate::api) fn copy(job: JobView, wanted: &v1::NewJob, has_payload: bool)
         fallback: if fallback == task_type { String::new() } else { fallback },
         stage_payload: if next_stages.is_empty() { 0 } else { options.stage_payload.map_or(0, WireEnum::number) },
         on_holder_failure: if job.key.is_some() { options.on_holder_failure.map_or(0, WireEnum::number) } else { 0 },
-        // The fallback's type determines the attempts of a job that went there.
+        // `max_attempts` of a job in its fallback comes from the fallback type, so the copy does not get it.
         max_attempts: if went_to_fallback { 0 } else { u32::try_from(job.max_attempts).unwrap_or_default() },
         task_type,
         next_stages,

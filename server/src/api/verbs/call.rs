@@ -1,5 +1,5 @@
-//! The entry point of all calls, from gRPC, HTTP and the page; a call in progress: its caller, its connection, and the store in
-//! which it runs.
+//! [`Gateway`]: the entry point of all calls, from gRPC, HTTP and the page. [`Call`]: a call in progress, with its caller, its
+//! connection and its store.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl Gateway {
         Self { stores, stopping: Arc::new(stopping) }
     }
 
-    /// Executes a call. The extensions of the request contain the [`Caller`](howdah_engine::access::Caller), which has passed
-    /// the verb's [`Verb::RULE`], and the connection.
+    /// Executes a call. The extensions of the request contain the connection, and a [`Caller`](howdah_engine::access::Caller)
+    /// that has passed [`Verb::RULE`].
     pub(crate) async fn call<V: Verb>(&self, request: Request<V::Request>) -> Answer<V> {
         let (call, message) = Call::open(self, V::RPC, request)?;
         if call.stores.only().is_some() { call.run::<V>(message).await } else { V::route(&call, message).await }

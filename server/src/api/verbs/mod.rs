@@ -60,7 +60,7 @@ mod prelude {
 pub(crate) trait Verb: Unary + Send + Sync + 'static {
     /// Permission that is checked before the request message is read.
     const RULE: Rule;
-    /// Whether the page may make this call when it is read-only.
+    /// Whether a read-only page may make this call.
     const READS: bool = matches!(Self::RULE, Rule::Types(Operation::Read) | Rule::Everything(Operation::Read));
     /// Memory to reserve for the response, in bytes. 0, for small responses, reserves nothing.
     const ANSWER_BYTES: usize = 0;

@@ -1,6 +1,6 @@
 //! Page tokens: a position in a list, as URL-safe text, and a keyed hash. The hash covers the name of the call, the caller, and
-//! all fields of the request except the page size. So a token for the jobs of one task type is invalid for another, and a
-//! position needs no mark of its list. The hash key is stored in the database, so all brokers of the database accept the token.
+//! all fields of the request except the page size. So a token is valid only for the list that issued it, and a position need
+//! not name its list. The hash key is stored in the database, so all brokers of the database accept the token.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use howdah_core::{

@@ -96,8 +96,8 @@ impl Verb for ListTokens {
     }
 }
 
-/// Time that revocations of JSON Web Tokens are kept after the current maximum lifetime of tokens, which may be raised
-/// meanwhile.
+/// Time for which a revocation of JSON Web Tokens is kept, in addition to their maximum lifetime. An operator may raise that
+/// lifetime after the revocation.
 const KEPT: Duration = Duration::from_hours(30 * 24);
 
 /// Tokens to revoke.

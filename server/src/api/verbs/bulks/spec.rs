@@ -36,7 +36,7 @@ fn whole(spec: &v1::BulkSpec, limits: &ClusterSettings) -> Result<BulkSpec, Erro
     let state = state(spec.state)?;
     let conditions = job_conditions("conditions", spec.conditions.clone(), limits)?;
     if conditions.worker_id.is_some() {
-        let problem = "is not for bulk operations, which can run at any broker; use CancelJobs or EndLeases";
+        let problem = "is not for bulk operations, because only one broker knows all jobs of a worker; use CancelJobs or EndLeases";
         return Err(Error::invalid("conditions.worker_id", problem));
     }
     let rate = numbers::within("max_jobs_per_second", spec.max_jobs_per_second.into(), 0..=JOBS_PER_S)?;

@@ -20,7 +20,7 @@ impl Verb for EnqueueJobs {
 
     type Args = v1::EnqueueJobsRequest;
 
-    /// Checks nothing. [`place`], which pipelines and HTTP requests use too, checks the jobs after the rate limit.
+    /// Checks nothing: [`place`] checks the jobs, after the rate limit.
     fn check(request: v1::EnqueueJobsRequest, _: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         Ok(request)
     }

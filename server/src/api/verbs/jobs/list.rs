@@ -81,7 +81,7 @@ impl Verb for ListJobs {
             jobs: page.jobs.into_iter().map(render::job).collect(),
             next_page_token: page.next.map(page_token::encode_job).unwrap_or_default(),
             partial: page.look.partial,
-            // Jobs of other types count too.
+            // May count jobs of other types, so callers who may not read every type get 0.
             scanned_count: if call.caller.may_everywhere(Operation::Read) { page.look.scanned_count } else { 0 },
             has_more: page.look.has_more,
         })

@@ -22,7 +22,7 @@ use crate::api::{
 
 /// Maximum number of jobs of a call that are read from the archive. Each may take seconds.
 pub(crate) const ARCHIVED: usize = 100;
-/// Maximum size of the problem of one job, in bytes.
+/// Maximum length of `RerunJob.problem`, in bytes.
 const PROBLEM: usize = 500;
 
 /// Checked request of `RerunJobs`.
@@ -62,7 +62,7 @@ impl Verb for RerunJobs {
         Ok(Args { ids, wanted, has_payload, request_key })
     }
 
-    /// Reserves memory also for the finished jobs that are read at once.
+    /// Includes the memory of the finished jobs that the call reads together.
     fn answer_bytes(args: &Args, cluster: &ClusterSettings) -> usize {
         answer::page_bytes(0, cluster, true) + args.ids.len() * Self::ENTRY_BYTES
     }
@@ -78,7 +78,7 @@ impl Verb for RerunJobs {
                 let (read, has_more) = call.broker.operator.finished_jobs(&left).await?;
                 left.retain(|id| read.iter().all(|job| job.id != *id));
                 if !has_more || read.is_empty() {
-                    // The history of these jobs has just been dropped.
+                    // The history of these jobs was dropped after `finished` had read their states.
                     missing.append(&mut left);
                 }
                 rerun(call, &args, read, &by, &mut jobs).await?;
@@ -95,7 +95,8 @@ impl Verb for RerunJobs {
         ids.sort_unstable();
         ids.dedup();
         if request.payload.is_some() && ids.len() > 1 {
-            // The primary store rejects the request, before it is split into requests with one id each.
+            // The primary store rejects the request, because a payload is for exactly one job. A split by store could hide this
+            // error.
             return call.primary::<Self>(request).await;
         }
         let with = |request: &v1::RerunJobsRequest, ids| v1::RerunJobsRequest { ids, ..request.clone() };

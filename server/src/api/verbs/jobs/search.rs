@@ -95,7 +95,7 @@ impl Verb for SearchJobs {
         // The permission is checked again for each job. A job found by id may have any type, and other jobs may have moved to a
         // type that the caller may not read.
         found.jobs.retain(|job| permit::may(&call.caller, Operation::Read, &job.task_type));
-        // Without an index by type, jobs of other types count too.
+        // A scan without an index by type counts jobs of other types, so callers who may not read every type get no counts.
         if let SearchQuery::Look { range, .. } = &query
             && !matches!(range.state, JobState::Ready | JobState::Dead)
             && !call.caller.may_everywhere(Operation::Read)
@@ -153,7 +153,7 @@ fn conditions(request: &v1::SearchJobsRequest, cluster: &ClusterSettings) -> Res
     Ok(conditions)
 }
 
-/// A search by an index, which covers all times. `field` is the field that names the value to look up.
+/// Builds a search by an index, which has no time range. `field` names the field with the value to look up.
 fn by_index(
     index: SearchIndex,
     field: &str,

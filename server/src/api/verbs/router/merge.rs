@@ -94,7 +94,7 @@ impl Call {
                 next = format!("{}.{inner}", number(store));
                 break;
             }
-            // If the request has no page size, each store uses its default, so a fixed number of entries fills the page.
+            // Without a page size, each store uses its own default; the merged page is then full after `USUAL` entries.
             let is_full = count >= if most > 0 { most as usize } else { USUAL };
             if let Some(following) = stores.get(nth + 1).filter(|_| is_full) {
                 next = format!("{}.", number(following));

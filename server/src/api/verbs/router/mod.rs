@@ -135,7 +135,7 @@ impl Call {
     }
 
     /// Returns the broker of the store to which a job id belongs. An id that belongs to no store goes to the primary store,
-    /// which has no such job.
+    /// which reports that the job does not exist.
     pub(super) fn of_id(&self, id: i64) -> Result<&SharedBroker, Error> {
         self.stores.of_id(id)?.map_or_else(|| Ok(self.stores.main()), ServedStore::reachable)
     }

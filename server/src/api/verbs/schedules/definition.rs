@@ -26,7 +26,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 /// Maximum period of a schedule: ten years.
 pub(crate) const LONGEST: Duration = Duration::from_hours(3650 * 24);
-/// Range of the start and end times of a schedule: any year that a `Timestamp` can express.
+/// Latest start and end time of a schedule, as time after 1970: the last second that a `Timestamp` can express.
 const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
 /// Longest possible value of the header with the planned time, to check the size of the headers.
 const A_TIME: &str = "9999-12-31T23:59:59.999999Z";

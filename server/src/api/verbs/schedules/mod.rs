@@ -209,8 +209,8 @@ impl Verb for ListSchedules {
 
 merged!(ListSchedules: of_store schedules);
 
-/// Returns a page of the schedules that the caller may read. The last one is always readable for the caller, because the next
-/// page token contains its name.
+/// Returns a page of the schedules that the caller may read. The page token contains the last name of the page, so it reveals
+/// no other schedule.
 async fn visible(call: &Call, mut after: String, page_size: usize) -> Result<SchedulePage, Error> {
     let operator = &call.broker.operator;
     if call.caller.may_everywhere(Operation::Read) {

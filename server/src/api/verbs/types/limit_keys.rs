@@ -65,7 +65,7 @@ fn limit_key(view: LimitKeyView) -> v1::LimitKey {
 impl Verb for UpdateLimitKey {
     const RULE: Rule = Rule::Types(Operation::Operate);
 
-    /// Checked request: the task type, the limit key, and the own limit of the key.
+    /// Checked request: the task type, the limit key, and the key's own limit.
     type Args = (TaskTypeName, String, Option<i32>);
 
     fn check(request: v1::UpdateLimitKeyRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {

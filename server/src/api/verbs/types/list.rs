@@ -82,7 +82,7 @@ impl Merge for ListTaskTypes {
 }
 
 /// Returns a page of the task types that the caller may read, the position of the next page, and the age of the counts. The
-/// last type is readable for the caller, because the next page token contains its name.
+/// page token contains the last name of the page, so it reveals no other type.
 async fn visible(call: &Call, query: TypesQuery) -> Result<(Vec<TypeView>, Option<String>, Option<Duration>), Error> {
     let TypesQuery { mut after, page_size, only, last_count } = query;
     let all = call.caller.may_everywhere(Operation::Read);

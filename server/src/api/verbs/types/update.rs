@@ -13,7 +13,7 @@ use crate::api::{
 const MOST: u32 = 1_000_000;
 /// Minimum rate in jobs per second, one job in 11 days. With a rate near 0 the time of the next start would overflow.
 const LEAST_RATE: f64 = 0.000_001;
-/// First and longest pause of a brake that sets none.
+/// Defaults of the first and the longest pause of a brake.
 const BRAKE_INITIAL: Duration = Duration::from_secs(1);
 const BRAKE_MAX: Duration = Duration::from_mins(1);
 
@@ -93,7 +93,7 @@ fn unless_0(field: &str, value: i64, most: i64) -> Result<Option<i64>, Error> {
     Ok(Some(numbers::within(field, value, 0..=most)?).filter(|&number| number != 0))
 }
 
-/// Checks a priority step. The largest step is 2^45 µs. A larger value, from rounding up to milliseconds, is reduced to it.
+/// Checks a priority step. Rounding up to milliseconds may exceed the maximum of 2^45 µs, so the step is capped.
 fn priority_step(value: Option<prost_types::Duration>) -> Result<Option<i64>, Error> {
     let range = time::MILLISECOND..=Duration::from_micros(PRIORITY_STEP as u64);
     let step = time::optional("priority_step", value, &range)?;

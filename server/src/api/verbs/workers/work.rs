@@ -55,8 +55,8 @@ impl Gateway {
     }
 }
 
-/// Serves a worker stream until it ends or `changed` completes: then the worker has to resume its session with the new list of
-/// stores. `context_of` returns the session context of the store from which the jobs of a message come. `None`
+/// Serves a worker stream until it ends or `changed` completes. In the second case, the worker must resume its session with the
+/// new list of stores. `context_of` returns the session context of the store from which the jobs of a message come; `None`
 /// means the store of `call`.
 fn work_with(
     call: Call,
@@ -113,7 +113,7 @@ fn until(
         Some(Err(Error::Unavailable(reason.into())))
     };
     let ends = outgoing.map(Some).chain(stream::once(future::ready(None)));
-    // The sentinel `None` ends the merged stream with the first of both streams.
+    // A `None` marks the end of either stream, and ends the merged stream.
     select(ends, stream::once(end)).take_while(|answer| future::ready(answer.is_some())).filter_map(future::ready)
 }
 
