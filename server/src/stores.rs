@@ -54,7 +54,7 @@ pub enum StoresError {
 }
 
 impl StoresError {
-    /// Returns what an operator should do about the error, unless its text says so.
+    /// Returns what an operator should do about the error. Empty if the error text says it.
     fn advice(&self) -> &'static str {
         match self {
             Self::Store { error, .. } => error.advice(),
@@ -144,8 +144,8 @@ struct Updated {
 impl Updated {
     /// Migrates these stores concurrently, assigns numbers to those that need one, and tests their notifications. `others`
     /// are stores that this process already serves; without them, the first store is the primary store, which must be
-    /// reachable. Fails if a store has another problem than an unreachable database. A database that only matches a pattern is
-    /// then skipped.
+    /// reachable. Any problem other than an unreachable database is an error, except that a database that only matches
+    /// a pattern is skipped.
     async fn of(
         config: &Config,
         configured: &[StoreConfig],
@@ -193,7 +193,8 @@ fn skip_contradicting(
     }
 }
 
-/// Returns stores and the `others`, which this process already serves, for a decision about their numbers.
+/// Returns the facts from which store numbers are decided: of `own`, and of `others`, which this process already
+/// serves.
 fn found<'a>(
     own: impl Iterator<Item = (&'a StoreConfig, &'a StoreFacts)>,
     others: &'a [(StoreConfig, StoreFacts)],
@@ -225,7 +226,7 @@ async fn assign_numbers(
     Ok(())
 }
 
-/// The stores that a configuration stands for.
+/// The stores of a configuration, with each pattern replaced by the databases that match it.
 pub(super) struct Expanded {
     pub(super) stores: Vec<StoreConfig>,
     /// Patterns whose server could not be asked for its databases, each with the error.

@@ -22,8 +22,8 @@ use super::served::{ConfiguredStore, ServedStore, Stores};
 const HOME_TTL: Duration = Duration::from_mins(1);
 /// Maximum number of task types whose homes are cached.
 const MOST: usize = 100_000;
-/// Timeout of asking a store whether it has a task type. It is long, because a store that is slow for some seconds does
-/// not open its circuit breaker. Stores with an open circuit breaker are not asked.
+/// Timeout of asking a store whether it has a task type. It exceeds delays of some seconds, during which the circuit
+/// breaker of a slow store stays closed. Stores with an open circuit breaker are not asked.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of asking a store whether it has a task type, if a cached home has only expired by time. It is short: the
 /// cached home is probably still right, and enqueues must not wait for a slow store.
@@ -106,7 +106,7 @@ impl Stores {
         let oldest = oldest.min().map(|(_, nth)| nth);
         let is_unreachable = |nth: &usize| matches!(known.get(*nth), Some(Known::Unreachable));
         let home = match (oldest, cached) {
-            // The cached home is unreachable now and may still be the store with the oldest type, so it stays the home.
+            // An unreachable cached home may still have had the type for the longest time, so it stays the home.
             (_, Some((home, _))) if is_unreachable(&home) => home,
             (Some(home), _) => home,
             (None, _) => {

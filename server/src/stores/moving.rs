@@ -74,8 +74,8 @@ pub(crate) struct Move {
     from: usize,
     to: usize,
     type_id: TypeId,
-    /// Creation time of the task type in the oldest store besides the new one. In the new store, the type gets an
-    /// earlier creation time, so that this store becomes the home.
+    /// Earliest creation time of the task type in any store but the new one. In the new store, the type gets a still
+    /// earlier creation time, which makes the new store its home.
     oldest: SystemTime,
     by: Actor,
 }

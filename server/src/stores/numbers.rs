@@ -77,8 +77,8 @@ pub(super) fn decide(found: &[Found<'_>]) -> Result<Vec<(usize, StoreNumber)>, S
     Ok(changes)
 }
 
-/// Returns the stores that match a pattern and contradict the stores before them or those without a pattern, as positions in
-/// `found` with the problem.
+/// Finds stores that match a pattern and contradict an earlier store or a store without a pattern. Returns their
+/// positions in `found`, each with the problem.
 pub(super) fn contradicting(found: &[Found<'_>]) -> Vec<(usize, String)> {
     let (mut kept, mut contradicting): (Vec<Found<'_>>, _) = (Vec::new(), Vec::new());
     kept.extend(found.iter().filter(|store| !store.may_be_skipped).copied());

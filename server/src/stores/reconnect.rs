@@ -22,8 +22,8 @@ pub(super) fn is_temporary(error: &StoreError) -> bool {
     )
 }
 
-/// Whether the database refuses to be served, until an operator changes it: it has other tables, or the broker lacks rights.
-/// Errors of the whole server, of locks and of timeouts may be temporary.
+/// Whether the database cannot be served until an operator changes it, because it has other tables or the broker lacks
+/// rights. False for errors of the whole server, of locks and of timeouts, which may be temporary.
 pub(super) fn is_refused(error: &StoreError) -> bool {
     const TEMPORARY: [&str; 7] = ["08", "25", "40", "53", "55", "57", "58"];
     let is_lasting = |code: &str| !TEMPORARY.iter().any(|class| code.starts_with(class));

@@ -271,7 +271,7 @@ impl Plan {
     }
 }
 
-/// Fails unless the store is closed to new jobs and no worker of this broker runs a job of it, or the store is unreachable.
+/// Fails if the store is reachable and is open to new jobs, or has a job that a worker of this broker runs.
 fn check_removed(store: &ConfiguredStore) -> Result<(), StoresError> {
     let Ok(served) = store.reachable() else { return Ok(()) };
     let runs = || served.broker.workers.sessions.all().iter().any(|session| !session.held_jobs().is_empty());
@@ -280,7 +280,7 @@ fn check_removed(store: &ConfiguredStore) -> Result<(), StoresError> {
     }
     let name = store.name();
     Err(StoresError::Config(format!(
-        "store {name} is no longer configured, but open, or its jobs are running: run `howdah store drain {name}`, which waits for its jobs, and reload again"
+        "store {name} is no longer configured, but it is open or its jobs are running: run `howdah store drain {name}`, which waits for its jobs, and reload again"
     )))
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Merge {
     /// Mask of stores that have sent a `Drain`, and mask of those that have sent one because their broker is stopping.
     drained: u64,
     leaving: u64,
-    /// Whether the worker got the `Drain` that ends jobs, and the `Drain` that announces the stop of the broker.
+    /// Whether the worker got a `Drain`, and whether it got a `Drain` that announces the stop of the broker.
     is_drained: bool,
     is_leaving: bool,
 }
@@ -190,8 +190,8 @@ impl Merge {
         }
     }
 
-    /// Records a `Drain` of a store. Returns whether to pass it on to the worker: if it is the last store to end its
-    /// jobs, or the last to announce the stop of the broker.
+    /// Records a `Drain` of a store. Returns whether to pass the `Drain` on: the worker gets one when all of its stores
+    /// have sent one, and one when all have announced the stop of the broker.
     fn drains(&mut self, store_no: u64, shutdown: bool) -> bool {
         self.drained |= store_no;
         let was_sent = if shutdown {
