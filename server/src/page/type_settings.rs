@@ -27,7 +27,7 @@ pub(super) struct Setting {
     /// Values to choose from, with their labels; empty for any text.
     choices: &'static [(&'static str, &'static str)],
     place: fn(&mut TaskTypeSettings) -> Place<'_>,
-    /// Returns the text of the value that applies without an own value of the type, and its source.
+    /// Returns the default as text, and where it comes from. It applies to a type without an own value.
     default: fn(&Defaults<'_>) -> (String, &'static str),
 }
 
@@ -172,7 +172,7 @@ impl Given {
             let set = (setting.place)(&mut new).set(text, setting.choices);
             set.map_err(|problem| Error::invalid(*name, problem))?;
         }
-        // Looking at the parts of a message creates it.
+        // `place` creates an unset message to access its fields. Removes the messages that stayed empty.
         new.retry_policy = new.retry_policy.filter(|policy| *policy != RetryPolicy::default());
         new.brake = new.brake.filter(|brake| *brake != Brake::default());
         for rate in [&mut new.rate, &mut new.key_rate] {
@@ -181,8 +181,8 @@ impl Given {
         Ok(new)
     }
 
-    /// Returns only the values that change something, so that a change which was confirmed later than another one keeps what
-    /// the other one has set.
+    /// Keeps only the settings that differ between `old` and `new`. So a confirmed form does not undo a change that was
+    /// made to other settings meanwhile.
     pub(super) fn without_unchanged(self, old: &TaskTypeSettings, new: &TaskTypeSettings) -> Self {
         let is_changed =
             |name: &str| SETTINGS.iter().any(|setting| setting.name == name && setting.own(old) != setting.own(new));
@@ -206,7 +206,7 @@ pub(super) enum Place<'a> {
     Spans(&'a mut Vec<prost_types::Duration>),
     Name(&'a mut String),
     Flag(&'a mut bool),
-    /// Number of an enum value, whose words are the choices of the setting from number 1 on; 0 for none.
+    /// Number of an enum value: n is the nth choice of the setting; 0 for none.
     Choice(&'a mut i32),
 }
 

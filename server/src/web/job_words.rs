@@ -60,7 +60,7 @@ impl JobWords {
 
     /// Builds the protocol message of a job from the options.
     pub(super) fn job(self, task_type: String, payload: Bytes) -> Result<v1::NewJob, Error> {
-        // These are no options, because the path contains the task type and the body is the payload.
+        // Here `task_type` and `payload` are no options: the path contains the task type, and the body is the payload.
         let taken = self.given.iter().find(|(name, _)| matches!(name.as_str(), "task_type" | "payload"));
         if let Some((name, _)) = taken {
             return Err(Error::invalid(name, "is not an option: the type is in the path, and the payload is the body"));

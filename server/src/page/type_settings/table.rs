@@ -38,8 +38,7 @@ fn span(span: Duration) -> (String, &'static str) {
     (humantime::format_duration(span).to_string(), BROKER)
 }
 
-/// Defines all settings: the name, the label, an example or the choices, the place, and the value that applies without an own
-/// one.
+/// Defines all settings: the name, the label, an example or the choices, the place, and the default.
 macro_rules! settings {
     ($($name:literal, $label:literal, $($example:literal)? $(choose $choices:ident)?,
        |$settings:ident| $kind:ident($place:expr), $default:expr;)*) => {

@@ -27,7 +27,7 @@ struct Done {
     count: usize,
     /// Page token for the next call; empty when the action is complete.
     next: String,
-    /// The new job, if the action made one; its page follows.
+    /// The new job, if the action made one. The browser is redirected to it.
     new_job: Option<i64>,
 }
 

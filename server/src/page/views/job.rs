@@ -62,8 +62,8 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
     let answer = req.calls().call::<GetJob>(&req.by, v1::GetJobRequest { id }).await?;
     let job =
         answer.get_ref().job.as_ref().ok_or_else(|| Error::Internal("bug: the GetJob answer has no job".into()))?;
-    // `ExplainJob` is not called for finished jobs: the timeline suffices, and the call would read the archive. Its
-    // errors are ignored, because the job may have ended meanwhile.
+    // `ExplainJob` is not called for finished jobs: the timeline suffices, and the call would read the archive. An
+    // error of the call is ignored, because the job may have ended meanwhile.
     let explained = match job.state() {
         JobState::Succeeded | JobState::Cancelled | JobState::Expired | JobState::Discarded => None,
         _ => req.calls().call::<ExplainJob>(&req.by, v1::ExplainJobRequest { id }).await.ok(),
@@ -121,7 +121,7 @@ fn facts(job: &v1::Job) -> Vec<(String, String)> {
     facts
 }
 
-/// Returns when history keeps the job if it succeeds; empty if the job sets no mode.
+/// Describes the condition under which history keeps the job after success; empty if the job sets no mode.
 fn history(mode: HistoryMode) -> &'static str {
     match mode {
         HistoryMode::Unspecified => "",

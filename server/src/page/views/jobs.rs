@@ -83,7 +83,8 @@ pub(in crate::page) async fn view(req: PageRequest) -> Result<Response, PageErro
         word => Some(State::parse(word).ok_or_else(|| Error::invalid("state", "is not a job state"))?),
     };
     let searched = search_form.query()?;
-    // A list by attempts or failures leaves out jobs that a bulk operation would change, except a list of dead jobs.
+    // Bulk operations are offered only for lists with all jobs that they would change. A list by attempts lacks jobs,
+    // and so does a list by failures, except of dead jobs.
     let lists_all = matches!(sort, "" | "run") || (sort == "failure" && wanted == Some(JobState::Dead));
     let offers_bulk = searched.is_none() && lists_all && !task_type.is_empty();
     let whole = if offers_bulk && req.by.may(Operation::Operate, &task_type) { whole(wanted) } else { Vec::new() };

@@ -48,7 +48,7 @@ const FIELDS: [(&str, &str); 8] = [
 struct View {
     layout: Layout,
     form: Form,
-    /// Problems by field of the form; of the whole form under the empty name.
+    /// Problems by field of the form. The empty name stands for the whole form.
     problems: HashMap<&'static str, String>,
     /// The next times, if the form was previewed.
     times: Option<Vec<When>>,
@@ -134,7 +134,7 @@ async fn save_form(req: &PageRequest) -> Result<Response, PageError> {
     }
 }
 
-/// Loads the schedule to change. A caller that may not see its payload would lose it with the change.
+/// Loads the schedule to change. Fails if the caller may not see the payload, because the form would then erase it.
 async fn load(req: &PageRequest, name: &str) -> Result<v1::Schedule, PageError> {
     let request = v1::GetScheduleRequest { name: name.to_owned() };
     let schedule = req.calls().call::<GetSchedule>(&req.by, request).await?.into_inner().schedule.unwrap_or_default();

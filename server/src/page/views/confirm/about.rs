@@ -41,7 +41,7 @@ pub(super) struct About {
     pub(super) given: Given,
 }
 
-/// Returns the parameters of an action on jobs that the question does not contain.
+/// Returns those parameters of an action on jobs that are not part of the question.
 pub(super) fn facts(action: &Action) -> Vec<(&'static str, String)> {
     match (spec::from_action(action), &action.target) {
         (Some(spec), _) => spec::facts(&spec),
@@ -87,7 +87,7 @@ impl About {
         Self { name, ..Self::default() }
     }
 
-    /// Describes a change of a type's settings: each with its old and its new value.
+    /// Describes a change of a type's settings, with the old and the new value of each.
     async fn of_settings(req: &PageRequest, name: &str, given: &Given) -> Result<Self, PageError> {
         let (view, _) = req.calls().counted_type(&req.by, name).await?;
         let old = view.settings.unwrap_or_default();
@@ -156,7 +156,7 @@ impl About {
             }
             match req.calls().call::<GetJob>(&req.by, v1::GetJobRequest { id: *id }).await {
                 Ok(answer) => examples.extend(answer.into_inner().job.map(JobRow::new)),
-                // Skips a job that does not exist, because others of the selected jobs may.
+                // Skips a missing job, because other selected jobs may exist.
                 Err(status) if status.code() == Code::NotFound && ids.len() > 1 => missing.push(*id),
                 Err(status) => return Err(status.into()),
             }
