@@ -1,8 +1,8 @@
 //! Codec of all services: prost, with a bound on the memory of a decoded message.
 //!
 //! A limit on the message size bounds bytes, but not memory. For example, 16 MiB can contain 8 million empty jobs of two bytes
-//! each, which take 2.6 GB when decoded, and 16 KiB when compressed with gzip. So the codec counts fields before it decodes a
-//! message. Its bounds are far above the limits of the protocol, which are checked later with better error messages.
+//! each. They take 2.6 GB when decoded, but only 16 KiB when compressed with gzip. So the codec counts fields before it decodes
+//! a message. Its bounds are far above the limits of the protocol, which are checked later with better error messages.
 
 use prost::{
     Message,

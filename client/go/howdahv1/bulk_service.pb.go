@@ -31,8 +31,8 @@ type BulkOperation int32
 const (
 	// Not used.
 	BulkOperation_BULK_OPERATION_UNSPECIFIED BulkOperation = 0
-	// Runs dead jobs, and scheduled jobs that have failed, again immediately, as RetryJobs does. Selects only jobs whose last
-	// failure was before the start of the bulk operation, and only scheduled jobs that are not due yet.
+	// Makes dead jobs, and scheduled jobs that have failed, ready now, as RetryJobs does. Leaves out jobs whose last failure is
+	// later than the start of the bulk operation, and scheduled jobs that are due.
 	BulkOperation_BULK_OPERATION_RETRY BulkOperation = 1
 	// Cancels unfinished jobs, including dead jobs, as CancelJobs does.
 	BulkOperation_BULK_OPERATION_CANCEL BulkOperation = 2
@@ -308,11 +308,11 @@ type BulkSpec struct {
 	Operation BulkOperation `protobuf:"varint,1,opt,name=operation,proto3,enum=howdah.v1.BulkOperation" json:"operation,omitempty"`
 	// Task type of the jobs. Required, except for BULK_OPERATION_UNDO, which uses the type of the undone bulk operation.
 	TaskType string `protobuf:"bytes,2,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
-	// Selects only jobs in this state, which must be a state that the operation applies to. Unset: all such states. Must be unset
-	// for BULK_OPERATION_UNDO.
+	// Selects only jobs in this state. The operation must apply to the state. Unset: all states to which it applies. Must be
+	// unset for BULK_OPERATION_UNDO.
 	State JobState `protobuf:"varint,3,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
-	// Selects only dead jobs, and scheduled jobs that have failed, whose last error belongs to this group, as
-	// JobFilter.error_group. At most 2,000 bytes. Empty: jobs with any error or without one. Must be empty for BULK_OPERATION_UNDO.
+	// Selects only jobs whose last error belongs to this group, as JobFilter.error_group: dead jobs, and scheduled jobs that have
+	// failed. At most 2,000 bytes. Empty: jobs with any error or without one. Must be empty for BULK_OPERATION_UNDO.
 	ErrorGroup string `protobuf:"bytes,4,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
 	// New priority, -1,000 to 1,000. Required for BULK_OPERATION_REPRIORITIZE, otherwise it must be unset.
 	Priority *int32 `protobuf:"varint,5,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
@@ -322,8 +322,8 @@ type BulkSpec struct {
 	// FAILED_PRECONDITION: it is running or paused, it is neither a cancel nor a discard, or no job is left to undo.
 	UndoBulkId int64 `protobuf:"varint,7,opt,name=undo_bulk_id,json=undoBulkId,proto3" json:"undo_bulk_id,omitempty"`
 	// Task type to move the jobs to. Required for BULK_OPERATION_MOVE, and different from task_type. Otherwise it must be empty.
-	// StartBulk creates the type if it does not exist. PERMISSION_DENIED: the caller lacks `operate` on one of the types, or could
-	// then see payloads that it cannot see now.
+	// StartBulk creates the type if it does not exist. PERMISSION_DENIED: the caller lacks `operate` on one of the types, or the
+	// move would let it see payloads that it must not see.
 	ToTaskType string `protobuf:"bytes,8,opt,name=to_task_type,json=toTaskType,proto3" json:"to_task_type,omitempty"`
 	// Fields to set. Required for BULK_OPERATION_SET, otherwise it must be unset.
 	Fields *BulkFields `protobuf:"bytes,9,opt,name=fields,proto3" json:"fields,omitempty"`

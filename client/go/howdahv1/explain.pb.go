@@ -62,7 +62,7 @@ const (
 	ReasonKind_REASON_KIND_TYPE_PAUSED ReasonKind = 14
 	// No worker takes jobs of the task type, and no program has pulled any (PullJobs) in the last hour.
 	ReasonKind_REASON_KIND_NO_WORKER ReasonKind = 15
-	// Every worker holds as many jobs of the type as its window allows. The window of a full worker may be 0.
+	// Every worker holds as many jobs of the type as its window allows. A worker with the window 0 counts as full.
 	ReasonKind_REASON_KIND_WORKERS_FULL ReasonKind = 16
 	// The job exceeds the window in bytes, or the maximum message size, of every worker.
 	ReasonKind_REASON_KIND_TOO_LARGE ReasonKind = 17
@@ -258,9 +258,9 @@ type ExplainJobResponse struct {
 	// Estimated time until the job starts. For a scheduled job: the time until run_time. For a ready job: the jobs before it,
 	// divided by the unrounded settled_per_minute. Unset: unknown, or a person must act first.
 	ExpectedIn *durationpb.Duration `protobuf:"bytes,6,opt,name=expected_in,json=expectedIn,proto3" json:"expected_in,omitempty"`
-	// Attempts of the task type that succeeded or failed per minute, rounded. This is the mean of the last 5 to 6 minutes, or of
-	// the time since the first of these attempts, if that is shorter, but of at least one minute. It includes attempts settled by
-	// streams, calls and SQL at any broker, and is up to 5 s old. Set only for ready jobs.
+	// Attempts of the task type that succeeded or failed per minute, rounded: the mean of the last 5 to 6 minutes. If the first
+	// such attempt is more recent, the mean begins with that attempt, and covers at least one minute. Includes attempts settled
+	// by streams, calls and SQL at any broker. Up to 5 s old. Set only for ready jobs.
 	SettledPerMinute int32 `protobuf:"varint,7,opt,name=settled_per_minute,json=settledPerMinute,proto3" json:"settled_per_minute,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

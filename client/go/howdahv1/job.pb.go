@@ -231,7 +231,7 @@ func (HistoryMode) EnumDescriptor() ([]byte, []int) {
 	return file_howdah_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
-// Behaviour of an enqueue if another job holds the key. A job has started when a worker has it.
+// Behaviour of an enqueue if another job holds the key. A job has started when a worker has received it.
 type KeyPolicy int32
 
 const (
@@ -242,13 +242,13 @@ const (
 	// Gives the payload and options of the new job to the job that holds the key, if that job has not started. If it runs, the
 	// new job is stored and starts when the running job has ended.
 	KeyPolicy_KEY_POLICY_REPLACE KeyPolicy = 2
-	// Works as KEY_POLICY_REPLACE if key_version is higher than the version of the job that holds the key, and than the version of
-	// the last job that succeeded with the key. Otherwise leaves that job unchanged; the new job is not stored.
+	// Works as KEY_POLICY_REPLACE if key_version is higher than the versions of the job that holds the key and of the last job
+	// that succeeded with the key. Otherwise nothing changes, and the new job is not stored.
 	KeyPolicy_KEY_POLICY_REPLACE_IF_NEWER KeyPolicy = 3
 	// Fails the request with ALREADY_EXISTS. No job of the request is stored.
 	KeyPolicy_KEY_POLICY_REJECT KeyPolicy = 4
-	// Works as KEY_POLICY_REPLACE, and moves the start of the job that holds the key to the start of the new job, which requires
-	// delay or run_at.
+	// Works as KEY_POLICY_REPLACE, and moves the start of the job that holds the key to the start of the new job. Requires delay
+	// or run_at.
 	KeyPolicy_KEY_POLICY_DEBOUNCE KeyPolicy = 5
 )
 
@@ -1027,7 +1027,8 @@ type Job struct {
 	After []int64 `protobuf:"varint,36,rep,packed,name=after,proto3" json:"after,omitempty"`
 	// Task type that the job was enqueued with, if the job went to its fallback. Otherwise empty.
 	OriginalTaskType string `protobuf:"bytes,40,opt,name=original_task_type,json=originalTaskType,proto3" json:"original_task_type,omitempty"`
-	// Whether history keeps the job if it succeeds, if the job was enqueued with its own mode. Unspecified in lists.
+	// History mode with which the job was enqueued. Unspecified: the setting of the task type applies. Always unspecified in
+	// lists.
 	History HistoryMode `protobuf:"varint,43,opt,name=history,proto3,enum=howdah.v1.HistoryMode" json:"history,omitempty"`
 	// Last progress report. Unset if there is no report, and in lists.
 	Progress *JobProgress `protobuf:"bytes,50,opt,name=progress,proto3" json:"progress,omitempty"`
@@ -1037,8 +1038,8 @@ type Job struct {
 	// pulled (PullJobs). A pulled job is leased until its deadline, even if its caller disappears.
 	Broker string `protobuf:"bytes,60,opt,name=broker,proto3" json:"broker,omitempty"`
 	// Worker that holds the lease (Worker.worker_id). Empty in lists, and if the worker is not known. The answering broker knows
-	// all jobs of workers that are connected to it. For workers of other brokers it knows only jobs that are leased for some
-	// seconds. Of each such worker and task type it knows only the 64 jobs that have been held longest.
+	// all jobs of workers that are connected to it. For workers of other brokers it knows only jobs that have been leased for
+	// some seconds: for each worker and task type, the 64 that have been held longest.
 	WorkerId      string `protobuf:"bytes,61,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1313,7 +1314,7 @@ type JobConditions struct {
 	LimitKey string `protobuf:"bytes,5,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"`
 	// The job is leased and this worker (Worker.worker_id, 16 hexadecimal digits) holds it. The state must be LEASED or unset. The
 	// called broker knows all jobs of workers that are connected to it, and of other workers the jobs that Job.worker_id describes.
-	// Bulk operations do not take it, because they can run at any broker: INVALID_ARGUMENT.
+	// INVALID_ARGUMENT in a bulk operation, which may run at a broker that does not know all of these jobs.
 	WorkerId string `protobuf:"bytes,6,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// At least this many attempts of the job have started (Job.attempt). 0 to 1,000.
 	AttemptsAtLeast *int32 `protobuf:"varint,7,opt,name=attempts_at_least,json=attemptsAtLeast,proto3,oneof" json:"attempts_at_least,omitempty"`

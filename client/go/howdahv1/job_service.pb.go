@@ -39,8 +39,8 @@ const (
 	EnqueueOutcome_ENQUEUE_OUTCOME_KEPT EnqueueOutcome = 3
 	// The job that holds the key got the payload and options of the new job.
 	EnqueueOutcome_ENQUEUE_OUTCOME_REPLACED EnqueueOutcome = 4
-	// Another job holds the key with the same or a higher key_version, or the last job that succeeded with the key has one. That
-	// job was left unchanged, and the new job was not stored.
+	// The job that holds the key, or the last job that succeeded with it, has the same or a higher key_version. Nothing was
+	// changed, and the new job was not stored.
 	EnqueueOutcome_ENQUEUE_OUTCOME_STALE EnqueueOutcome = 5
 	// The job that holds the key is running. The new job was stored and starts when the running job has ended.
 	EnqueueOutcome_ENQUEUE_OUTCOME_NEXT EnqueueOutcome = 6
@@ -239,9 +239,9 @@ type JobFilter struct {
 	TaskType string `protobuf:"bytes,2,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	// Selects jobs in this state. Unset: all states that the call accepts.
 	State JobState `protobuf:"varint,3,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
-	// Selects dead jobs, and scheduled jobs that have failed, whose last error belongs to this group of ListErrorGroups. One of the
-	// errors also selects its group if the group is one of errors without a place (Nack.place). At most 2,000 bytes. Empty: jobs with
-	// any error or without one.
+	// Selects jobs whose last error belongs to this group of ListErrorGroups: dead jobs, and scheduled jobs that have failed. An
+	// error of the group may be given instead, if the group has no place (Nack.place). At most 2,000 bytes. Empty: jobs with any
+	// error or without one.
 	ErrorGroup string `protobuf:"bytes,4,opt,name=error_group,json=errorGroup,proto3" json:"error_group,omitempty"`
 	// Further conditions on the jobs of the task type. Unset: none.
 	Conditions    *JobConditions `protobuf:"bytes,5,opt,name=conditions,proto3" json:"conditions,omitempty"`
@@ -785,8 +785,8 @@ func (x *GetJobResponse) GetJob() *Job {
 // Request of ListJobs.
 type ListJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Task type of the jobs. Empty: jobs of all types, which needs the scope `read:*`; ready jobs are then listed by id. Required with
-	// error_group, unless the order is JOB_ORDER_FAILURE, and with JOB_ORDER_ATTEMPTS.
+	// Task type of the jobs. Empty: jobs of all types, which needs the scope `read:*`; ready jobs are then listed by id. Required
+	// with JOB_ORDER_ATTEMPTS, and with error_group in the default order.
 	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
 	// Lists only jobs in this state. Unset: jobs in all states, unfinished jobs first.
 	State JobState `protobuf:"varint,2,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
@@ -908,8 +908,8 @@ type ListJobsResponse struct {
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// JOB_ORDER_ATTEMPTS: true if the scan ran out of time, so that jobs with as many attempts may be missing.
 	Partial bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
-	// JOB_ORDER_ATTEMPTS: number of scanned jobs, without dead jobs. States other than READY also count jobs of other types; it is
-	// 0 if the caller may not read all types.
+	// JOB_ORDER_ATTEMPTS: number of scanned jobs, without dead jobs. In states other than READY, jobs of other types count too. 0
+	// if the caller may not read all types.
 	ScannedCount int64 `protobuf:"varint,4,opt,name=scanned_count,json=scannedCount,proto3" json:"scanned_count,omitempty"`
 	// Only for JOB_ORDER_ATTEMPTS: true if the answer leaves out jobs that were tried at least once, because of the page size or the
 	// maximum size of an answer (about 3 MiB). The jobs left out have at most as many attempts as the last job of the page.
@@ -1306,9 +1306,9 @@ type RerunJobsRequest struct {
 	// New payload. Unset: the payload of the finished job. Only with exactly one id. At most 1 MiB, unless the broker is configured
 	// otherwise.
 	Payload []byte `protobuf:"bytes,4,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
-	// Makes the call idempotent for 24 hours: a repeated call with the same key runs each job again only once, and tries jobs that
-	// were not run again. ALREADY_EXISTS: the key was used with another payload or start. At most 200 bytes. Empty: a repeated call
-	// runs the jobs once more.
+	// Makes the call idempotent for 24 hours: a repeated call with the same key does not run a job a second time, and tries again
+	// those that were not run. ALREADY_EXISTS: the key was used with another payload or start. At most 200 bytes. Empty: a
+	// repeated call runs the jobs once more.
 	RequestKey    string `protobuf:"bytes,5,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1463,8 +1463,7 @@ type RerunJob struct {
 	Outcome RerunOutcome `protobuf:"varint,2,opt,name=outcome,proto3,enum=howdah.v1.RerunOutcome" json:"outcome,omitempty"`
 	// Id of the new job. 0: none.
 	NewId int64 `protobuf:"varint,3,opt,name=new_id,json=newId,proto3" json:"new_id,omitempty"`
-	// RERUN_OUTCOME_KEY_HELD: id of the job that holds the key. It is the finished job itself while that holds its key until a time
-	// (key_hold).
+	// RERUN_OUTCOME_KEY_HELD: id of the job that holds the key. The finished job holds its key itself until its key_hold is over.
 	HolderId int64 `protobuf:"varint,4,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
 	// Why the job was not run again, and what to do. At most 500 bytes. Empty if it was.
 	Problem       string `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`

@@ -74,19 +74,19 @@ type JobServiceClient interface {
 	CancelJobs(ctx context.Context, in *CancelJobsRequest, opts ...grpc.CallOption) (*CancelJobsResponse, error)
 	// Returns each job once, with its result, as soon as it is finished or dead, on whichever broker it ended. The stream ends when
 	// all jobs have been returned. DEADLINE_EXCEEDED: `timeout` has passed. NOT_FOUND: a job never existed or is no longer in
-	// history; the other jobs have been returned. FAILED_PRECONDITION: a job has not ended, and its task type does not keep every
-	// succeeded job (its history mode is not HISTORY_MODE_FULL), so that the call could miss its end.
+	// history; the other jobs have been returned. FAILED_PRECONDITION: a job has not ended, and the call could miss its end,
+	// because the history mode of its task type is not HISTORY_MODE_FULL.
 	WaitJobs(ctx context.Context, in *WaitJobsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitJobsResponse], error)
-	// Changes the priority of unfinished jobs: either jobs by id, or all ready, scheduled and waiting jobs of a task type. A job
-	// takes the position among jobs of its new priority that its age gives it. The change reaches every broker within a second. A
-	// call takes up to some seconds, in small transactions. If the answer has a next_page_token, call again with it.
+	// Changes the priority of unfinished jobs: either jobs by id, or all ready, scheduled and waiting jobs of a task type. Among
+	// jobs of its new priority, a job is ordered by its age. The change reaches every broker within a second. A call takes up to
+	// some seconds, in small transactions. If the answer has a next_page_token, call again with it.
 	ReprioritizeJobs(ctx context.Context, in *ReprioritizeJobsRequest, opts ...grpc.CallOption) (*ReprioritizeJobsResponse, error)
 	// Makes dead and scheduled jobs run now or at a given time. A dead job has all of its attempts again. A scheduled job keeps its
 	// remaining attempts. Errors are kept. A dead job stays dead if another job holds its key.
 	//
-	// Jobs that were cancelled because a retried job had died wait for it again, and so do the jobs that were cancelled with them.
-	// Such a job stays cancelled if another of its dependencies is dead or has ended without success, if its key is held, if it has
-	// expired, or if its history has been dropped.
+	// Jobs that were cancelled because a retried job had died wait for the retried job again. So do jobs that were cancelled
+	// because of these. Such a job stays cancelled if another of its dependencies is dead or has ended without success, if its
+	// key is held, if it has expired, or if its history has been dropped.
 	RetryJobs(ctx context.Context, in *RetryJobsRequest, opts ...grpc.CallOption) (*RetryJobsResponse, error)
 	// Runs finished jobs again: enqueues a copy of each as a new job. The finished job stays in history. Each job is handled on its
 	// own, and the answer says for each why it was not run again. A job that the database no longer contains is read from the
@@ -306,19 +306,19 @@ type JobServiceServer interface {
 	CancelJobs(context.Context, *CancelJobsRequest) (*CancelJobsResponse, error)
 	// Returns each job once, with its result, as soon as it is finished or dead, on whichever broker it ended. The stream ends when
 	// all jobs have been returned. DEADLINE_EXCEEDED: `timeout` has passed. NOT_FOUND: a job never existed or is no longer in
-	// history; the other jobs have been returned. FAILED_PRECONDITION: a job has not ended, and its task type does not keep every
-	// succeeded job (its history mode is not HISTORY_MODE_FULL), so that the call could miss its end.
+	// history; the other jobs have been returned. FAILED_PRECONDITION: a job has not ended, and the call could miss its end,
+	// because the history mode of its task type is not HISTORY_MODE_FULL.
 	WaitJobs(*WaitJobsRequest, grpc.ServerStreamingServer[WaitJobsResponse]) error
-	// Changes the priority of unfinished jobs: either jobs by id, or all ready, scheduled and waiting jobs of a task type. A job
-	// takes the position among jobs of its new priority that its age gives it. The change reaches every broker within a second. A
-	// call takes up to some seconds, in small transactions. If the answer has a next_page_token, call again with it.
+	// Changes the priority of unfinished jobs: either jobs by id, or all ready, scheduled and waiting jobs of a task type. Among
+	// jobs of its new priority, a job is ordered by its age. The change reaches every broker within a second. A call takes up to
+	// some seconds, in small transactions. If the answer has a next_page_token, call again with it.
 	ReprioritizeJobs(context.Context, *ReprioritizeJobsRequest) (*ReprioritizeJobsResponse, error)
 	// Makes dead and scheduled jobs run now or at a given time. A dead job has all of its attempts again. A scheduled job keeps its
 	// remaining attempts. Errors are kept. A dead job stays dead if another job holds its key.
 	//
-	// Jobs that were cancelled because a retried job had died wait for it again, and so do the jobs that were cancelled with them.
-	// Such a job stays cancelled if another of its dependencies is dead or has ended without success, if its key is held, if it has
-	// expired, or if its history has been dropped.
+	// Jobs that were cancelled because a retried job had died wait for the retried job again. So do jobs that were cancelled
+	// because of these. Such a job stays cancelled if another of its dependencies is dead or has ended without success, if its
+	// key is held, if it has expired, or if its history has been dropped.
 	RetryJobs(context.Context, *RetryJobsRequest) (*RetryJobsResponse, error)
 	// Runs finished jobs again: enqueues a copy of each as a new job. The finished job stays in history. Each job is handled on its
 	// own, and the answer says for each why it was not run again. A job that the database no longer contains is read from the

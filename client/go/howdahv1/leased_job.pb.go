@@ -53,8 +53,8 @@ type LeasedJob struct {
 	// Tags as enqueued, without duplicates.
 	Tags []string `protobuf:"bytes,12,rep,name=tags,proto3" json:"tags,omitempty"`
 	// Dependencies of the job with their results, in the order of NewJob.after, then after_local. Results over 64 KiB are left out
-	// (`truncated`). The list takes at most about 1 MiB, less if a window or a message has less room: further results are left out,
-	// and then the last dependencies. GetResults returns everything.
+	// (`truncated`). The list takes at most about 1 MiB, or less if a window or a message has less room. To make it fit, the
+	// broker leaves out more results, and then the last dependencies. GetResults returns everything.
 	After []*DependencyResult `protobuf:"bytes,20,rep,name=after,proto3" json:"after,omitempty"`
 	// Number of dependencies of the job. `after` has fewer if the list did not fit, or could not be read.
 	DependencyCount int32 `protobuf:"varint,21,opt,name=dependency_count,json=dependencyCount,proto3" json:"dependency_count,omitempty"`
@@ -204,8 +204,8 @@ type DependencyResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the dependency.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// State of the dependency, usually JOB_STATE_SUCCEEDED. With DEPENDENCY_FAILURE_RUN, any other final state or
-	// JOB_STATE_DEAD; or an unfinished state, if the dependency was retried since; or JOB_STATE_UNSPECIFIED with `missing`.
+	// State of the dependency. JOB_STATE_SUCCEEDED, except with DEPENDENCY_FAILURE_RUN: then also dead, another final state, an
+	// unfinished state if the dependency was retried since, or JOB_STATE_UNSPECIFIED with `missing`.
 	State JobState `protobuf:"varint,2,opt,name=state,proto3,enum=howdah.v1.JobState" json:"state,omitempty"`
 	// Result from the ack of its worker. Empty: none.
 	Result []byte `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`

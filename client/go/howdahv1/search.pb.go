@@ -300,11 +300,11 @@ type SearchJobsResponse struct {
 	// The page_token of the next call: the search is not complete. Empty: the search is complete.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Number of jobs that this and the previous calls of the search have read. In states other than READY and DEAD, a scan also
-	// counts jobs of other types; it is 0 if the caller may not read all types. In a search by tag, index entries count, even if
-	// their job has changed its type or tags or no longer exists. In a search by key, the jobs of all archive files that were
-	// searched count.
+	// counts jobs of other types; the number is 0 if the caller may not read all types. In a search by tag, index entries count,
+	// even if their job has changed its type or tags or no longer exists. In a search by key, the jobs of all archive files that
+	// were searched count.
 	ScannedCount int64 `protobuf:"varint,3,opt,name=scanned_count,json=scannedCount,proto3" json:"scanned_count,omitempty"`
-	// Estimated total number of jobs to read. Never less than scanned_count, and 0 in the same case.
+	// Estimated total number of jobs to read, at least scanned_count. 0 for the same callers as scanned_count.
 	EstimatedCount int64 `protobuf:"varint,4,opt,name=estimated_count,json=estimatedCount,proto3" json:"estimated_count,omitempty"`
 	// Ids of jobs that this call skipped, because the comparison of their payload took too long.
 	SkippedIds    []int64 `protobuf:"varint,5,rep,packed,name=skipped_ids,json=skippedIds,proto3" json:"skipped_ids,omitempty"`

@@ -37,7 +37,7 @@ type SettingsServiceClient interface {
 	GetSettings(ctx context.Context, in *GetSettingsRequest, opts ...grpc.CallOption) (*GetSettingsResponse, error)
 	// Changes some of the settings. The change takes effect immediately for SQL functions and on the answering broker, and within a
 	// second on other brokers. Stored jobs are not checked again. Concurrent calls each change only their own fields. A broker
-	// whose own limits are too small for the new settings logs a warning, and leaves jobs that it cannot send to other brokers.
+	// whose own limits are too small for the new settings logs a warning; jobs that it cannot send are left to other brokers.
 	// INVALID_ARGUMENT: a value is out of bounds, or a field is unknown; nothing is changed.
 	UpdateSettings(ctx context.Context, in *UpdateSettingsRequest, opts ...grpc.CallOption) (*UpdateSettingsResponse, error)
 	// Advances the clock of the database, for tests of delays, retries, schedules, timeouts and retention. The clock cannot go back.
@@ -95,7 +95,7 @@ type SettingsServiceServer interface {
 	GetSettings(context.Context, *GetSettingsRequest) (*GetSettingsResponse, error)
 	// Changes some of the settings. The change takes effect immediately for SQL functions and on the answering broker, and within a
 	// second on other brokers. Stored jobs are not checked again. Concurrent calls each change only their own fields. A broker
-	// whose own limits are too small for the new settings logs a warning, and leaves jobs that it cannot send to other brokers.
+	// whose own limits are too small for the new settings logs a warning; jobs that it cannot send are left to other brokers.
 	// INVALID_ARGUMENT: a value is out of bounds, or a field is unknown; nothing is changed.
 	UpdateSettings(context.Context, *UpdateSettingsRequest) (*UpdateSettingsResponse, error)
 	// Advances the clock of the database, for tests of delays, retries, schedules, timeouts and retention. The clock cannot go back.

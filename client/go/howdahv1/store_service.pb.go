@@ -37,8 +37,8 @@ const (
 	StoreState_STORE_STATE_UNREACHABLE StoreState = 2
 	// The store accepts no new jobs. Existing jobs continue.
 	StoreState_STORE_STATE_CLOSED StoreState = 3
-	// The database matches a pattern of the configuration, and the broker cannot serve it. It tries again at each reload, and each
-	// minute.
+	// The database matches a pattern of the configuration, and the broker cannot serve it. The broker tries again at each reload,
+	// and each minute.
 	StoreState_STORE_STATE_SKIPPED StoreState = 4
 )
 

@@ -48,7 +48,7 @@ type StoreServiceClient interface {
 	// Makes the answering broker read its configuration again, and add and remove stores accordingly. A new store is migrated and
 	// served at once, or as soon as its database can be reached. A store that is no longer configured must be closed (DrainStore) or
 	// unreachable. Workers keep their leases and resume their sessions with the new list. Other brokers keep their stores.
-	// FAILED_PRECONDITION: the configuration is invalid, its first store is another one, or a removed store is open. Nothing was
+	// FAILED_PRECONDITION: the configuration is invalid, its first store has changed, or a removed store is open. Nothing was
 	// changed.
 	ReloadStores(ctx context.Context, in *ReloadStoresRequest, opts ...grpc.CallOption) (*ReloadStoresResponse, error)
 	// Moves a task type to another store, with its settings, jobs and schedules. Workers get no jobs of the type until its jobs
@@ -153,7 +153,7 @@ type StoreServiceServer interface {
 	// Makes the answering broker read its configuration again, and add and remove stores accordingly. A new store is migrated and
 	// served at once, or as soon as its database can be reached. A store that is no longer configured must be closed (DrainStore) or
 	// unreachable. Workers keep their leases and resume their sessions with the new list. Other brokers keep their stores.
-	// FAILED_PRECONDITION: the configuration is invalid, its first store is another one, or a removed store is open. Nothing was
+	// FAILED_PRECONDITION: the configuration is invalid, its first store has changed, or a removed store is open. Nothing was
 	// changed.
 	ReloadStores(context.Context, *ReloadStoresRequest) (*ReloadStoresResponse, error)
 	// Moves a task type to another store, with its settings, jobs and schedules. Workers get no jobs of the type until its jobs

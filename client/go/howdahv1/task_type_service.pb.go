@@ -115,7 +115,8 @@ type TaskTypeSettings struct {
 	Brake *Brake `protobuf:"bytes,17,opt,name=brake,proto3" json:"brake,omitempty"`
 	// Fallback task type of jobs that are out of attempts or failed for good, see NewJob.fallback. Must differ from this type. The
 	// type is created if it does not exist. Empty: no fallback, such jobs are dead. PERMISSION_DENIED for a new fallback: the
-	// caller has neither `enqueue` nor `operate` on the fallback type, or could then see payloads that it cannot see now.
+	// caller has neither `enqueue` nor `operate` on the fallback type, or the fallback would let it see payloads that it must not
+	// see.
 	Fallback string `protobuf:"bytes,20,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	// Concurrency limit: maximum number of jobs of the type that run at once, on all brokers together. 1 to 1,000,000. 0: no limit.
 	MaxRunning uint32 `protobuf:"varint,30,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`

@@ -123,8 +123,8 @@ type Worker struct {
 	// are from the last report of these brokers, and are usually less than 5 s old. They are older only if nothing changes, or if
 	// more than 500 workers of one broker change at once.
 	Age *durationpb.Duration `protobuf:"bytes,14,opt,name=age,proto3" json:"age,omitempty"`
-	// Store that these figures refer to. With several stores, a worker is listed once for each store that has types of its windows
-	// or jobs that it holds. Empty: the broker serves one store.
+	// Store that these figures refer to. With several stores, a worker is listed once for each store that has a task type of its
+	// windows, or jobs that it holds. Empty: the broker serves one store.
 	Store         string `protobuf:"bytes,15,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

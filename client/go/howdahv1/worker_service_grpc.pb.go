@@ -54,8 +54,8 @@ type WorkerServiceClient interface {
 	ExtendJobs(ctx context.Context, in *ExtendJobsRequest, opts ...grpc.CallOption) (*ExtendJobsResponse, error)
 	// Reports the progress of leased jobs, and stores checkpoints for their next attempts.
 	ReportProgress(ctx context.Context, in *ReportProgressRequest, opts ...grpc.CallOption) (*ReportProgressResponse, error)
-	// Returns the results of the dependencies of a job, page by page: those that LeasedJob.after leaves out, and all others. Needs
-	// the scope `work` for the task type of the job, or `read` and `payload`. NOT_FOUND: the job does not exist, or the caller has
+	// Returns the results of all dependencies of a job, page by page, including those that LeasedJob.after leaves out. Needs the
+	// scope `work` for the task type of the job, or `read` and `payload`. NOT_FOUND: the job does not exist, or the caller has
 	// none of these scopes.
 	GetResults(ctx context.Context, in *GetResultsRequest, opts ...grpc.CallOption) (*GetResultsResponse, error)
 	// Lists the workers of all brokers, page by page, with the jobs that they hold and their throughput. For operators.
@@ -167,8 +167,8 @@ type WorkerServiceServer interface {
 	ExtendJobs(context.Context, *ExtendJobsRequest) (*ExtendJobsResponse, error)
 	// Reports the progress of leased jobs, and stores checkpoints for their next attempts.
 	ReportProgress(context.Context, *ReportProgressRequest) (*ReportProgressResponse, error)
-	// Returns the results of the dependencies of a job, page by page: those that LeasedJob.after leaves out, and all others. Needs
-	// the scope `work` for the task type of the job, or `read` and `payload`. NOT_FOUND: the job does not exist, or the caller has
+	// Returns the results of all dependencies of a job, page by page, including those that LeasedJob.after leaves out. Needs the
+	// scope `work` for the task type of the job, or `read` and `payload`. NOT_FOUND: the job does not exist, or the caller has
 	// none of these scopes.
 	GetResults(context.Context, *GetResultsRequest) (*GetResultsResponse, error)
 	// Lists the workers of all brokers, page by page, with the jobs that they hold and their throughput. For operators.
