@@ -81,8 +81,8 @@ pub(crate) enum Tries {
 impl Client {
     /// Makes a call, and retries it after temporary errors, within one deadline.
     ///
-    /// Unless `tries` is `Once`, `send` must be idempotent: a read, or a call with a request key. Unless it is `Read`, the error
-    /// says if an attempt got no answer, because that attempt may have taken effect.
+    /// Unless `tries` is `Once`, `send` must be idempotent: a read, or a call with a request key. Unless `tries` is `Read`, the
+    /// error says if an attempt got no answer, because that attempt may have taken effect.
     pub(crate) async fn call<M, R, F, Fut>(
         &self,
         operation: &'static str,
@@ -171,8 +171,8 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// Defines methods that make one call each: `fn name(arguments) -> Type = Tries service.method(request);`. They return the response,
-/// or the field of it that follows the call.
+/// Defines methods that make one call each: `fn name(arguments) -> Type = Tries service.method(request);`. Each returns the
+/// response, or one field of it: `service.method(request).field`.
 macro_rules! calls {
     ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty =
         $tries:ident $service:ident.$method:ident($request:expr)$(.$field:ident)?;)+) => {

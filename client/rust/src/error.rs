@@ -73,8 +73,8 @@ pub struct StatusError {
     pub message: String,
     /// Path of the invalid field, such as `jobs[3].task_type`; empty if the error is not about a field.
     pub field: String,
-    /// Machine-readable reason, such as `INVALID_FIELD`; empty if the error comes neither from the broker nor from a proxy that
-    /// refuses the size of a request (`REQUEST_TOO_LARGE`).
+    /// Machine-readable reason, such as `INVALID_FIELD`; `REQUEST_TOO_LARGE` if a proxy refuses the size of a request; empty
+    /// for other errors that are not from a broker.
     pub reason: String,
     /// Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded.
     pub retry_after: Option<Duration>,
@@ -148,14 +148,14 @@ impl Error {
         }
     }
 
-    /// Whether the call changes something and got no answer, so that it may have taken effect or not. To repeat an enqueue safely,
-    /// use the same request key ([`Client::enqueue_all_with_key`](crate::Client::enqueue_all_with_key)). After other calls, check
-    /// that the change was made. If a broker answered with an error, the message has the details.
+    /// Whether an attempt of a call that changes something got no answer, so that it may have taken effect or not. To repeat an
+    /// enqueue safely, use the same request key ([`Client::enqueue_all_with_key`](crate::Client::enqueue_all_with_key)). After
+    /// other calls, check that the change was made. If a later attempt was answered with an error, the message has that error.
     pub fn is_effect_unknown(&self) -> bool {
         matches!(self, Self::EffectUnknown(_))
     }
 
-    /// Adds to the error of a call that it may have taken effect, if that is unknown.
+    /// If `is_unknown`, marks the error of a call that may have taken effect.
     pub(crate) fn with_effect_unknown(self, is_unknown: bool) -> Self {
         if is_unknown { Self::EffectUnknown(Box::new(self)) } else { self }
     }

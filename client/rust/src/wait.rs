@@ -103,8 +103,8 @@ impl EndedJobs {
         Error::Deadline { operation: "wait", after: self.timeout }
     }
 
-    /// Prepares the next call after an error. The call goes to the same broker if the last wait time only passed, or else to
-    /// the next broker.
+    /// Prepares the next call after an error. If the broker answered that its wait time has passed, the call goes to the same
+    /// broker, otherwise to the next one.
     async fn continue_after(&mut self, error: Error) -> Result<()> {
         let call = self.call.take();
         // Only the broker sends this reason. A deadline error without it is from the client's own timer, so the broker did

@@ -88,8 +88,8 @@ impl Pipeline {
             let is_large = self.sent.iter().map(Batch::cost).sum::<usize>() > RESEND_LIMIT;
             self.take_back();
             if error.is_refusal() || is_large {
-                // Either the broker refuses a request or the whole stream; single calls show which. Or a proxy limits the
-                // bytes of the stream, which it counts as one request; a single call then succeeds, or fails with HTTP 413.
+                // Single calls show the cause. The broker may refuse one request, or the whole stream. Or a proxy limits the
+                // bytes of a stream, which it counts as one request; then a single call succeeds, or fails with HTTP 413.
                 tracing::debug!(%error, "enqueue stream refused or cut; using single calls");
                 self.call_each().await;
                 continue;
@@ -140,7 +140,7 @@ impl Pipeline {
         mut answers: Streaming<StreamEnqueueResponse>,
     ) -> Result<()> {
         loop {
-            // Read before `gather`, which then takes all submissions that were made before the last producer was dropped.
+            // Read before `gather`: if the last producer is already dropped, `gather` takes all remaining submissions.
             let is_closed = self.submissions.is_closed();
             self.gather();
             let free = self.sent.len() < self.options.max_in_flight.max(1);

@@ -155,8 +155,9 @@ impl WorkerBuilder {
     setters! {
         /// Sets the number of concurrent handlers, over all task types, at least 1. Default: 16.
         ///
-        /// It is also the window of each type, so that jobs of several types may arrive for one slot. A job that has waited for a
-        /// second is released, so that another worker may run it, and the windows shrink to the free slots for a while.
+        /// It is also the window of each type, so a worker of several types may receive more jobs than it has slots. A job that
+        /// has waited for a slot for a second is released for another worker, and the windows shrink to the free slots for a
+        /// while.
         concurrency(handlers: usize) => config.concurrency = handlers.max(1);
 
         /// Sets the number of jobs of each task type that the worker holds at once (prefetch). Default: its concurrency. A larger

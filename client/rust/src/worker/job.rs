@@ -77,8 +77,8 @@ impl Job {
     }
 
     /// Waits until the handler should abandon the job: the job was cancelled, its deadline passed, its lease was lost, or the
-    /// stop timeout of the worker passed. The handler's outcome then has no effect. It counts only if the worker merely
-    /// stops, or if the broker has kept a lease that the worker considers lost.
+    /// stop timeout of the worker passed. The handler's outcome then has no effect, unless only the stop timeout has passed, or
+    /// the broker has kept a lease that the worker considers lost.
     pub async fn cancelled(&self) {
         self.lease.cancel.cancelled().await;
     }

@@ -277,8 +277,8 @@ impl Ledger {
         }
     }
 
-    /// Handles the broker's message that a lease has ended. Returns whether the job was queued or running. Has no effect on
-    /// an outcome in flight, because the broker answers it too.
+    /// Handles the broker's message that a lease has ended. Returns whether the job was queued or running. An outcome in flight
+    /// is not affected: the broker answers it, too.
     pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
         let Some(state) = self.entries.get_mut(&key) else {
             return false;

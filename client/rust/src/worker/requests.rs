@@ -20,8 +20,7 @@ pub(crate) struct Request {
     pub(crate) reply: oneshot::Sender<Result<()>>,
 }
 
-/// Maximum bytes of unanswered requests that are resent together after a stream broke. With more, requests are sent as
-/// `one_at_a_time` says.
+/// Maximum bytes of unanswered requests that are resent together after a stream broke. With more bytes, `one_at_a_time` is set.
 const RESEND_LIMIT: usize = 64 << 10;
 
 /// The unanswered requests of a worker.

@@ -6,16 +6,16 @@ use tokio::time::Instant;
 
 use super::job::Job;
 
-/// Time that a job waits for a slot while its task type has a free one. Then it is released, because another worker may be
-/// idle.
+/// Maximum time that a job waits although its task type has a free slot, because other types use all slots of the worker. Then
+/// the job is released, because another worker may be idle.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time without such a release after which the windows are no longer exact.
+/// Time after the last such release for which the windows are exact.
 const EXACT_TIME: Duration = Duration::from_secs(30);
 
 /// The slots of the worker, and of each task type.
 ///
-/// Each type may fill all slots with its window, and the jobs that do not fit wait, which saves messages while handlers are
-/// short. After a job has waited too long, the windows are exact for a while.
+/// The window of a type may be as large as all slots. Jobs that find no free slot wait, which saves messages while handlers are
+/// short. After a job has waited too long, the windows are exact for a while: they have only the free slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
     types: Vec<Slot>,

@@ -1,8 +1,8 @@
 //! Work of a session that it does with or without a stream: commands, mail, timers, and outcomes that are sent by unary calls.
 //!
 //! To a proxy, a stream is one request, and some proxies limit the bytes of a request. If a stream breaks with many bytes of
-//! unanswered outcomes, the next one may break at the same point, again and again. So these outcomes are sent by `SettleJobs`, a
-//! few at a time. A unary call that is too large fails with HTTP 413; a stream is only cut.
+//! unanswered outcomes, each further stream may break at the same point. So these outcomes are sent by `SettleJobs`, a few at a
+//! time. A unary call that is too large fails with HTTP 413; a stream is only cut.
 
 use std::time::Duration;
 
