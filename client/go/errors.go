@@ -21,8 +21,8 @@ type Error struct {
 	Message string
 	// Path of the invalid field, such as `jobs[3].task_type`; empty if the error is not about a field.
 	Field string
-	// Machine-readable reason, such as INVALID_FIELD; empty if the error comes neither from the broker nor from a proxy
-	// that refuses the size of a request (REQUEST_TOO_LARGE).
+	// Machine-readable reason, such as INVALID_FIELD; REQUEST_TOO_LARGE if a proxy refuses the size of a request; empty
+	// for other errors that are not from a broker.
 	Reason string
 	// Delay before a retry, which the broker sends if a backlog is full or a rate limit is exceeded; otherwise 0.
 	RetryAfter time.Duration

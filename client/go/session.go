@@ -22,9 +22,10 @@ const (
 	// Time that handlers have to return after a stop has ended their contexts. Then their jobs are released, and the
 	// broker has releaseTimeout to confirm the releases.
 	handlerTimeout, releaseTimeout = time.Second, 5 * time.Second
-	// Time that a job waits for a slot while its task type has a free one. Then it is released.
+	// Maximum time that a job waits although its task type has a free slot, because other types use all slots of the
+	// worker. Then the job is released.
 	slotTimeout = time.Second
-	// Time without such a release after which the windows are no longer exact.
+	// Time after the last such release for which the windows are exact.
 	exactTime = 30 * time.Second
 	// Time that a stop waits for the broker's next confirmation of an outcome, once no handler runs.
 	confirmTimeout = 30 * time.Second
@@ -91,8 +92,8 @@ type session struct {
 	oneByOne       bool // Extensions and reports are sent one by one, because a stream broke with many unanswered bytes.
 	unary          unarySettles
 	running        int
-	// Whether the windows have only the jobs that the worker holds and the free slots. Otherwise a type may fill all slots,
-	// and the jobs that do not fit wait, which saves messages while handlers are short.
+	// Whether the windows have only the jobs that the worker holds and the free slots. Otherwise the window of a type may
+	// be as large as all slots. Jobs that find no free slot wait, which saves messages while handlers are short.
 	exact        bool
 	exactTimer   *time.Timer // Ends exact.
 	id           string

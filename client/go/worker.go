@@ -24,8 +24,9 @@ import (
 type WorkerConfig struct {
 	// Number of concurrent handlers, over all task types. [Worker.Handle] can set a lower number for one type. Default: 16.
 	//
-	// It is also the window of each type, so that jobs of several types may arrive for one slot. A job that has waited for
-	// a second is released, so that another worker may run it, and the windows shrink to the free slots for a while.
+	// It is also the window of each type, so a worker of several types may receive more jobs than it has slots. A job that
+	// has waited for a slot for a second is released for another worker, and the windows shrink to the free slots for a
+	// while.
 	Concurrency int
 	// Maximum bytes of payloads and headers of each task type that the worker holds at once. A larger job is never sent.
 	// Default: 64 MiB.

@@ -19,8 +19,8 @@ const taskType = "1 to 200 bytes of A-Z a-z 0-9 . _ : / -"
 
 var taskTypes = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,200}$`)
 
-// check returns the error of a broker with default settings that refuses a field of a job. It does not check what depends
-// on the clock or on other jobs: times, dependencies and held keys.
+// check returns the error of a broker with default settings that refuses a field of a job. It leaves out rules that
+// depend on the clock or on other jobs: times, dependencies and held keys.
 func check(jobs []*howdahv1.NewJob) error {
 	for i, job := range jobs {
 		if field, allowed := problem(job); field != "" {

@@ -172,7 +172,8 @@ class Broker:
     def dial(self) -> grpc.aio.Channel:
         """Returns a channel with a new connection.
 
-        A stream never reuses a connection: after a stream has broken, gRPC may not have detected yet that it is dead.
+        A stream never reuses a connection: after a stream has broken, gRPC may not have detected yet that the
+        connection is dead.
         """
         return cast(grpc.aio.Channel, self._dial(grpc.aio))
 

@@ -77,8 +77,8 @@ class Done(Outcome):
 def _with_origin(nack: v1.Nack, error: BaseException) -> v1.Nack:
     """Adds the traceback of a raised error, and the function that raised it.
 
-    An error that was raised from another error has the traceback and the function of that one, too. An error that a
-    handler returns instead of raising has neither.
+    If it was raised from another error, adds the tracebacks of both, and the function that raised the first one. Adds
+    nothing to an error that a handler returns instead of raising.
     """
     if isinstance(error, Outcome) and error._origin is not None:
         nack.place, nack.details = error._origin

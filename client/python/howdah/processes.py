@@ -71,7 +71,7 @@ class Processes:
                 self._all.discard(cast(Any, process))
                 process = Process()
                 if not self._all:
-                    # Python waits at its exit for the processes. Exit functions that were registered later run before.
+                    # Python waits for the processes when it exits. Functions that are registered now run before.
                     atexit.register(self.close)
                 self._all.add(process)
             return process

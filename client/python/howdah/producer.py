@@ -139,8 +139,8 @@ class AsyncProducer:
                 self._sent.clear()
                 self._retry_at = 0.0
                 if not error._retried or unanswered > RESEND_LIMIT:
-                    # Either the broker refuses a request or the whole stream; single calls show which. Or a proxy
-                    # limits the bytes of the stream; a single call then succeeds, or fails with HTTP 413.
+                    # Single calls show the cause. The broker may refuse one request, or the whole stream. Or a proxy
+                    # limits the bytes of a stream; then a single call succeeds, or fails with HTTP 413.
                     await self._call_each()
                     continue
                 index += 1

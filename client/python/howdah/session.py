@@ -59,7 +59,7 @@ class Session:
         self.stream: Optional[Stream] = None
         self.stopping = self.now = False
         self.session_id, self.grace, self.resend_backoff = "", 0.0, Backoff()
-        #: Task types whose windows may have changed since the broker was told.
+        #: Task types whose windows may have changed since they were sent.
         self.windows: List[str] = []
         self.unary = UnarySettler(self)
         self.timers: Dict[str, asyncio.TimerHandle] = {}

@@ -12,8 +12,8 @@ from .handler import Handler
 if TYPE_CHECKING:
     from .ledger import HeldLease
 
-# Seconds that a job waits for a slot of the total. Then another worker gets it, because its timeout counts from the
-# delivery.
+# Seconds that a job waits for a slot of the total. Then the job goes to another worker, because its timeout counts from
+# the delivery.
 LONGEST_WAIT = 1.0
 # Seconds without a job that waited too long, after which each type may fill all slots again.
 EXACT_TIME = 30.0

@@ -27,10 +27,10 @@ _POLL_INTERVAL = 0.5
 class Worker:
     """Runs handlers for the jobs of a broker, at most ``concurrency`` at once over all task types. A worker runs once.
 
-    The concurrency is also the window (prefetch) of each task type. Jobs of several types may arrive for one free slot.
-    Those that have waited a second go back to the broker, so that no job waits in this worker while another worker is
-    idle. A larger ``window`` hides the round trip to the broker when jobs are short. ``window_bytes`` limits the
-    payloads of a task type that the worker holds at once (default 64 MiB).
+    The concurrency is also the window (prefetch) of each task type, so a worker of several types may receive more jobs
+    than it has slots. A job that has waited for a slot for a second is released for another worker. A
+    larger ``window`` hides the round trip to the broker when jobs are short. ``window_bytes`` limits the payloads of a
+    task type that the worker holds at once (default 64 MiB).
 
     A stop waits for handlers for the ``stop_timeout`` (default 30 s). Then it tells them to end, and a second later releases their
     jobs. ``middleware`` are functions that take a job and return a context manager, which is entered around the

@@ -154,8 +154,8 @@ export class Producer {
         const unanswered = [...this.#sent.values()].reduce((sum, batch) => sum + bytesOf(batch), 0);
         this.#retries.unshift(...this.#sent.values());
         this.#sent.clear();
-        // Either the broker refuses a request or the whole stream; single calls show which. Or a proxy limits the bytes
-        // of the stream; a single call then succeeds, or fails with HTTP 413.
+        // Single calls show the cause. The broker may refuse one request, or the whole stream. Or a proxy limits the
+        // bytes of a stream; then a single call succeeds, or fails with HTTP 413.
         if (error.refused || unanswered > RESEND_LIMIT) await this.#callEach();
         else if (this.#open > 0) await sleep(this.#backoff.next());
       } finally {

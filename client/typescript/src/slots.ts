@@ -6,8 +6,8 @@ import type { Entry } from "./ledger.js";
 import type { OutcomeMessage } from "./outcome.js";
 
 /**
- * Time that a job waits for a slot of the total. Then another worker gets it, because its timeout counts from the
- * delivery.
+ * Time that a job waits for a slot of the total. Then the job goes to another worker, because its timeout counts from
+ * the delivery.
  */
 const LONGEST_WAIT_MS = 1_000;
 /** Time without a job that waited too long, after which each type may fill all slots again. */

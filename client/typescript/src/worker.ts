@@ -12,9 +12,9 @@ import { Slot, Slots } from "./slots.js";
 /** Settings of a worker. */
 export interface WorkerOptions {
   /**
-   * Maximum number of concurrent handlers, over all task types. It is also the window of each type: the jobs that the
-   * worker holds at once. Jobs of several types may arrive for one free slot; those that have waited a second go back to
-   * the broker. Default: 16.
+   * Maximum number of concurrent handlers, over all task types. It is also the window of each type (the jobs that the
+   * worker holds at once), so a worker of several types may receive more jobs than it has slots. A job that has waited
+   * for a slot for a second is released for another worker. Default: 16.
    */
   concurrency?: number;
   /** Maximum payload and header bytes of each task type in the window. A larger job is never sent. Default: 64 MiB. */

@@ -211,7 +211,7 @@ public final class Job {
     /**
      * {@return whether the handler should abandon the job: it was cancelled, its deadline passed, its lease was lost,
      * or the stop timeout of the worker passed} The thread of the handler is interrupted too. The handler's outcome
-     * then has no effect. It counts only if the worker merely stops, or if the broker has kept a lease that the worker
+     * then has no effect, unless only the stop timeout has passed, or the broker has kept a lease that the worker
      * considers lost.
      */
     public boolean isCancelled() { return cancelled.isDone(); }

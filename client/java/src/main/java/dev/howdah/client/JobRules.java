@@ -11,8 +11,8 @@ import java.util.List;
 import java.util.regex.Pattern;
 
 /**
- * The bounds on the fields of jobs, as a broker with default settings checks them. What depends on the clock or on other
- * jobs is not checked: times, dependencies and held keys.
+ * The bounds on the fields of jobs, as a broker with default settings checks them. Rules that depend on the clock or on
+ * other jobs are left out: times, dependencies and held keys.
  */
 final class JobRules {
     private static final Pattern TASK_TYPE = Pattern.compile("[A-Za-z0-9._:/-]{1,200}");

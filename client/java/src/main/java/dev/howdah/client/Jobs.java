@@ -41,9 +41,12 @@ import java.util.stream.Collectors;
 final class Jobs {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");
 
-    /** Time that a job waits for a slot while its task type has a free one. Then it is released. */
+    /**
+     * Maximum time that a job waits although its task type has a free slot, because other types use all slots of the
+     * worker. Then the job is released.
+     */
     private static final long SLOT_TIMEOUT = TimeUnit.SECONDS.toNanos(1);
-    /** Time without such a release after which the windows are no longer exact. */
+    /** Time after the last such release for which the windows are exact. */
     private static final long EXACT_TIME = TimeUnit.SECONDS.toNanos(30);
 
     private enum State { QUEUED, RUNNING, LEASE_LOST, ENDED }
@@ -135,11 +138,11 @@ final class Jobs {
     private final Map<String, Slots> slots = new HashMap<>();
     private final Map<Key, Held> held = new HashMap<>();
     private final Connection.Backoff retryBackoff = new Connection.Backoff();
-    /** Number of running handlers, and of these and the jobs that wait for a slot. */
+    /** Number of running handlers, without ({@code running}) and with ({@code active}) the jobs that wait for a slot. */
     private int running, active;
     /**
-     * Whether the windows have only the jobs that the worker holds and the free slots. Otherwise a type may fill all slots,
-     * and the jobs that do not fit wait, which saves messages while handlers are short.
+     * Whether the windows have only the jobs that the worker holds and the free slots. Otherwise the window of a type
+     * may be as large as all slots. Jobs that find no free slot wait, which saves messages while handlers are short.
      */
     private boolean exact;
     private long exactUntil;

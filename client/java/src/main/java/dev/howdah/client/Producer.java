@@ -310,7 +310,7 @@ public final class Producer implements AutoCloseable {
         }
         busy = true;
         if (error.isRefusal()) {
-            // The broker refuses either the stream or a request on it. Sending smaller requests on new streams finds out which of the two it is.
+            // The broker refuses either the whole stream or one request. Smaller requests on new streams show which.
             var refused = new ArrayList<Batch>();
             for (var batch = next(); batch != null; batch = next()) {
                 refused.add(batch);

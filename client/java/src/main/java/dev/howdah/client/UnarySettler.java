@@ -15,8 +15,8 @@ import java.util.concurrent.TimeUnit;
  * Sends outcomes by unary calls. The session's lock guards the object.
  *
  * <p>To a proxy, a stream is one request, and some proxies limit the bytes of a request. If a stream breaks with many
- * bytes of unanswered outcomes, the next one may break at the same point, again and again. So these outcomes are sent by
- * {@code SettleJobs}, a few at a time. A unary call that is too large fails with HTTP 413; a stream is only cut.
+ * bytes of unanswered outcomes, each further stream may break at the same point. So these outcomes are sent by {@code
+ * SettleJobs}, a few at a time. A unary call that is too large fails with HTTP 413; a stream is only cut.
  */
 final class UnarySettler {
     private static final System.Logger LOG = System.getLogger("dev.howdah.client.Worker");

@@ -204,9 +204,9 @@ public final class Worker implements AutoCloseable {
         }
 
         /**
-         * Sets the number of concurrent handlers, over all task types. It is also the window of each type, so that jobs of
-         * several types may arrive for one slot. A job that has waited for a second is released, so that another worker
-         * may run it, and the windows shrink to the free slots for a while.
+         * Sets the number of concurrent handlers, over all task types. It is also the window of each type, so a worker
+         * of several types may receive more jobs than it has slots. A job that has waited for a slot for a second is
+         * released for another worker, and the windows shrink to the free slots for a while.
          *
          * @param jobs number of concurrent handlers, by default 16
          * @return this
