@@ -51,8 +51,7 @@ const (
 	ReasonKind_REASON_KIND_LIMIT_KEY_PAUSED ReasonKind = 9
 	// The concurrency limit of the job's limit key is reached.
 	ReasonKind_REASON_KIND_LIMIT_KEY_FULL ReasonKind = 10
-	// The minimum time since the last start of a job with the same limit key has not passed, or a ready job with the key must
-	// start first.
+	// The minimum gap after the last job with the same limit key has not passed, or a ready job with the key must start first.
 	ReasonKind_REASON_KIND_LIMIT_KEY_GAP ReasonKind = 11
 	// The rate limit of the job's limit key is used up for now, by starts or by ready jobs.
 	ReasonKind_REASON_KIND_LIMIT_KEY_RATE ReasonKind = 12

@@ -1877,7 +1877,7 @@ func (x *ListErrorGroupsResponse) GetPartial() bool {
 	return false
 }
 
-// Jobs of a task type whose last errors differ only in numbers, ids and quoted texts, and arose at the same place or at none.
+// Jobs of a task type whose last errors have the same place, or none, and differ only in numbers, ids and quoted texts.
 type ErrorGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task type of the jobs.

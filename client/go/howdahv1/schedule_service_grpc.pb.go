@@ -46,7 +46,7 @@ type ScheduleServiceClient interface {
 	CreateSchedule(ctx context.Context, in *CreateScheduleRequest, opts ...grpc.CallOption) (*CreateScheduleResponse, error)
 	// Replaces the definition of a schedule. Keeps its counters. If the plan changes (period or cron, drift, start_time), planned
 	// times are computed again from now. A period without start_time then counts from the last planned time, or with DRIFT_END
-	// from the end of the last job, and is due at once if that is more than a period ago.
+	// from the end of the last job. If that is more than a period ago, the schedule fires at once.
 	UpdateSchedule(ctx context.Context, in *UpdateScheduleRequest, opts ...grpc.CallOption) (*UpdateScheduleResponse, error)
 	// Returns one schedule with its next ten planned times.
 	GetSchedule(ctx context.Context, in *GetScheduleRequest, opts ...grpc.CallOption) (*GetScheduleResponse, error)
@@ -167,7 +167,7 @@ type ScheduleServiceServer interface {
 	CreateSchedule(context.Context, *CreateScheduleRequest) (*CreateScheduleResponse, error)
 	// Replaces the definition of a schedule. Keeps its counters. If the plan changes (period or cron, drift, start_time), planned
 	// times are computed again from now. A period without start_time then counts from the last planned time, or with DRIFT_END
-	// from the end of the last job, and is due at once if that is more than a period ago.
+	// from the end of the last job. If that is more than a period ago, the schedule fires at once.
 	UpdateSchedule(context.Context, *UpdateScheduleRequest) (*UpdateScheduleResponse, error)
 	// Returns one schedule with its next ten planned times.
 	GetSchedule(context.Context, *GetScheduleRequest) (*GetScheduleResponse, error)

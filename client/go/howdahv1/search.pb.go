@@ -200,9 +200,9 @@ type SearchJobsRequest_Id struct {
 }
 
 type SearchJobsRequest_Key struct {
-	// Finds jobs of `task_type` with this key: the holder of the key, the job that waits for the key, and dead and finished jobs
-	// that had the key, as far as the database or the archive has their history. Error if the archive cannot be read:
-	// UNAVAILABLE. At most 200 bytes, unless the cluster is configured otherwise.
+	// Finds jobs of `task_type` with this key: the holder of the key, the job that waits for the key, and dead and finished
+	// jobs that had the key. Finished jobs are found while the database or the archive keeps their history. Error if the
+	// archive cannot be read: UNAVAILABLE. At most 200 bytes, unless the cluster is configured otherwise.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3,oneof"`
 }
 
@@ -293,8 +293,8 @@ type SearchJobsResponse struct {
 	// Matching jobs, as ListJobs returns them: without payload and result, and only with their last failure. A job may have changed
 	// its state since the search read it.
 	//
-	// A search by key or tag returns the newest jobs first. A search by key then reads the archive, and returns the jobs that are
-	// only there by the day on which they finished, the latest day first. Other searches return finished jobs newest first, ready
+	// A search by key or tag returns the newest jobs first. A search by key then reads the archive. Jobs that are found only
+	// there are ordered by the day on which they finished, latest first. Other searches return finished jobs newest first, ready
 	// jobs in the order in which they will run, and other jobs oldest first.
 	Jobs []*Job `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// The page_token of the next call: the search is not complete. Empty: the search is complete.

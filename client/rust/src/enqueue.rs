@@ -19,7 +19,7 @@ pub struct Enqueued {
 }
 
 impl Enqueued {
-    /// Marks a job without a job key as new, because the generated request key is unique: if the job existed already, an earlier
+    /// Reports a job without a job key as new. The generated request key is unique, so if the job existed already, an earlier
     /// attempt of the same call has stored it.
     pub(crate) fn of_this_call(self, without_key: bool) -> Self {
         if without_key { Self { is_new: true, outcome: EnqueueOutcome::New, ..self } } else { self }

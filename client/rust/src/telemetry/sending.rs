@@ -36,7 +36,7 @@ struct Open {
 
 impl Telemetry {
     /// Starts the telemetry of an enqueue, before its jobs are sent. Sets a trace context on jobs without one, unless the
-    /// request is `fixed`: a request with the caller's key must be identical when it is repeated.
+    /// request is `fixed`: with the caller's key, it must be identical when it is repeated.
     pub(crate) fn send(&self, jobs: &mut [NewJob], fixed: bool) -> Sending {
         if self.is_off() || jobs.is_empty() {
             return Sending(None);
