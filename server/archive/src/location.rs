@@ -210,8 +210,8 @@ fn split(url: &str) -> Result<(&str, &str, &str), String> {
     Ok((scheme, bucket, path.trim_matches('/')))
 }
 
-/// Runs an idempotent operation with retries and a timeout. `object_store` retries requests that failed or got no answer, but
-/// not a response that broke off midway; this function retries such failures if they occur within `SOON`.
+/// Runs an idempotent operation with retries and a timeout. `object_store` retries requests that failed or got no
+/// answer. This function also retries a response that breaks off midway, if it does so within `SOON`.
 async fn with_timeout<T, F: Future<Output = object_store::Result<T>>>(
     operation: &'static str,
     name: &str,

@@ -57,8 +57,8 @@ pub(super) fn seen_worker(caller: &Caller, mut worker: ListedWorker) -> Option<L
     (!worker.view.windows.is_empty()).then_some(worker)
 }
 
-/// Returns the jobs that the caller may not access. Includes jobs that do not exist, because another caller may enqueue them
-/// while the call is in progress.
+/// Returns the jobs that the caller may not access. Includes a job that does not exist, because another caller may enqueue it
+/// during the call.
 pub(super) async fn foreign(
     broker: &Broker,
     caller: &Caller,

@@ -1,6 +1,6 @@
 //! Services for tools. `grpc.health.v1.Health` tells clients and load balancers whether to send calls to this broker. With
-//! reflection, tools such as grpcurl list the services; the first call builds the descriptor tables, because they cost memory
-//! and startup time, and most brokers never need them.
+//! reflection, tools such as grpcurl list the services. Its descriptor tables are built at its first call: they cost memory and
+//! startup time, and most brokers never need them.
 
 use std::{
     convert::Infallible,

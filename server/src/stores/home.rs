@@ -124,8 +124,8 @@ impl Stores {
         Ok(home)
     }
 
-    /// Returns the sum of the settings versions of all stores that this process serves, which changes when any settings
-    /// change.
+    /// Returns the sum of the settings versions of all stores that this process serves. Each change of settings changes
+    /// it.
     fn settings_of_all(&self) -> i64 {
         self.served().fold(0, |sum, served| sum.wrapping_add(served.broker.settings_version()))
     }

@@ -136,11 +136,11 @@ impl Move {
         let mut running =
             Running { job: &self, progress: MoveProgress::default(), to: to.clone(), stopping, new_type: 0 };
         let ended = running.run_on().await;
-        // Gives up the ownership of the move, so that another broker can resume it at once, and not only when this
-        // broker's row has expired.
+        // Gives up the ownership of the move. Otherwise another broker could resume the move only after this broker's
+        // row has expired.
         let store = from.broker.operator.store();
         if let Err(error) = store.release_move(self.type_id, from.broker.operator.broker_id()).await {
-            tracing::debug!(%error, "cannot give up the move of a task type, so that other brokers can continue it");
+            tracing::debug!(%error, "cannot give up the move of a task type; other brokers can resume it later");
         }
         self.stores.moves.0.lock().remove(&key);
         match ended {

@@ -1,5 +1,5 @@
-//! Checks of every request. The `Host` header must contain an IP address or a known name: with DNS rebinding, an attacker lets
-//! the host name of a web page resolve to the broker's address, so that its scripts can send requests to the broker. Client
+//! Checks of every request. The `Host` header must contain an IP address or a known name. This prevents DNS rebinding:
+//! a web page whose host name resolves to the broker's address could otherwise send requests to the broker. Client
 //! certificates are required, except on the paths for probes.
 
 use std::{net::IpAddr, sync::Arc};

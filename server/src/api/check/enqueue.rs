@@ -1,5 +1,5 @@
-//! Checks of an enqueue request, from a call or from a pipeline: its jobs, the names by which they refer to each other, and the
-//! hash that detects a request key that is reused with other jobs.
+//! Checks of an enqueue request, from a call or from a pipeline: its jobs, and the local names by which they refer to each
+//! other. Also the hash of the jobs, which shows whether a request key is reused with other jobs.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -54,8 +54,8 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
 
 /// Converts dependencies of a job with these options.
 pub(crate) fn dependencies(dependencies: Vec<DependencyResult>, options: &JobOptions) -> Vec<v1::DependencyResult> {
-    // A job with another policy runs only after all of its dependencies have succeeded, so this also holds for dependencies
-    // that are no longer stored.
+    // Without the policy `Run`, the job runs only after all of its dependencies have succeeded. So those that are no longer
+    // stored have succeeded, too.
     let runs_anyway = options.on_dependency_failure == Some(DependencyFailure::Run);
     let unstored = if runs_anyway { v1::JobState::Unspecified } else { v1::JobState::Succeeded };
     let convert = |dependency: DependencyResult| v1::DependencyResult {

@@ -31,7 +31,7 @@ use crate::{
 const MOST: usize = 12;
 /// Maximum number of error groups.
 const MOST_GROUPS: i32 = 5;
-/// Number of dead jobs up to which the overview groups their errors, which takes some 100 ms at this number.
+/// Maximum number of dead jobs whose errors the overview groups. Grouping this many takes some 100 ms.
 const MOST_DEAD: i64 = 200_000;
 /// Time limit for figures that are read from the database. The overview is shown without the figures that take longer.
 const WITHIN: Duration = Duration::from_secs(2);

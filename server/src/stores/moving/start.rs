@@ -112,8 +112,8 @@ fn oldest_but(stores: &Arc<Stores>, having: &[(usize, SystemTime)], to: &str) ->
 }
 
 impl Running<'_> {
-    /// Pauses the task type in the old and the new store, waits until all brokers know that, and makes the new store
-    /// the home of the type.
+    /// Pauses the task type in the old and the new store, waits until all brokers know of the pause, and makes the new
+    /// store the home of the type.
     pub(super) async fn begin(&mut self) -> Result<(), Stop> {
         self.report().await?;
         let (name, type_id, by) = (self.job.name.clone(), self.job.type_id, self.job.by.clone());

@@ -31,7 +31,7 @@ pub(super) struct Merge {
     attached: u64,
     unreachable: u64,
     ended: u64,
-    /// Mask of stores that have sent a `Drain`, and mask of those that have sent one because their broker is stopping.
+    /// Masks of stores that have sent a `Drain`, and of stores whose `Drain` announced the stop of the broker.
     drained: u64,
     leaving: u64,
     /// Whether the worker got a `Drain`, and whether it got a `Drain` that announces the stop of the broker.

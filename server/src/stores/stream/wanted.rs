@@ -86,7 +86,7 @@ impl Wanted {
     }
 
     /// Records which of the task types `asked` a store has. Returns the windows for the store, and the types that the
-    /// store must create: those that no store has and whose home it is.
+    /// store must create: those that no store has and whose home is this store.
     pub(super) fn found(
         &self,
         store_no: usize,

@@ -60,7 +60,7 @@ impl Call {
     }
 }
 
-/// Waits for the response of a store, at most until `until` if that is set.
+/// Waits for the response of a store, at most until the time `until`, if it is set.
 async fn in_time<V: Verb>(
     call: impl Future<Output = Answer<V>>,
     until: Option<Instant>,

@@ -14,8 +14,8 @@ use tonic::{codegen::http::HeaderMap, metadata::MetadataMap};
 use super::{STORE, named};
 use crate::stores::Stores;
 
-/// Number of task types whose stores are looked up concurrently, so that several types do not wait for a slow store one after
-/// the other.
+/// Maximum number of task types whose stores are looked up concurrently, so that a slow store does not delay them one after
+/// another.
 const LOOK_UPS: usize = 8;
 
 /// Fields of an enqueue request that determine its store.
