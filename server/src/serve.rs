@@ -30,7 +30,6 @@ pub enum StartError {
     /// An address cannot be bound.
     #[error("cannot listen on {address}: {error}; is another program using it?")]
     Bind {
-        /// The address.
         address: SocketAddr,
         /// Error of the operating system.
         error: std::io::Error,

@@ -40,7 +40,6 @@ pub enum StoresError {
     /// A database refused a request or is unreachable.
     #[error("store {name}: {error}")]
     Store {
-        /// Name of the store.
         name: String,
         /// The cause.
         error: StoreError,

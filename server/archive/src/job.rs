@@ -3,7 +3,6 @@
 /// One archived row. Times are microseconds since 1970, in UTC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Job<'a> {
-    /// Job id.
     pub id: i64,
     /// Name of the task type.
     pub task_type: &'a str,
@@ -19,13 +18,9 @@ pub struct Job<'a> {
     pub attempt: i32,
     /// Number of attempts allowed.
     pub max_attempts: i32,
-    /// Priority.
     pub priority: i32,
-    /// Key.
     pub key: Option<&'a str>,
-    /// Limit key.
     pub limit_key: Option<&'a str>,
-    /// Fair key.
     pub fair_key: Option<&'a str>,
     /// Headers, as JSON.
     pub headers: Option<&'a str>,
@@ -39,6 +34,5 @@ pub struct Job<'a> {
     pub payload_bytes: i64,
     /// SHA-256 of the payload, if only the hash is archived.
     pub payload_sha256: Option<&'a [u8]>,
-    /// Result.
     pub result: Option<&'a [u8]>,
 }

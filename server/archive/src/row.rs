@@ -7,43 +7,25 @@ use crate::Job;
 /// An archived job with owned fields. [`Job`] describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Job id.
     pub id: i64,
-    /// Name of the task type.
     pub task_type: String,
-    /// Time of the enqueue, in microseconds since 1970.
     pub created: i64,
-    /// Start of the last attempt, if there was one.
     pub leased_at: Option<i64>,
-    /// Time of the outcome.
     pub finished: i64,
-    /// Outcome: `succeeded`, `cancelled`, `expired` or `discarded`.
     pub outcome: String,
-    /// Number of attempts started.
     pub attempt: i32,
-    /// Number of attempts allowed.
     pub max_attempts: i32,
-    /// Priority.
     pub priority: i32,
-    /// Key.
     pub key: Option<String>,
-    /// Limit key.
     pub limit_key: Option<String>,
-    /// Fair key.
     pub fair_key: Option<String>,
-    /// Headers, as JSON.
     pub headers: Option<String>,
-    /// All stored options of the job, as a JSON object.
     pub options: Option<String>,
-    /// Failed attempts, as JSON.
     pub failures: Option<String>,
     /// Payload, if it was archived.
     pub payload: Option<Bytes>,
-    /// The size of the payload in bytes.
     pub payload_bytes: i64,
-    /// SHA-256 of the payload, if only the hash was archived.
     pub payload_sha256: Option<Bytes>,
-    /// Result.
     pub result: Option<Bytes>,
 }
 

@@ -31,7 +31,6 @@ use crate::credentials::Authenticator;
 
 /// A store whose database was reached, with its broker in this process.
 pub(crate) struct ServedStore {
-    /// Name of the store.
     pub(crate) name: String,
     /// Number of the store. The store's job ids begin with it.
     pub(crate) number: StoreNumber,
@@ -61,7 +60,6 @@ pub(crate) struct ConfiguredStore {
 }
 
 impl ConfiguredStore {
-    /// Name of the store.
     pub(crate) fn name(&self) -> &str {
         &self.configured.name
     }

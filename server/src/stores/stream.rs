@@ -32,7 +32,6 @@ pub const MOST_STORES: usize = u64::BITS as usize;
 /// A store whose database has been reached, as workers' streams use it.
 #[derive(Clone)]
 pub struct Serving {
-    /// Number of the store.
     pub number: StoreNumber,
     /// State with which the store's broker serves the sessions of workers.
     pub context: Arc<SessionContext>,
@@ -41,7 +40,6 @@ pub struct Serving {
 /// A configured store, as seen by the streams of workers.
 #[derive(Clone)]
 pub struct StreamStore {
-    /// Name of the store.
     pub name: String,
     /// Configured number of the store, used until its database is reached. `None` if no number is configured.
     pub configured: Option<StoreNumber>,

@@ -210,7 +210,6 @@ pub(crate) struct BulkQuery {
     pub(crate) task_type: Option<TaskTypeName>,
     /// If true, lists only bulk operations that have not ended.
     pub(crate) open_only: bool,
-    /// Page size.
     pub(crate) page_size: usize,
     /// Lists only bulk operations whose id is lower than this.
     pub(crate) before: i64,

@@ -100,9 +100,7 @@ merged!(UpdateLimitKey);
 /// A limit key to pause, and the length of the pause.
 #[derive(Clone, Debug)]
 pub(crate) struct PauseKey {
-    /// The task type.
     pub(crate) task_type: TaskTypeName,
-    /// The key.
     pub(crate) key: String,
     /// Duration of the pause. `None` pauses the key until an operator resumes it.
     pub(crate) duration: Option<Duration>,

@@ -13,7 +13,6 @@ pub(crate) const MAX_PAGE: usize = 1000;
 pub(crate) struct TypesQuery {
     /// Last task type name of the previous page.
     pub(crate) after: String,
-    /// Page size.
     pub(crate) page_size: usize,
     /// If set, lists only the task type with this name.
     pub(crate) only: Option<TaskTypeName>,
