@@ -179,7 +179,8 @@ async fn an_outcome_that_contradicts_the_stored_one_is_answered_lease_lost_at_ev
                 let request = SettleJobsRequest { outcomes: vec![outcome.clone()] };
                 worker.settle(vec![outcome]).await;
                 assert_eq!(worker.settled().await.status(), expected, "{first}, then {second}: {kind}");
-                let answer = soon("an answer", unary.settle_jobs(request)).await.expect("an answer").into_inner();
+                let answer =
+                    with_timeout("an answer", unary.settle_jobs(request)).await.expect("an answer").into_inner();
                 assert_eq!(answer.results[0].status(), expected, "{first}, then {second}: {kind}, at the other broker");
             }
         }
@@ -190,7 +191,8 @@ async fn an_outcome_that_contradicts_the_stored_one_is_answered_lease_lost_at_ev
         let call = sql.replace("{}", &format!("{}, {}", job.id, job.token));
         a.sql(&format!("SELECT howdah.{call}")).await;
         for (kind, outcome) in kinds(&job).into_iter().enumerate() {
-            let answer = soon("an answer", unary.settle_jobs(SettleJobsRequest { outcomes: vec![outcome] })).await;
+            let answer =
+                with_timeout("an answer", unary.settle_jobs(SettleJobsRequest { outcomes: vec![outcome] })).await;
             let expected = if kind == same { SettleStatus::Ok } else { SettleStatus::LeaseLost };
             assert_eq!(answer.expect("an answer").into_inner().results[0].status(), expected, "{sql}, then {kind}");
         }
@@ -244,7 +246,7 @@ async fn an_operator_takes_jobs_that_hang_from_their_workers_at_any_broker() {
     let end = async |ids: Vec<i64>, error: Option<&str>| {
         let filter = Some(JobFilter { ids, ..Default::default() });
         let request = EndLeasesRequest { filter, error: error.map(str::to_owned), ..Default::default() };
-        soon("an answer", a.jobs().end_leases(request)).await.expect("an answer").into_inner().ended_ids
+        with_timeout("an answer", a.jobs().end_leases(request)).await.expect("an answer").into_inner().ended_ids
     };
     let mut taken = vec![mine.id, theirs.id, pulled[0].id];
     assert_eq!(end(ids.clone(), Some("it hangs")).await.len(), 3, "the fourth job was not leased");

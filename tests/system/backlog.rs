@@ -63,10 +63,11 @@ async fn in_a_pipeline_a_request_over_the_largest_backlog_fails_and_the_stream_g
         ..StreamEnqueueRequest::default()
     });
     let mut answers = a.jobs().stream_enqueue(tokio_stream::iter(requests)).await.expect("stream").into_inner();
-    let refused = soon("an answer", answers.message()).await.expect("answer").expect("one").error.expect("an error");
+    let refused =
+        with_timeout("an answer", answers.message()).await.expect("answer").expect("one").error.expect("an error");
     assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted as i32, "BACKLOG_FULL"));
     assert!(refused.retry_after.is_some());
-    assert_eq!(soon("an answer", answers.message()).await.expect("answer").expect("one").error, None);
+    assert_eq!(with_timeout("an answer", answers.message()).await.expect("answer").expect("one").error, None);
     assert!(a.metrics().await.contains("howdah_backlog_refusals_total 1\n"));
 }
 

@@ -46,7 +46,7 @@ async fn gets_none(broker: &Service, worker: &mut Worker) {
 
 async fn listed(broker: &Service) -> TaskType {
     let request = ListTaskTypesRequest { task_type: "b".into(), ..Default::default() };
-    let answer = soon("an answer", broker.task_types().list_task_types(request)).await.expect("types");
+    let answer = with_timeout("an answer", broker.task_types().list_task_types(request)).await.expect("types");
     answer.into_inner().task_types.remove(0)
 }
 

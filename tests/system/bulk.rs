@@ -49,17 +49,22 @@ trait Bulks {
 impl Bulks for Service {
     async fn preview(&self, spec: BulkSpec) -> PreviewBulkResponse {
         let request = PreviewBulkRequest { spec: Some(spec) };
-        soon("a preview", self.bulks().preview_bulk(request)).await.expect("a preview").into_inner()
+        with_timeout("a preview", self.bulks().preview_bulk(request)).await.expect("a preview").into_inner()
     }
 
     async fn start_bulk(&self, spec: BulkSpec) -> Bulk {
         let request = StartBulkRequest { spec: Some(spec), ..Default::default() };
-        soon("a start", self.bulks().start_bulk(request)).await.expect("a start").into_inner().bulk.expect("one")
+        with_timeout("a start", self.bulks().start_bulk(request))
+            .await
+            .expect("a start")
+            .into_inner()
+            .bulk
+            .expect("one")
     }
 
     async fn bulk(&self, id: i64) -> Bulk {
         let request = v1::GetBulkRequest { id };
-        soon("a bulk operation", self.bulks().get_bulk(request))
+        with_timeout("a bulk operation", self.bulks().get_bulk(request))
             .await
             .expect("a bulk operation")
             .into_inner()
@@ -69,17 +74,32 @@ impl Bulks for Service {
 
     async fn pause_bulk(&self, id: i64) -> Bulk {
         let request = v1::PauseBulkRequest { id };
-        soon("a pause", self.bulks().pause_bulk(request)).await.expect("a pause").into_inner().bulk.expect("one")
+        with_timeout("a pause", self.bulks().pause_bulk(request))
+            .await
+            .expect("a pause")
+            .into_inner()
+            .bulk
+            .expect("one")
     }
 
     async fn resume_bulk(&self, id: i64) -> Bulk {
         let request = v1::ResumeBulkRequest { id };
-        soon("a resume", self.bulks().resume_bulk(request)).await.expect("a resume").into_inner().bulk.expect("one")
+        with_timeout("a resume", self.bulks().resume_bulk(request))
+            .await
+            .expect("a resume")
+            .into_inner()
+            .bulk
+            .expect("one")
     }
 
     async fn cancel_bulk(&self, id: i64) -> Bulk {
         let request = v1::CancelBulkRequest { id };
-        soon("a cancel", self.bulks().cancel_bulk(request)).await.expect("a cancel").into_inner().bulk.expect("one")
+        with_timeout("a cancel", self.bulks().cancel_bulk(request))
+            .await
+            .expect("a cancel")
+            .into_inner()
+            .bulk
+            .expect("one")
     }
 
     async fn ended_bulk(&self, id: i64) -> Bulk {

@@ -124,7 +124,7 @@ async fn a_publication_of_all_tables_blocks_no_statement_of_a_broker() {
     worker.nack(&job, "broken").no_retry().await;
     let filter = Some(JobFilter { ids: vec![id], ..JobFilter::default() });
     let retry = RetryJobsRequest { filter, payload: Some(vec![8; 6_000].into()), ..RetryJobsRequest::default() };
-    let retried = soon("a retry", broker.jobs().retry_jobs(retry)).await.expect("retried").into_inner();
+    let retried = with_timeout("a retry", broker.jobs().retry_jobs(retry)).await.expect("retried").into_inner();
     assert_eq!((retried.retried_ids, worker.next().await.payload.len()), (vec![id], 6_000));
     // Cancels a job with a bulk operation, then undoes the bulk operation.
     broker.enqueue(new_job("other", "x")).await;
@@ -133,7 +133,8 @@ async fn a_publication_of_all_tables_blocks_no_statement_of_a_broker() {
     for spec in [cancel, BulkSpec { operation: BulkOperation::Undo as i32, ..BulkSpec::default() }] {
         let spec = BulkSpec { undo_bulk_id: bulk_id, ..spec };
         let request = StartBulkRequest { spec: Some(spec), ..Default::default() };
-        let started = soon("a bulk operation", broker.bulks().start_bulk(request)).await.expect("started").into_inner();
+        let started =
+            with_timeout("a bulk operation", broker.bulks().start_bulk(request)).await.expect("started").into_inner();
         bulk_id = started.bulk.expect("a bulk operation").id;
         let ended = format!("SELECT state = 'completed' AND done = 1 FROM howdah.bulk WHERE id = {bulk_id}");
         broker.until("the end of the bulk operation", &ended).await;

@@ -122,7 +122,7 @@ async fn jobs_leases_and_schedules_wait_no_longer_when_the_clock_goes_back_an_ho
     let timed = broker.enqueue(new_job("timeout", "").timeout(WAIT)).await;
     let pulled = broker.pull("timeout").wait(MINUTE).lease(WAIT).await.remove(0);
     let pause = PauseLimitKeyRequest { task_type: "gap".into(), limit_key: "p".into(), duration: Some(wire(WAIT)) };
-    soon("an answer", broker.task_types().pause_limit_key(pause)).await.expect("pause");
+    with_timeout("an answer", broker.task_types().pause_limit_key(pause)).await.expect("pause");
     broker.enqueue(new_job("gap", "paused").limit_key("p")).await;
     let client = broker.client().await;
     client.create_schedule(NewSchedule::new("s", NewJob::new("planned"), Plan::every(secs(1)))).await.expect("create");

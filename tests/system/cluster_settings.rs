@@ -33,7 +33,10 @@ fn payload_of(bytes: usize) -> ClusterSettings {
 }
 
 async fn settings_of(broker: &TestBroker) -> GetSettingsResponse {
-    soon("an answer", broker.settings().get_settings(GetSettingsRequest {})).await.expect("settings").into_inner()
+    with_timeout("an answer", broker.settings().get_settings(GetSettingsRequest {}))
+        .await
+        .expect("settings")
+        .into_inner()
 }
 
 /// Returns the error message of a failing statement.
@@ -208,7 +211,7 @@ async fn a_broker_whose_limits_are_too_small_for_the_cluster_warns_when_it_start
     let mut broker = command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("serve");
     let mut lines = BufReader::new(broker.stderr.take().expect("stderr")).lines();
     let warning = "limits.message_bytes of this broker (1 MiB) is too small for payload_bytes (1 MiB)";
-    soon("the warning", async {
+    with_timeout("the warning", async {
         while !lines.next_line().await.expect("read").expect("the broker runs").contains(warning) {}
     })
     .await;

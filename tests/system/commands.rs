@@ -247,13 +247,13 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
     // Opens the FIFO on a separate thread, because opening blocks until the command opens it too.
     let (opened, open) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || opened.send(std::fs::File::open(&fifo)));
-    let open = soon("the start of the command", open).await.unwrap().unwrap();
+    let open = with_timeout("the start of the command", open).await.unwrap().unwrap();
     let mut open = tokio::net::unix::pipe::Receiver::from_file(open).unwrap();
     worker.signal(Signal::KILL);
     worker.ended().await;
     // `read_to_string` returns when no process has the FIFO open.
     let mut text = String::new();
-    soon("the end of the command", open.read_to_string(&mut text)).await.unwrap();
+    with_timeout("the end of the command", open.read_to_string(&mut text)).await.unwrap();
     assert!(["", "begun\n"].contains(&&text[..]), "{text}");
 }
 
@@ -305,7 +305,8 @@ async fn brokers_of_two_databases_are_refused_although_the_first_one_names_its_d
         // If the broker has already waited for the lock for 2 s, it answers before the test releases the lock. The round is
         // then repeated.
         let is_early = early.is_some();
-        let connected = if let Some(connected) = early { connected } else { soon("an error", connecting).await };
+        let connected =
+            if let Some(connected) = early { connected } else { with_timeout("an error", connecting).await };
         let error = connected.expect_err("two databases");
         assert!(error.to_string().contains("another database"), "{error}");
         if !is_early {
@@ -346,7 +347,7 @@ async fn a_result_that_is_text_ends_with_a_newline_and_other_bytes_are_unchanged
         broker.settle(vec![ack(&jobs[0]).result(result.to_vec())]).await;
         let mut command = tokio::process::Command::new(howdah());
         command.args(["wait", &id.to_string(), "--result"]).args(server(&broker));
-        assert_eq!(soon("a result", command.output()).await.expect("output").stdout, printed);
+        assert_eq!(with_timeout("a result", command.output()).await.expect("output").stdout, printed);
     }
 }
 

@@ -94,7 +94,7 @@ async fn tens_of_thousands_of_jobs_reach_a_hundred_workers_on_two_brokers_once_e
     while producers.join_next().await.transpose().expect("producer").is_some() {}
     // Waits for one ack at a time, so that the timeout limits the time between two acks and not the whole test.
     while *done.borrow_and_update() < jobs {
-        soon("the next ack", done.changed()).await.expect("workers");
+        with_timeout("the next ack", done.changed()).await.expect("workers");
     }
     assert_eq!(seen.lock().await.len(), jobs);
     let acked =

@@ -31,7 +31,7 @@ async fn with_nothing_waiting_and_room_at_a_worker_a_job_is_leased_as_it_is_stor
             all += 1;
         }
     };
-    soon("15 jobs in a row that were enqueued directly into leased", all_direct).await;
+    with_timeout("15 jobs in a row that were enqueued directly into leased", all_direct).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job WHERE state = 'succeeded'").await, all);
     drop(worker);
     broker.stop().await;
@@ -63,8 +63,8 @@ async fn a_job_never_overtakes_those_that_wait_for_the_same_worker() {
         got.push(String::from_utf8(job.payload.to_vec()).expect("text"));
     }
     assert!(got.is_sorted(), "out of order at {:?}", got.iter().zip(&got[1..]).find(|(a, b)| a > b));
-    soon("the end of the sender", sender).await.expect("no panic");
-    soon("the end of the producer", producer).await.expect("no panic");
+    with_timeout("the end of the sender", sender).await.expect("no panic");
+    with_timeout("the end of the producer", producer).await.expect("no panic");
 }
 
 #[tokio::test]

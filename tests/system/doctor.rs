@@ -282,7 +282,7 @@ async fn too_few_connections_too_few_open_files_and_missing_certificate_files_ar
     let output = tokio::process::Command::new("sh")
         .args(["-c", script, program.to_str().unwrap(), "doctor", "--json", "--database-url", &database.url])
         .output();
-    let output = soon("the doctor", output).await.expect("sh");
+    let output = with_timeout("the doctor", output).await.expect("sh");
     assert!(String::from_utf8_lossy(&output.stdout).contains(r#""check":"files","#), "{output:?}");
 }
 

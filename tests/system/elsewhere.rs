@@ -60,7 +60,7 @@ async fn an_old_notification_that_a_session_moved_is_ignored_after_the_worker_ha
     worker.vanish();
     let worker = b.worker("r").window(2).resumes(&first, &[]).await;
     let notification = loop {
-        let message = soon("a notification", notifications.recv()).await.expect("a connection");
+        let message = with_timeout("a notification", notifications.recv()).await.expect("a connection");
         if message.starts_with("m ") {
             break message;
         }

@@ -84,7 +84,7 @@ async fn a_resumed_enqueue_after_a_lost_answer_stores_no_line_twice() {
     let mut ids = BufReader::new(program.stdout.take().unwrap()).lines();
     input.write_all(b"1\n2\n").await.unwrap();
     for _ in 0..2 {
-        soon("an id", ids.next_line()).await.unwrap().unwrap();
+        with_timeout("an id", ids.next_line()).await.unwrap().unwrap();
     }
     // Blocks the request with a lock, so that the broker has received the request but is killed before it answers.
     let mut locked = database.connect().await;

@@ -16,7 +16,7 @@ use crate::{access::Guarded, support::*};
 
 /// Explains a job with `ExplainJob`, and asserts that every sentence ends with a full stop.
 async fn explain(broker: &Service, id: i64) -> ExplainJobResponse {
-    let answer = soon("an answer", broker.jobs().explain_job(ExplainJobRequest { id })).await;
+    let answer = with_timeout("an answer", broker.jobs().explain_job(ExplainJobRequest { id })).await;
     let explained = answer.expect("an explanation").into_inner();
     assert!(!explained.reasons.is_empty());
     for reason in &explained.reasons {

@@ -13,7 +13,7 @@ use howdah_proto::v1::{JobFilter, RetryJobsRequest, RetryJobsResponse};
 use crate::support::*;
 
 async fn retry(broker: &TestBroker, request: RetryJobsRequest) -> RetryJobsResponse {
-    let answer = soon("an answer", broker.jobs().retry_jobs(request)).await;
+    let answer = with_timeout("an answer", broker.jobs().retry_jobs(request)).await;
     answer.expect("retried").into_inner()
 }
 

@@ -25,7 +25,7 @@ const SHORT_GRACE: [&str; 2] = ["--set", "session_grace=1s"];
 
 async fn client(brokers: &[&Service]) -> Client {
     let builder = Client::builder().endpoints(brokers.iter().map(|broker| broker.grpc.clone()));
-    soon("a connection", builder.connect()).await.expect("connect")
+    with_timeout("a connection", builder.connect()).await.expect("connect")
 }
 
 /// Asserts that every accepted job is in history, and that no other table has jobs.
@@ -91,7 +91,7 @@ async fn a_killed_broker_loses_nothing_and_its_workers_go_on_at_the_other() {
     let mut ids = HashSet::new();
     for round in 0..20 {
         let jobs = (0..250).map(|_| NewJob::new("k").payload("x"));
-        let stored = soon("an enqueue", producer.enqueue_all(jobs)).await.expect("enqueue");
+        let stored = with_timeout("an enqueue", producer.enqueue_all(jobs)).await.expect("enqueue");
         ids.extend(stored.iter().map(|e| e.id));
         if round == 8 {
             a.kill().await;
@@ -103,7 +103,7 @@ async fn a_killed_broker_loses_nothing_and_its_workers_go_on_at_the_other() {
     assert!(replayed.claims >= 5_000 && replayed.outcomes == 5_000, "{replayed:?}");
     assert!(done.load(Ordering::Relaxed) >= 5_000);
     for worker in workers {
-        soon("the worker's end", worker.stop()).await.expect("a good end");
+        with_timeout("the worker's end", worker.stop()).await.expect("a good end");
     }
 }
 
@@ -151,12 +151,12 @@ async fn postgres_killed_under_load_loses_nothing() {
     });
     for _ in 0..3 {
         let enough = *stored.borrow_and_update() + 500;
-        soon("progress", stored.wait_for(|n| *n >= enough)).await.expect("a producer");
+        with_timeout("progress", stored.wait_for(|n| *n >= enough)).await.expect("a producer");
         cluster.stop(StopMode::Immediate).await;
         cluster.restart().await.expect("restart");
     }
     stop.store(true, Ordering::Relaxed);
-    let ids = soon("the producer's end", producing).await.expect("no panic");
+    let ids = with_timeout("the producer's end", producing).await.expect("no panic");
     // A failed enqueue may have been stored or not, so the test checks only the jobs that were accepted.
     until(&database, "the end of all jobs", "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state <> 'succeeded')")
         .await;
@@ -164,7 +164,7 @@ async fn postgres_killed_under_load_loses_nothing() {
     let done: HashSet<i64> = rows.iter().map(|r| r.get(0)).collect();
     assert_eq!(rows.len(), done.len(), "a job is in history twice");
     assert!(ids.is_subset(&done), "{} accepted jobs are lost", (&ids - &done).len());
-    soon("the worker's end", worker.stop()).await.expect("a good end");
+    with_timeout("the worker's end", worker.stop()).await.expect("a good end");
     broker.stop().await;
 }
 
@@ -259,17 +259,17 @@ async fn killing_backends_all_the_time_loses_nothing() {
     let mut ids = HashSet::new();
     for _ in 0..40 {
         let jobs = (0..50).map(|_| NewJob::new("t"));
-        if let Ok(stored) = soon("an enqueue", producer.enqueue_all(jobs)).await {
+        if let Ok(stored) = with_timeout("an enqueue", producer.enqueue_all(jobs)).await {
             ids.extend(stored.iter().map(|e| e.id));
             count.send_modify(|n| *n += 1);
         }
     }
     drop(count);
     // Waits for the last kill, because it could hit the connection that the check below uses.
-    soon("the killer's end", killer).await.expect("no panic");
+    with_timeout("the killer's end", killer).await.expect("no panic");
     assert_eq!(ids.len(), 2_000);
     check_all_done(&broker.database, &ids).await;
-    soon("the worker's end", worker.stop()).await.expect("a good end");
+    with_timeout("the worker's end", worker.stop()).await.expect("a good end");
 }
 
 #[tokio::test]

@@ -34,17 +34,17 @@ use howdah_proto::{
 use tonic::{Code, Status, transport::Channel};
 use tonic_types::StatusExt as _;
 
-use crate::support::{TestDatabase, Worker, jobs_client, new_job, soon};
+use crate::support::{TestDatabase, Worker, jobs_client, new_job, with_timeout};
 
 /// A separate connection.
 async fn channel(grpc: &str) -> Channel {
     let endpoint = tonic::transport::Endpoint::from_shared(grpc.to_owned()).expect("address");
-    soon("a connection", endpoint.connect()).await.expect("connect")
+    with_timeout("a connection", endpoint.connect()).await.expect("connect")
 }
 
 /// Makes a call that must fail, and returns its error.
 async fn refused<T>(call: impl Future<Output = Result<T, Status>>) -> Status {
-    soon("an answer", call).await.err().expect("it was accepted")
+    with_timeout("an answer", call).await.err().expect("it was accepted")
 }
 
 /// Asserts that an error is `INVALID_ARGUMENT`, names the field in message and details, and fits into the headers of a
@@ -63,11 +63,11 @@ fn assert_names(status: &Status, field: &str) {
 
 async fn enqueue(grpc: &str, jobs: Vec<NewJob>) -> Vec<EnqueuedJob> {
     let request = EnqueueJobsRequest { jobs, ..Default::default() };
-    soon("an answer", jobs_client(grpc).await.enqueue_jobs(request)).await.expect("enqueue").into_inner().jobs
+    with_timeout("an answer", jobs_client(grpc).await.enqueue_jobs(request)).await.expect("enqueue").into_inner().jobs
 }
 
 async fn get(grpc: &str, id: i64) -> Job {
-    let answer = soon("an answer", jobs_client(grpc).await.get_job(GetJobRequest { id })).await;
+    let answer = with_timeout("an answer", jobs_client(grpc).await.get_job(GetJobRequest { id })).await;
     answer.expect("the job").into_inner().job.expect("a job")
 }
 

@@ -32,7 +32,7 @@ pub async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]
     let mut stdin = child.stdin.take().expect("stdin");
     stdin.write_all(body).await.expect("write");
     drop(stdin);
-    let output = soon("an answer", child.wait_with_output()).await.expect("curl");
+    let output = with_timeout("an answer", child.wait_with_output()).await.expect("curl");
     let text = String::from_utf8(output.stdout).expect("text");
     let (body, status) = text.rsplit_once('\n').expect("a status");
     (status.parse().expect("a number"), serde_json::from_str(body).unwrap_or(Value::Null))

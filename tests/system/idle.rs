@@ -22,7 +22,7 @@ async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_se
                FROM pg_stat_database WHERE datname = current_database()";
     let statement = client.prepare(sql).await.expect(sql);
     let mut samples: Vec<(i64, f64)> = Vec::new();
-    soon("a quiet time of three renewals", async {
+    with_timeout("a quiet time of three renewals", async {
         loop {
             let row = client.query_one(&statement, &[]).await.expect(sql);
             let (sent, at) = (row.get::<_, i64>(0), row.get::<_, f64>(1));

@@ -40,16 +40,16 @@ impl Scaler {
     }
 
     async fn is_active(&mut self, object: ScaledObjectRef) -> Result<bool, Status> {
-        soon("an answer", self.keda.is_active(object)).await.map(|answer| answer.into_inner().result)
+        with_timeout("an answer", self.keda.is_active(object)).await.map(|answer| answer.into_inner().result)
     }
 
     async fn stream(&mut self, object: ScaledObjectRef) -> Streaming<IsActiveResponse> {
-        soon("a stream", self.keda.stream_is_active(object)).await.expect("a stream").into_inner()
+        with_timeout("a stream", self.keda.stream_is_active(object)).await.expect("a stream").into_inner()
     }
 
     async fn metrics(&mut self, object: ScaledObjectRef) -> Result<f64, Status> {
         let request = GetMetricsRequest { scaled_object_ref: Some(object), metric_name: "howdah-jobs".into() };
-        let answer = soon("an answer", self.keda.get_metrics(request)).await?.into_inner();
+        let answer = with_timeout("an answer", self.keda.get_metrics(request)).await?.into_inner();
         let value = &answer.metric_values[0];
         assert_eq!((answer.metric_values.len(), value.metric_name.as_str()), (1, "howdah-jobs"));
         assert_eq!(value.metric_value, value.metric_value_float.ceil() as i64);
@@ -72,10 +72,10 @@ async fn the_first_job_that_can_run_starts_a_replica_and_the_last_that_runs_keep
     let mail = || object(&[("taskType", "mail")]);
     assert!(!scaler.is_active(mail()).await.expect("inactive"), "a type that does not exist is active");
     let mut stream = scaler.stream(mail()).await;
-    assert!(!soon("the first activity", stream.message()).await.unwrap().unwrap().result);
+    assert!(!with_timeout("the first activity", stream.message()).await.unwrap().unwrap().result);
     broker.enqueue("mail").delay(HOUR).await;
     let id = broker.enqueue("mail").await;
-    assert!(soon("a change of the activity", stream.message()).await.unwrap().unwrap().result);
+    assert!(with_timeout("a change of the activity", stream.message()).await.unwrap().unwrap().result);
     scaler.until_active(mail(), true).await;
     let some = || object(&[("taskType", "mail"), ("activationJobs", "5")]);
     assert!(!scaler.is_active(some()).await.expect("inactive"), "active with one job and activationJobs 5");
@@ -85,7 +85,7 @@ async fn the_first_job_that_can_run_starts_a_replica_and_the_last_that_runs_keep
     scaler.until_active(some(), true).await;
     worker.ack(&job).await;
     assert_eq!(broker.state(id).await, JobState::Succeeded);
-    assert!(!soon("a change of the activity", stream.message()).await.unwrap().unwrap().result);
+    assert!(!with_timeout("a change of the activity", stream.message()).await.unwrap().unwrap().result);
     scaler.until_active(mail(), false).await;
 }
 
@@ -104,7 +104,8 @@ async fn jobs_of_a_paused_type_start_no_replica() {
 async fn without_statistics_the_metric_is_the_number_of_jobs_up_to_max_running() {
     let broker = TestBroker::start().await;
     let mut scaler = Scaler::start(&broker.grpc).await;
-    let spec = soon("a spec", scaler.keda.get_metric_spec(object(&[("taskType", "a")]))).await.unwrap().into_inner();
+    let spec =
+        with_timeout("a spec", scaler.keda.get_metric_spec(object(&[("taskType", "a")]))).await.unwrap().into_inner();
     let spec = &spec.metric_specs[0];
     assert_eq!((spec.metric_name.as_str(), spec.target_size, spec.target_size_float), ("howdah-jobs", 10, 10.0));
     broker.enqueue_all((0..30).map(|_| "a")).await;
@@ -162,15 +163,15 @@ async fn invalid_trigger_metadata_is_refused_with_the_name_of_the_field() {
         for status in [
             scaler.is_active(object.clone()).await.expect_err(words),
             scaler.metrics(object.clone()).await.expect_err(words),
-            soon("an answer", scaler.keda.get_metric_spec(object.clone())).await.expect_err(words),
-            soon("an answer", scaler.keda.stream_is_active(object.clone())).await.expect_err(words),
+            with_timeout("an answer", scaler.keda.get_metric_spec(object.clone())).await.expect_err(words),
+            with_timeout("an answer", scaler.keda.stream_is_active(object.clone())).await.expect_err(words),
         ] {
             assert_eq!(status.code(), Code::InvalidArgument);
             assert!(status.message().starts_with(words) && status.message().len() < 300, "{}", status.message());
         }
     }
     let other = GetMetricsRequest { scaled_object_ref: Some(object(&[("taskType", "a")])), metric_name: "x".into() };
-    let status = soon("an answer", scaler.keda.get_metrics(other)).await.expect_err("an unknown metric");
+    let status = with_timeout("an answer", scaler.keda.get_metrics(other)).await.expect_err("an unknown metric");
     assert!(status.message().starts_with("metricName: is unknown"), "{}", status.message());
     let huge = object(&[("taskType", &"a,".repeat(1 << 20))]);
     assert!(scaler.is_active(huge).await.is_err());
@@ -189,9 +190,9 @@ async fn calls_are_unavailable_and_streams_end_when_no_broker_is_reachable() {
     broker.stop().await;
     scaler.until_active(mail(), true).await; // answered by the other broker
     let mut stream = scaler.stream(mail()).await;
-    assert!(soon("the first activity", stream.message()).await.unwrap().unwrap().result);
+    assert!(with_timeout("the first activity", stream.message()).await.unwrap().unwrap().result);
     other.stop().await;
-    let status = soon("the end of the stream", stream.message()).await.expect_err("no broker");
+    let status = with_timeout("the end of the stream", stream.message()).await.expect_err("no broker");
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert!(status.message().starts_with("no answer from a broker"), "{status:?}");
     assert_eq!(scaler.is_active(mail()).await.expect_err("no broker").code(), Code::Unavailable);
@@ -203,7 +204,7 @@ async fn a_scaler_that_is_stopped_ends_its_streams_and_itself() {
     let broker = TestBroker::start().await;
     let mut scaler = Scaler::start(&broker.grpc).await;
     let mut stream = scaler.stream(object(&[("taskType", "mail")])).await;
-    assert!(!soon("the first", stream.message()).await.unwrap().unwrap().result);
+    assert!(!with_timeout("the first", stream.message()).await.unwrap().unwrap().result);
     scaler.program.signal(rustix::process::Signal::TERM);
     assert_eq!(scaler.program.ended().await.code(), Some(0));
     let (status, _, error) = run(&["keda", "--listen", "0.0.0.0:0"], b"").await;
@@ -234,7 +235,7 @@ async fn with_a_client_ca_only_clients_with_a_valid_certificate_are_answered() {
         }
         let endpoint = Endpoint::from_shared(format!("https://localhost:{port}")).unwrap().tls_config(tls).unwrap();
         let mut keda = ExternalScalerClient::new(endpoint.connect_lazy());
-        soon("an answer", keda.is_active(object(&[("taskType", "mail")]))).await
+        with_timeout("an answer", keda.is_active(object(&[("taskType", "mail")]))).await
     };
     assert!(!ask(Some(own.client("urn:keda"))).await.expect("an answer").into_inner().result);
     for wrong in [None, Some(foreign.client("urn:keda")), Some(own.expired_client())] {

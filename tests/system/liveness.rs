@@ -113,7 +113,7 @@ async fn a_handler_that_blocks_its_runtime_for_longer_than_the_liveness_keeps_it
             client.worker().handle("b", block).max_jobs(1_u64).build().run().await.unwrap()
         })
     });
-    assert_eq!(soon("the end of the worker", report).await.unwrap().acked, 1);
+    assert_eq!(with_timeout("the end of the worker", report).await.unwrap().acked, 1);
     let job = broker.job(id).await;
     assert_eq!((job.state(), job.attempt, job.failures.len()), (JobState::Succeeded, 1, 0));
 }

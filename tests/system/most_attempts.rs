@@ -14,7 +14,7 @@ async fn list_by_attempts(broker: &TestBroker, state: JobState, page_size: i32) 
     let mut request = ListJobsRequest { task_type: "t".into(), page_size, ..ListJobsRequest::default() };
     request.set_state(state);
     request.set_order(JobOrder::Attempts);
-    Ok(soon("a list", broker.jobs().list_jobs(request)).await?.into_inner())
+    Ok(with_timeout("a list", broker.jobs().list_jobs(request)).await?.into_inner())
 }
 
 fn attempts(jobs: &[Job]) -> Vec<(i64, u32)> {

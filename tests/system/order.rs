@@ -29,7 +29,7 @@ async fn reprioritize(
     broker: &TestBroker,
     request: ReprioritizeJobsRequest,
 ) -> Result<ReprioritizeJobsResponse, Status> {
-    let answer = soon("an answer", broker.jobs().reprioritize_jobs(request)).await;
+    let answer = with_timeout("an answer", broker.jobs().reprioritize_jobs(request)).await;
     answer.map(tonic::Response::into_inner)
 }
 

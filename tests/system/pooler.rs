@@ -46,7 +46,7 @@ async fn pooler(database: &TestDatabase, connections: u32) -> Option<Pooler> {
         }
     };
     let mut log = BufReader::new(process.stderr.take().expect("stderr")).lines();
-    soon("PgBouncer", async {
+    with_timeout("PgBouncer", async {
         while !log.next_line().await.expect("its log").expect("it ended").contains("process up") {}
     })
     .await;
@@ -127,7 +127,7 @@ async fn brokers_that_start_together_behind_two_connections_migrate_once() {
         config.database_timeout = PATIENCE;
         Store::new(&config).unwrap().migrate().await.unwrap().created
     });
-    let created = soon("the migrations", futures::future::join_all(migrations)).await;
+    let created = with_timeout("the migrations", futures::future::join_all(migrations)).await;
     assert_eq!(
         created.iter().filter(|created| **created).count(),
         1,
@@ -146,7 +146,8 @@ async fn a_broker_that_listens_through_a_transaction_pooler_does_not_start() {
     config.migrate = false;
     let listeners = Listeners::bind(&config).await.unwrap();
     let reload = Reload::fixed(&config);
-    let ended = soon("the refusal", serve::run(config, listeners, reload, |_| {}, std::future::pending())).await;
+    let ended =
+        with_timeout("the refusal", serve::run(config, listeners, reload, |_| {}, std::future::pending())).await;
     assert!(matches!(ended, Err(StartError::NoNotifications | StartError::Store(_))), "{ended:?}");
     // A broker with the right setting uses the same sessions. Prepared statements in them would make it fail.
     let broker = TestBroker::on_with(&pooler.database, poll).await;

@@ -220,7 +220,7 @@ async fn a_handler_continues_from_the_checkpoint_of_the_previous_attempt() {
         })
         .max_jobs(3)
         .build();
-    let report = soon("three attempts", worker.run()).await.unwrap();
+    let report = with_timeout("three attempts", worker.run()).await.unwrap();
     assert_eq!((report.acked, report.failed), (1, 2));
     let job = broker.job(id).await;
     let progress = job.progress.expect("progress");

@@ -42,7 +42,7 @@ async fn nginx(broker: &TestBroker) -> Option<Nginx> {
         }
     };
     let mut log = BufReader::new(process.stderr.take().expect("stderr")).lines();
-    soon("nginx", async {
+    with_timeout("nginx", async {
         while !log.next_line().await.expect("its log").expect("it ended").contains("start worker process ") {}
     })
     .await;

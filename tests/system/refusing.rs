@@ -115,7 +115,7 @@ async fn with_postgres_stopped_calls_say_since_when_it_cannot_be_reached() {
     })
     .await;
     let list = ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
-    let refused = soon("an answer", broker.jobs().list_jobs(list)).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.jobs().list_jobs(list)).await.unwrap_err();
     assert!(refused.code() == Code::Unavailable && refused.message().starts_with(since), "{refused}");
     let (ready, body) = readyz(&broker).await;
     assert!(!ready && body.contains(since), "{body}");
@@ -140,7 +140,7 @@ async fn calls_fail_soon_while_postgres_is_frozen_and_succeed_afterwards() {
     let broker = TestBroker::on_with(&database, |config| config.database_timeout = MINUTE * 10).await;
     broker.enqueue("t").outcome().await;
     signal_postgres(cluster.data_dir(), rustix::process::Signal::STOP);
-    let refused = soon("a refusal", broker.enqueue("t").refused()).await;
+    let refused = with_timeout("a refusal", broker.enqueue("t").refused()).await;
     assert_eq!(refused.code, Code::Unavailable, "{refused:?}");
     assert!(!readyz(&broker).await.0);
     signal_postgres(cluster.data_dir(), rustix::process::Signal::CONT);

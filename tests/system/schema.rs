@@ -8,7 +8,7 @@ use howdah_core::config::Config;
 use howdah_engine::store::{MigrationReport, Statement, Store};
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, UpdateTaskTypeRequest};
 
-use crate::support::{TestBroker, TestDatabase, database, jobs_client, new_job, run, soon, task_types_client};
+use crate::support::{TestBroker, TestDatabase, database, jobs_client, new_job, run, task_types_client, with_timeout};
 
 /// Migrates a schema, as a broker does at its start.
 async fn migrate(database: &TestDatabase, schema: &str) -> MigrationReport {
@@ -88,11 +88,11 @@ async fn replacing_functions_keeps_rights_and_gives_none_to_public() {
 async fn brokers_that_start_at_once_make_the_schema_once() {
     let database = database().await;
     let runs = (0..4).map(|_| migrate(&database, "shared"));
-    let reports = soon("the migrations", futures::future::join_all(runs)).await;
+    let reports = with_timeout("the migrations", futures::future::join_all(runs)).await;
     assert_eq!(reports.iter().filter(|report| report.created).count(), 1, "{reports:?}");
     pretend(&database, "0.0.9").await;
     let runs = (0..4).map(|_| migrate(&database, "howdah"));
-    let reports = soon("the migrations", futures::future::join_all(runs)).await;
+    let reports = with_timeout("the migrations", futures::future::join_all(runs)).await;
     assert_eq!(reports.iter().filter(|report| !report.replaced.is_empty()).count(), 1, "{reports:?}");
 }
 

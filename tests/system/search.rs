@@ -54,11 +54,11 @@ async fn page(broker: &Service, request: SearchJobsRequest) -> SearchJobsRespons
 }
 
 async fn found(broker: &Service, request: SearchJobsRequest) -> Result<SearchJobsResponse, Status> {
-    Ok(soon("an answer", broker.jobs().search_jobs(request)).await?.into_inner())
+    Ok(with_timeout("an answer", broker.jobs().search_jobs(request)).await?.into_inner())
 }
 
 async fn refused(broker: &Service, request: SearchJobsRequest) -> Refusal {
-    soon("an answer", broker.jobs().search_jobs(request)).await.expect_err("refused").into()
+    with_timeout("an answer", broker.jobs().search_jobs(request)).await.expect_err("refused").into()
 }
 
 /// Reads all pages of a search. Returns the ids in order, and the last response.

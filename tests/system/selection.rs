@@ -60,7 +60,7 @@ fn tagged(tag: &str) -> JobConditions {
 
 async fn cancelled(broker: &Service, filter: Option<JobFilter>) -> Vec<i64> {
     let request = CancelJobsRequest { filter, ..CancelJobsRequest::default() };
-    soon("an answer", broker.jobs().cancel_jobs(request)).await.expect("cancel").into_inner().cancelled_ids
+    with_timeout("an answer", broker.jobs().cancel_jobs(request)).await.expect("cancel").into_inner().cancelled_ids
 }
 
 /// Enqueues these jobs and brings them into a state. The worker, if any, keeps them leased.

@@ -203,7 +203,7 @@ async fn many_connections_do_not_notify_in_each_transaction() {
             before = all;
         }
     };
-    soon("two that announce less than 3900 of 4002", both_run).await;
+    with_timeout("two that announce less than 3900 of 4002", both_run).await;
 }
 
 #[tokio::test]

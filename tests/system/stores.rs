@@ -16,7 +16,7 @@ use howdah_proto::v1::{
     GetJobRequest, JobState, ListJobsRequest, SearchJobsRequest, SettleStatus, search_jobs_request::Query,
 };
 
-use crate::support::{JobOptions as _, Program, TestBroker, TestDatabase, database, run, secs, soon};
+use crate::support::{JobOptions as _, Program, TestBroker, TestDatabase, database, run, secs, with_timeout};
 
 /// Creates an empty database. Databases of other tests share one identity, so two of them cannot be stores of one
 /// cluster.
@@ -91,14 +91,14 @@ async fn jobs_with_the_longest_ids_are_worked_on_found_listed_and_ended() {
     let later = broker.enqueue("later").delay(secs(600)).await;
     let request =
         ListJobsRequest { task_type: "later".into(), state: JobState::Scheduled as i32, ..ListJobsRequest::default() };
-    let listed = soon("a list", broker.jobs().list_jobs(request)).await.unwrap().into_inner();
+    let listed = with_timeout("a list", broker.jobs().list_jobs(request)).await.unwrap().into_inner();
     assert_eq!(listed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [later]);
     let request = SearchJobsRequest { query: Some(Query::Id(later)), ..SearchJobsRequest::default() };
-    let found = soon("a search", broker.jobs().search_jobs(request)).await.unwrap().into_inner();
+    let found = with_timeout("a search", broker.jobs().search_jobs(request)).await.unwrap().into_inner();
     assert_eq!(found.jobs.len(), 1);
     assert_eq!(broker.cancel(&[later]).await, [later]);
     // A job id of another store does not exist in this store.
-    let other = soon("an answer", broker.jobs().get_job(GetJobRequest { id: 1 })).await.unwrap_err();
+    let other = with_timeout("an answer", broker.jobs().get_job(GetJobRequest { id: 1 })).await.unwrap_err();
     assert_eq!(other.code(), tonic::Code::NotFound);
 }
 

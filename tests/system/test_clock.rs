@@ -17,7 +17,7 @@ async fn start() -> TestBroker {
 
 async fn try_advance(broker: &Service, duration: Duration) -> Result<SystemTime, Refusal> {
     let request = AdvanceClockRequest { duration: Some(wire(duration)) };
-    let answer = soon("an answer", broker.settings().advance_clock(request)).await.map_err(Refusal::from)?;
+    let answer = with_timeout("an answer", broker.settings().advance_clock(request)).await.map_err(Refusal::from)?;
     Ok(answer.into_inner().time.expect("a time").try_into().expect("a time"))
 }
 

@@ -35,7 +35,7 @@ impl Operator {
 
     async fn refresh(&mut self) {
         let view = self.top.view().clone();
-        let figures = soon("the figures of a view", self.reader.read(&view)).await.expect("figures");
+        let figures = with_timeout("the figures of a view", self.reader.read(&view)).await.expect("figures");
         self.top.update(figures, Instant::now());
     }
 
@@ -49,7 +49,7 @@ impl Operator {
             };
             match self.top.event(&Event::Key(code.into())) {
                 Effect::Do(change) => {
-                    let done = soon("the change", perform(&self.client, change)).await;
+                    let done = with_timeout("the change", perform(&self.client, change)).await;
                     self.top.done(done);
                 }
                 Effect::Read => self.refresh().await,
@@ -93,7 +93,7 @@ async fn dead(broker: &Service, task_type: &str, count: usize, error: &str) -> V
 }
 
 async fn found(broker: &Service, request: ListTaskTypesRequest) -> Vec<TaskType> {
-    let answer = soon("types", broker.task_types().list_task_types(request)).await.expect("types").into_inner();
+    let answer = with_timeout("types", broker.task_types().list_task_types(request)).await.expect("types").into_inner();
     assert!(answer.storage.is_none());
     answer.task_types
 }
@@ -103,8 +103,9 @@ async fn the_last_count_has_current_settings_and_says_how_old_it_is() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(["b", "a", "c"]).await;
     let request = ListTaskTypesRequest { last_count: true, page_size: 2, ..Default::default() };
-    let first =
-        async || soon("types", broker.task_types().list_task_types(request.clone())).await.unwrap().into_inner();
+    let first = async || {
+        with_timeout("types", broker.task_types().list_task_types(request.clone())).await.unwrap().into_inner()
+    };
     eventually("three types", async || {
         let page = first().await;
         !page.next_page_token.is_empty() && page.task_types.iter().all(|t| t.counts.unwrap().ready == 1)
@@ -249,7 +250,7 @@ async fn figures_of_a_broker_that_is_gone_are_called_stale_until_it_answers() {
     operator.until("mail.send").await;
     let good = operator.reader.read(&View::Types).await.expect("figures");
     broker.stop().await;
-    let error = soon("an error", operator.reader.read(&View::Types)).await.expect_err("no broker");
+    let error = with_timeout("an error", operator.reader.read(&View::Types)).await.expect_err("no broker");
     operator.top.failed(&error, Instant::now(), secs(4));
     let picture = operator.picture(80, 24);
     for words in ["no answer from the broker for 1s", "figures are stale", "next try in", "mail.send"] {

@@ -13,7 +13,7 @@ fn prompt(config: &mut howdah_core::config::Config) {
 }
 
 async fn page(broker: &Service, request: ListWorkersRequest) -> ListWorkersResponse {
-    soon("workers", broker.workers().list_workers(request)).await.expect("workers").into_inner()
+    with_timeout("workers", broker.workers().list_workers(request)).await.expect("workers").into_inner()
 }
 
 async fn listed(broker: &Service, task_type: &str) -> Vec<v1::Worker> {

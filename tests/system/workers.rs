@@ -259,7 +259,7 @@ async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
 async fn a_private_address_is_refused_without_allow_private() {
     let broker = TestBroker::start().await;
     let args = ["work", "--server", &broker.grpc, "hook", "--post", "http://127.0.0.1/"];
-    let (status, _, errors) = soon("the end", run(&args, b"")).await;
+    let (status, _, errors) = with_timeout("the end", run(&args, b"")).await;
     assert_eq!(status.code(), Some(2));
     assert!(errors.contains("--allow-private"), "{errors}");
 }

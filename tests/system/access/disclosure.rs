@@ -88,7 +88,7 @@ async fn a_wait_for_foreign_and_missing_jobs_reports_the_first_of_them_as_not_ex
     let first = async |ids: [i64; 2]| {
         let request = v1::WaitJobsRequest { ids: ids.to_vec(), ..Default::default() };
         let mut answers = reader.jobs().wait_jobs(request).await.expect("a stream").into_inner();
-        soon("an answer", answers.message()).await.expect_err("not found").message().to_owned()
+        with_timeout("an answer", answers.message()).await.expect_err("not found").message().to_owned()
     };
     assert!(first([missing, foreign]).await.starts_with(&format!("job {foreign} does not exist")));
     assert!(first([other, missing]).await.starts_with(&format!("job {missing} does not exist")));
@@ -139,7 +139,7 @@ async fn a_wait_whose_token_is_revoked_ends_with_unauthenticated_even_if_the_cli
     let reader = guarded.caller("r", &["read:t", "payload:t", "work:t"]).await;
     let request = v1::WaitJobsRequest { ids, ..Default::default() };
     let mut answers = reader.jobs().wait_jobs(request).await.expect("a stream").into_inner();
-    soon("an answer", answers.message()).await.expect("no error").expect("a job");
+    with_timeout("an answer", answers.message()).await.expect("no error").expect("a job");
     let mut stream = reader.worker("t").await;
     // Make 100 calls, so that the broker has time to fill the connection's buffers with responses of `WaitJobs`.
     for _ in 0..100 {
@@ -150,7 +150,7 @@ async fn a_wait_whose_token_is_revoked_ends_with_unauthenticated_even_if_the_cli
     // The broker tells the worker stream and the `WaitJobs` stream at the same time that the credential was revoked.
     stream.drained().await;
     let end = loop {
-        match soon("the end of the wait", answers.message()).await {
+        match with_timeout("the end of the wait", answers.message()).await {
             Ok(Some(_)) => {}
             Ok(None) => panic!("the wait ended without an error before it returned every job"),
             Err(end) => break end,
@@ -207,7 +207,7 @@ async fn a_pull_that_waits_ends_with_its_token() {
     let waiting = tokio::spawn(async move { workers.pull_jobs(pull).await });
     let selection = Some(Selection::Principal("w".into()));
     guarded.admin.access().revoke_tokens(RevokeTokensRequest { selection }).await.expect("revoke");
-    let ended = soon("the end of the pull", waiting).await.expect("a call").expect_err("revoked");
+    let ended = with_timeout("the end of the pull", waiting).await.expect("a call").expect_err("revoked");
     assert_eq!(ended.code(), Code::Unauthenticated, "{ended}");
 }
 
@@ -231,7 +231,7 @@ async fn no_log_shows_a_token_even_with_everything_logged() {
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     broker.program.signal(rustix::process::Signal::TERM);
     broker.program.ended().await;
-    let log = soon("the log", log).await.expect("no panic");
+    let log = with_timeout("the log", log).await.expect("no panic");
     assert!(log.contains("\"TRACE\""), "the broker does not log at trace level");
     for token in [known, unknown] {
         // Tokens have the form hwd_<id>_<secret>_<check>; the log may contain the id but not the secret.

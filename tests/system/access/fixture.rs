@@ -6,7 +6,7 @@ use howdah_core::config::Config;
 use howdah_engine::access::Token;
 use howdah_proto::v1::CreateTokenRequest;
 
-use crate::support::{Service, TestBroker, TestDatabase, database, soon};
+use crate::support::{Service, TestBroker, TestDatabase, database, with_timeout};
 
 /// A broker with `auth = token`, and an administrator.
 pub struct Guarded {
@@ -67,7 +67,7 @@ impl Guarded {
             lifetime: None,
         };
         let mut access = self.admin.access();
-        soon("a token", access.create_token(request)).await.expect("create").into_inner().secret
+        with_timeout("a token", access.create_token(request)).await.expect("create").into_inner().secret
     }
 
     /// Returns a caller with a new token of this principal and these scopes.

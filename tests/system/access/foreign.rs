@@ -25,7 +25,7 @@ async fn a_foreign_job_is_like_a_missing_one_byte_for_byte() {
     let wait = async |id| {
         let request = v1::WaitJobsRequest { ids: vec![id], ..Default::default() };
         let mut answers = mine.jobs().wait_jobs(request).await.expect("a stream").into_inner();
-        let refused = soon("an answer", answers.message()).await.expect_err("not found");
+        let refused = with_timeout("an answer", answers.message()).await.expect_err("not found");
         normal(format!("{:?} {}", refused.code(), refused.message()), id)
     };
     assert_eq!(wait(foreign).await, wait(missing).await);
@@ -52,7 +52,7 @@ async fn a_retry_revives_foreign_dependents_without_a_scope_and_does_not_list_th
     assert_eq!(guarded.admin.state(foreign).await, JobState::Cancelled);
     let filter = Some(v1::JobFilter { ids: vec![parent, foreign], ..Default::default() });
     let request = v1::RetryJobsRequest { filter, ..Default::default() };
-    let answer = soon("an answer", ann.jobs().retry_jobs(request)).await.expect("a retry").into_inner();
+    let answer = with_timeout("an answer", ann.jobs().retry_jobs(request)).await.expect("a retry").into_inner();
     assert_eq!((answer.retried_ids, answer.revived_ids), (vec![parent], vec![own]));
     // Retrying the parent also makes this foreign job wait again, because its producer made it depend on the parent.
     assert_eq!(guarded.admin.state(foreign).await, JobState::Waiting);

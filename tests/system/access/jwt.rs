@@ -15,7 +15,7 @@ use crate::support::*;
 
 /// Makes a call that needs a valid credential and no scope.
 async fn call(broker: &Service, token: &str) -> Result<(), Status> {
-    soon("an answer", broker.with_token(token).settings().get_settings(GetSettingsRequest {})).await.map(drop)
+    with_timeout("an answer", broker.with_token(token).settings().get_settings(GetSettingsRequest {})).await.map(drop)
 }
 
 /// Returns the broker's error for an invalid token, and asserts that the error quotes no part of the token.
@@ -295,7 +295,7 @@ async fn a_server_of_keys_that_stalls_holds_up_neither_the_start_nor_other_calle
     });
     call(&broker, &issuers.token("ann", "read:*")).await.unwrap();
     // Reading the issuer's keys times out, and then the call that waited for the keys fails.
-    let status = soon("an answer", stalled).await.unwrap().expect_err("no keys");
+    let status = with_timeout("an answer", stalled).await.unwrap().expect_err("no keys");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("the keys of the issuer stalled could not be read yet"), "{status}");
     call(&broker, &issuers.token("bob", "read:*")).await.unwrap();
@@ -318,7 +318,7 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything() {
         String::from_utf8_lossy(&bytes).into_owned()
     });
     let mut stdout = tokio::io::BufReader::new(program.stdout.take().expect("stdout")).lines();
-    let ready = soon("a ready broker", stdout.next_line()).await.expect("read").expect("a line");
+    let ready = with_timeout("a ready broker", stdout.next_line()).await.expect("read").expect("a line");
     let address = |name: &str| {
         format!("http://{}", ready.split_whitespace().find_map(|word| word.strip_prefix(name)).expect(&ready))
     };
@@ -331,8 +331,8 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything() {
     refusal(&broker, &expired).await;
     let pid = rustix::process::Pid::from_raw(program.id().expect("it runs") as i32).expect("pid");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
-    soon("the end of the program", program.wait()).await.expect("wait");
-    let log = soon("the log", reading).await.expect("no panic");
+    with_timeout("the end of the program", program.wait()).await.expect("wait");
+    let log = with_timeout("the log", reading).await.expect("no panic");
     assert!(log.lines().any(|line| line.contains("TRACE")), "the broker does not log at trace level");
     for token in [good, bad, expired] {
         let parts: Vec<&str> = token.split('.').collect();

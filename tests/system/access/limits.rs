@@ -83,14 +83,14 @@ async fn while_one_principal_floods_it_gets_its_rate_and_every_call_of_another_p
             })
         })
         .collect();
-    soon("a refusal", begins_to_refuse.notified()).await;
+    with_timeout("a refusal", begins_to_refuse.notified()).await;
     for _ in 0..rate {
         ann.enqueue("t").await;
     }
     stop.cancel();
     let mut stored = 0;
     for one in flooding {
-        stored += soon("the end of the flood", one).await.expect("no panic");
+        stored += with_timeout("the end of the flood", one).await.expect("no panic");
     }
     let most = rate as f64 * (begun.elapsed().as_secs_f64() + 1.0) + 1.0;
     assert!(f64::from(stored) <= most, "{stored} stored, {most} allowed");
@@ -147,7 +147,7 @@ async fn a_pipeline_above_the_rate_is_read_as_slowly_as_the_rate_allows() {
     let requests: Vec<_> = (1..=4).map(request).collect();
     let mut answers = ann.jobs().stream_enqueue(tokio_stream::iter(requests)).await.expect("stream").into_inner();
     for sequence in 1..=4 {
-        let answer = soon("an answer", answers.message()).await.expect("no error").expect("an answer");
+        let answer = with_timeout("an answer", answers.message()).await.expect("no error").expect("an answer");
         assert_eq!((answer.sequence, answer.jobs.len(), answer.error), (sequence, 100, None));
     }
     assert!(begun.elapsed() > Duration::from_millis(1_900), "{:?}", begun.elapsed());
@@ -161,11 +161,11 @@ async fn a_pipeline_that_waits_for_its_rate_ends_with_its_token() {
     // At 10 jobs per second, the first request of 250 jobs delays the second request by 24 seconds.
     let requests = [request(1, vec![new_job("t", "x"); 250]), request(2, vec![new_job("t", "y")])];
     let mut answers = ann.jobs().stream_enqueue(tokio_stream::iter(requests)).await.expect("stream").into_inner();
-    let first = soon("an answer", answers.message()).await.expect("no error").expect("an answer");
+    let first = with_timeout("an answer", answers.message()).await.expect("no error").expect("an answer");
     assert_eq!((first.sequence, first.jobs.len()), (1, 250));
     let begun = Instant::now();
     guarded.admin.access().revoke_tokens(all_of("ann")).await.expect("revoke");
-    let second = soon("an answer", answers.message()).await.expect("no error").expect("an answer");
+    let second = with_timeout("an answer", answers.message()).await.expect("no error").expect("an answer");
     assert_eq!(second.error.expect("refused").code, Code::Unauthenticated as i32);
     assert!(begun.elapsed() < secs(20), "{:?}", begun.elapsed());
 }
@@ -228,7 +228,7 @@ async fn all_connections_of_a_principal_have_a_quarter_of_the_memory_and_others_
     let (mut flood, mut ann) = (flood.jobs(), ann.jobs());
     let served = async {
         for _ in 0..20 {
-            let page = soon("a page", ann.list_jobs(list.clone())).await.expect("a page").into_inner();
+            let page = with_timeout("a page", ann.list_jobs(list.clone())).await.expect("a page").into_inner();
             assert!(!page.jobs.is_empty());
         }
     };
@@ -248,7 +248,7 @@ async fn unauthenticated_connections_above_the_limit_of_an_address_are_closed() 
     let (_one, _two) = (connect().await, connect().await);
     let mut three = connect().await;
     let mut byte = [0];
-    let closed = soon("the end of the third connection", three.read(&mut byte)).await;
+    let closed = with_timeout("the end of the third connection", three.read(&mut byte)).await;
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
 }
 
@@ -309,15 +309,15 @@ async fn revoking_a_token_ends_a_thousand_streams() {
             send.send(v1::WorkRequest { message }).await.expect("send");
             let mut request = Request::new(ReceiverStream::new(receive));
             request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-            let mut stream = soon("headers", client.work(request)).await.expect("a stream").into_inner();
-            soon("a welcome", stream.message()).await.expect("no error").expect("a welcome");
+            let mut stream = with_timeout("headers", client.work(request)).await.expect("a stream").into_inner();
+            with_timeout("a welcome", stream.message()).await.expect("no error").expect("a welcome");
             streams.push((send, stream));
         }
     }
     guarded.admin.access().revoke_tokens(all_of("ann")).await.expect("revoke");
     for (_send, mut stream) in streams {
         let end = loop {
-            match soon("the end of a stream", stream.message()).await {
+            match with_timeout("the end of a stream", stream.message()).await {
                 Ok(Some(_)) => {}
                 Ok(None) => panic!("the stream ended without an error"),
                 Err(end) => break end,

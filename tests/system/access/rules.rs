@@ -241,7 +241,7 @@ async fn each_call_is_permitted_by_its_operation_on_its_type_and_by_no_other() {
             for (caller, task_type, expected) in
                 [(&own, "mine.a", on_mine), (&own, "theirs", on_theirs), (&all, "theirs", needed.is_some())]
             {
-                let result = soon(rpc.path(), call(caller, rpc, task_type)).await;
+                let result = with_timeout(rpc.path(), call(caller, rpc, task_type)).await;
                 assert_eq!(is_permitted(&result), expected, "{rpc:?} on {task_type} with {word}: {result:?}");
             }
         }

@@ -75,7 +75,7 @@ async fn a_principal_may_use_a_quarter_of_the_concurrent_http_requests() {
         }
         .boxed()
     });
-    let (first, ..) = soon("a refusal", select_all(answers)).await;
+    let (first, ..) = with_timeout("a refusal", select_all(answers)).await;
     assert_eq!(first, "HTTP/1.1 503");
     let (status, answer) = curl(&guarded.broker, "/v1/jobs/t", &[&ann], b"x").await;
     assert_eq!(status, 200, "{answer}");
@@ -95,7 +95,7 @@ async fn a_principal_waits_for_a_quarter_of_all_jobs_that_callers_may_wait_for()
         calls.push(flood.jobs().wait_jobs(request).await.expect("a stream").into_inner());
     }
     let mut answers: FuturesUnordered<_> = calls.iter_mut().map(|call| call.message()).collect();
-    let refused = soon("a refusal", answers.next()).await.expect("an answer").expect_err("too many");
+    let refused = with_timeout("a refusal", answers.next()).await.expect("an answer").expect_err("too many");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(refused.message().contains("a quarter"), "{refused}");
     assert_eq!(guarded.admin.cancel(&ids[..1]).await, ids[..1]);
@@ -150,7 +150,7 @@ async fn a_principal_has_a_quarter_of_all_open_bulk_operations() {
         let spec =
             v1::BulkSpec { operation: v1::BulkOperation::Discard as i32, task_type: "t".into(), ..Default::default() };
         let request = v1::StartBulkRequest { spec: Some(spec), ..Default::default() };
-        soon("an answer", caller.bulks().start_bulk(request)).await.map(drop)
+        with_timeout("an answer", caller.bulks().start_bulk(request)).await.map(drop)
     };
     start(&flood).await.expect("a start");
     let fill = "INSERT INTO howdah.bulk (operation, type_id, task_type, last_job_id, selected, has_more, principal, peer, reason, state)

@@ -16,7 +16,7 @@ pub async fn status_of(broker: &Service, request: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(broker.http.trim_start_matches("http://")).await.expect("connect");
     stream.write_all(request.as_bytes()).await.expect("write");
     let mut answer = String::new();
-    soon("an answer", stream.read_to_string(&mut answer)).await.expect("read");
+    with_timeout("an answer", stream.read_to_string(&mut answer)).await.expect("read");
     answer.split_whitespace().nth(1).expect("a status").to_owned()
 }
 
@@ -140,13 +140,13 @@ async fn pipelines_and_waits_end_when_their_token_is_revoked() {
         caller.jobs().stream_enqueue(tokio_stream::wrappers::ReceiverStream::new(requests)).await.unwrap().into_inner();
     let one = v1::StreamEnqueueRequest { sequence: 1, jobs: vec![new_job("t", "p")], ..Default::default() };
     send.send(one).await.unwrap();
-    assert_eq!(soon("an answer", pipeline.message()).await.unwrap().unwrap().sequence, 1);
+    assert_eq!(with_timeout("an answer", pipeline.message()).await.unwrap().unwrap().sequence, 1);
     let wait = v1::WaitJobsRequest { ids: vec![id], ..Default::default() };
     let mut wait = caller.jobs().wait_jobs(wait).await.unwrap().into_inner();
     guarded.admin.access().revoke_tokens(revoke_all_of("ann")).await.expect("revoke");
     let ends = [
-        soon("the end of the pipeline", pipeline.message()).await.expect_err("the end"),
-        soon("the end of the wait", wait.message()).await.expect_err("the end"),
+        with_timeout("the end of the pipeline", pipeline.message()).await.expect_err("the end"),
+        with_timeout("the end of the wait", wait.message()).await.expect_err("the end"),
     ];
     assert!(ends.iter().all(|end| end.code() == Code::Unauthenticated), "{ends:?}");
 }

@@ -76,7 +76,7 @@ impl Setting {
         let mut command = tokio::process::Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "archive::forget::the_process_that_is_killed", "--ignored", "--test-threads=1"]);
         command.envs(variables).env(ARGUMENTS, arguments).kill_on_drop(true).stdout(std::process::Stdio::null());
-        let status = soon("the end of the process", command.status()).await.expect("run");
+        let status = with_timeout("the end of the process", command.status()).await.expect("run");
         assert_eq!(status.signal(), Some(9), "{step:?} was not reached");
         // The process is dead, so expire its exclusive hold on the day.
         self.database.sql("UPDATE howdah.archive SET held_until = now() WHERE held_until IS NOT NULL").await;
@@ -287,7 +287,7 @@ async fn a_run_that_was_thought_dead_replaces_nothing() {
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;
     assert_eq!(setting.forget_early().await.expect("forgotten").jobs, 500);
     go_on.send(()).expect("the forget waits at the step");
-    let error = soon("the end of the blocked forget", slow)
+    let error = with_timeout("the end of the blocked forget", slow)
         .await
         .expect("no panic")
         .expect_err("the blocked forget has lost its hold on the day");

@@ -196,7 +196,7 @@ async fn a_day_that_is_dropped_while_it_is_read_is_an_error() {
     setting.archive().await.expect("archived");
     assert_eq!(setting.drop_old().await, 1);
     go_on.send(()).expect("the writer of the listing waits");
-    let error = soon("the end of the listing", reading)
+    let error = with_timeout("the end of the listing", reading)
         .await
         .expect("no panic")
         .expect_err("the day was archived and dropped during the listing");
@@ -222,7 +222,7 @@ async fn a_day_whose_files_are_replaced_while_it_is_read_is_an_error() {
         .expect("a thread");
     assert_eq!(setting.forget_early().await.expect("forgotten").jobs, 500);
     go_on.send(()).expect("the writer of the listing waits");
-    match soon("the end of the listing", reading).await.expect("no panic") {
+    match with_timeout("the end of the listing", reading).await.expect("no panic") {
         Err(error) => assert!(error.contains("read it again"), "{error}"),
         Ok(()) => panic!("the listing succeeded although its files were replaced"),
     }

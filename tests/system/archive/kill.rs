@@ -47,7 +47,7 @@ impl Setting {
         let mut command = tokio::process::Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "archive::kill::the_process_that_is_killed", "--ignored", "--test-threads=1"]);
         command.envs(variables).env(ARGUMENTS, arguments).kill_on_drop(true).stdout(std::process::Stdio::null());
-        let status = soon("the end of the process", command.status()).await.expect("run");
+        let status = with_timeout("the end of the process", command.status()).await.expect("run");
         // The process is dead, so expire its exclusive hold on the day.
         self.database.sql("UPDATE howdah.archive SET held_until = now() WHERE held_until IS NOT NULL").await;
         status.signal() == Some(9)
@@ -131,7 +131,7 @@ async fn a_run_that_was_thought_dead_changes_nothing_any_more() {
     setting.database.sql("UPDATE howdah.archive SET held_until = now()").await;
     setting.archive().await.expect("archived by another run");
     go_on.send(()).expect("the run waits at the step");
-    let error = soon("the end of the blocked run", slow)
+    let error = with_timeout("the end of the blocked run", slow)
         .await
         .expect("no panic")
         .expect_err("the blocked run has lost its hold on the day");

@@ -63,7 +63,7 @@ async fn a_job_that_comes_while_its_day_is_written_is_archived_with_the_next_run
         .await
         .expect("an open transaction");
     go_on.send(()).expect("the run waits at the step");
-    assert_eq!(soon("the end of the run", run).await.expect("no panic"), 1_000);
+    assert_eq!(with_timeout("the end of the run", run).await.expect("no panic"), 1_000);
     assert!(
         setting.store().drop_partitions(1).await.is_err() || setting.drop_old_kept().await,
         "a partition was dropped although an open transaction writes to it"

@@ -30,7 +30,7 @@ async fn duckdb_pandas_and_polars_read_the_archive_as_the_page_says() {
     for (program, expected) in programs.iter().zip(expected) {
         let mut command = tokio::process::Command::new(&python);
         command.arg("-c").arg(program).current_dir(setting.files.parent()).kill_on_drop(true);
-        let output = soon("the end of a program", command.output()).await.expect("python");
+        let output = with_timeout("the end of a program", command.output()).await.expect("python");
         assert!(output.status.success(), "{program}\n{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).expect("UTF-8");
         let mut lines: Vec<&str> = text.lines().collect();

@@ -35,7 +35,7 @@ impl Bucket {
         command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut server = command.spawn().expect("the server");
         let mut lines = BufReader::new(server.stdout.take().expect("stdout")).lines();
-        let port = soon("its port", lines.next_line()).await.expect("read").expect("a port");
+        let port = with_timeout("its port", lines.next_line()).await.expect("read").expect("a port");
         Some(Self { _server: server, address: format!("127.0.0.1:{port}") })
     }
 
@@ -62,7 +62,7 @@ impl Bucket {
     async fn run(&self, setting: &Setting, args: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(howdah());
         command.args(args).args(["--database-url", &setting.database.url]).envs(self.variables()).kill_on_drop(true);
-        let output = soon("the end of the program", command.output()).await.expect("howdah");
+        let output = with_timeout("the end of the program", command.output()).await.expect("howdah");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         (output.status.success(), text(output.stdout), text(output.stderr))
     }

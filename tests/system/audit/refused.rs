@@ -41,7 +41,7 @@ async fn the_log_says_who_was_refused_what_and_shows_no_credential() {
     }
     broker.program.signal(rustix::process::Signal::TERM);
     broker.program.ended().await;
-    let log = soon("the log", log).await.unwrap();
+    let log = with_timeout("the log", log).await.unwrap();
     for (reason, who) in [("unauthenticated", &**stranger.id()), ("permission_denied", "ann")] {
         let line = log.lines().find(|line| line.contains("refused a call") && line.contains(reason)).expect(&log);
         assert!(["CancelJobs", "127.0.0.1:", who].iter().all(|word| line.contains(word)), "{line}");

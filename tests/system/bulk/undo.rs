@@ -150,7 +150,7 @@ async fn random_jobs_in_all_states_are_after_cancel_and_undo_what_they_were() {
         assert_eq!(broker.count(doubled).await, 0);
         assert_eq!(broker.preview(undo(bulk.id)).await.selected_count, 0);
         let again = StartBulkRequest { spec: Some(undo(bulk.id)), ..Default::default() };
-        let no = soon("an answer", broker.bulks().start_bulk(again)).await.unwrap_err();
+        let no = with_timeout("an answer", broker.bulks().start_bulk(again)).await.unwrap_err();
         assert!(no.code() == Code::FailedPrecondition && no.message().starts_with("nothing is left to undo"), "{no}");
     }
 }
@@ -179,7 +179,7 @@ async fn the_same_request_finds_its_undo_also_when_nothing_is_left_to_undo() {
     let bulk = cancelled(&broker, "t").await;
     let start = async |key: &str| {
         let request = StartBulkRequest { spec: Some(undo(bulk.id)), request_key: key.into() };
-        soon("an answer", broker.bulks().start_bulk(request))
+        with_timeout("an answer", broker.bulks().start_bulk(request))
             .await
             .map(|answer| answer.into_inner().bulk.expect("one").id)
     };

@@ -50,7 +50,7 @@ async fn a_broker_gives_out_no_id_that_is_stored() {
     let highest = database.count("DELETE FROM howdah.ready WHERE key = 'k' RETURNING id").await;
     let spec = BulkSpec { operation: BulkOperation::Cancel as i32, task_type: "later".into(), ..BulkSpec::default() };
     let start = StartBulkRequest { spec: Some(spec), ..Default::default() };
-    soon("a bulk operation", broker.bulks().start_bulk(start)).await.expect("started");
+    with_timeout("a bulk operation", broker.bulks().start_bulk(start)).await.expect("started");
     database.sql("SELECT howdah.grant_types('ann', 'work', 'done'); SELECT howdah.close_store('main', '')").await;
     drop(worker);
     broker.stop().await;

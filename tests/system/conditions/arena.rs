@@ -77,7 +77,7 @@ impl Arena {
         self.ids.insert("retry", dead);
         let client = broker.client().await;
         let schedule = NewSchedule::new("planned", NewJob::new("planned"), Plan::every(secs(1)));
-        soon("a schedule", client.create_schedule(schedule)).await.expect("create");
+        with_timeout("a schedule", client.create_schedule(schedule)).await.expect("create");
         // Creates a day partition of history that is 40 days old. In the operation `retention`, another broker drops it at its
         // start.
         broker

@@ -26,7 +26,7 @@ async fn run_parts(broker: &TestBroker, count: usize) {
 
 /// Gets a page of results.
 async fn page(broker: &Service, id: i64, start: i32) -> (Vec<DependencyResult>, i32) {
-    let answer = soon("an answer", broker.workers().get_results(GetResultsRequest { id, start })).await;
+    let answer = with_timeout("an answer", broker.workers().get_results(GetResultsRequest { id, start })).await;
     let answer = answer.expect("results").into_inner();
     (answer.results, answer.next_start)
 }

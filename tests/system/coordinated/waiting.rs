@@ -18,15 +18,15 @@ async fn a_waiter_is_told_of_each_job_that_ends_also_at_another_broker() {
     let (first, second, third) = (worker.next().await, worker.next().await, worker.next().await);
     worker.ack(&first).await;
     let mut ends = a.jobs().wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
-    let ended = soon("the first job", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = with_timeout("the first job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, ended.state()), (jobs[0], JobState::Succeeded));
     worker.ack(&second).result("answer").await;
-    let ended = soon("the second job", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = with_timeout("the second job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, &ended.result[..]), (jobs[1], &b"answer"[..]));
     worker.nack(&third, "no").no_retry().await;
-    let ended = soon("the third job", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = with_timeout("the third job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, ended.state(), ended.failures.len()), (jobs[2], JobState::Dead, 1));
-    assert!(soon("the end of the wait", ends.message()).await.unwrap().is_none());
+    assert!(with_timeout("the end of the wait", ends.message()).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn waiting_again_writes_nothing() {
     for _ in 0..3 {
         let look = WaitJobsRequest { ids: job.clone(), timeout: Some(wire(secs(0))) };
         let mut ends = client.wait_jobs(look).await.unwrap().into_inner();
-        assert_eq!(soon("an error", ends.message()).await.unwrap_err().code(), Code::DeadlineExceeded);
+        assert_eq!(with_timeout("an error", ends.message()).await.unwrap_err().code(), Code::DeadlineExceeded);
         rows.push(broker.count("SELECT xmin::text::bigint FROM howdah.ready").await);
     }
     assert_eq!(rows[0], rows[1]);
@@ -51,10 +51,10 @@ async fn a_wait_for_an_unknown_job_is_not_found_and_a_wait_past_its_timeout_is_r
     let id = broker.enqueue("ask").await;
     let mut client = broker.jobs();
     let mut ends = client.wait_jobs(waiting(vec![id, 1_000_000])).await.unwrap().into_inner();
-    assert_eq!(soon("an error", ends.message()).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(with_timeout("an error", ends.message()).await.unwrap_err().code(), Code::NotFound);
     let look = WaitJobsRequest { ids: vec![id], timeout: Some(wire(secs(0))) };
     let mut ends = client.wait_jobs(look).await.unwrap().into_inner();
-    assert_eq!(soon("an error", ends.message()).await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(with_timeout("an error", ends.message()).await.unwrap_err().code(), Code::DeadlineExceeded);
 }
 
 #[tokio::test]
@@ -73,14 +73,14 @@ async fn a_waiter_that_hangs_up_in_the_middle_of_large_results_leaves_no_memory_
     // used up.
     for _ in 0..80 {
         let mut ends = client.wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
-        assert!(soon("the first job", ends.message()).await.unwrap().is_some());
+        assert!(with_timeout("the first job", ends.message()).await.unwrap().is_some());
     }
     let mut ends = client.wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
     for id in jobs {
-        let job = soon("a job", ends.message()).await.unwrap().unwrap().job.unwrap();
+        let job = with_timeout("a job", ends.message()).await.unwrap().unwrap().job.unwrap();
         assert_eq!((job.id, job.result.len(), job.payload.len()), (id, large.len(), large.len()));
     }
-    assert!(soon("the end of the wait", ends.message()).await.unwrap().is_none());
+    assert!(with_timeout("the end of the wait", ends.message()).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_job_that_is_retried_while_a_waiter_looks_for_it_is_waited_for() {
     let mut ends = broker.jobs().wait_jobs(waiting(vec![id])).await.unwrap().into_inner();
     let again = worker.next().await;
     worker.ack(&again).result("at last").await;
-    let ended = soon("the end of the job", ends.message()).await.unwrap().unwrap().job.unwrap();
+    let ended = with_timeout("the end of the job", ends.message()).await.unwrap().unwrap().job.unwrap();
     assert_eq!((ended.id, ended.state(), &ended.result[..]), (id, JobState::Succeeded, &b"at last"[..]));
 }
 
@@ -128,7 +128,7 @@ async fn a_job_that_ends_while_a_waiter_looks_at_others_is_told_as_it_ended() {
     broker.sql(cancel).await;
     broker.sql(&format!("SELECT howdah.cancel({})", ids[0])).await;
     for id in ids {
-        let ended = soon("the end of a job", ends.message()).await.unwrap().unwrap().job.unwrap();
+        let ended = with_timeout("the end of a job", ends.message()).await.unwrap().unwrap().job.unwrap();
         assert_eq!((ended.id, ended.state()), (id, JobState::Cancelled));
     }
 }

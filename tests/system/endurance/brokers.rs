@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::record::diary;
-use crate::support::{howdah, soon, unused_address};
+use crate::support::{howdah, unused_address, with_timeout};
 
 /// Settings with short lease, grace and liveness times, so that brokers rescue and release jobs soon after each fault.
 pub(super) const QUICK: [&str; 8] =
@@ -54,7 +54,7 @@ impl Broker {
     /// its start.
     pub(super) async fn revive(&mut self) {
         while !self.is_ready().await {
-            soon("the end of a broker", self.child.wait()).await.expect("wait");
+            with_timeout("the end of a broker", self.child.wait()).await.expect("wait");
             self.restart();
         }
     }
@@ -63,7 +63,7 @@ impl Broker {
     /// ready.
     async fn is_ready(&mut self) -> bool {
         let Some(stdout) = self.child.stdout.as_mut() else { return true };
-        let line = soon("a ready broker", BufReader::new(stdout).lines().next_line()).await.expect("read");
+        let line = with_timeout("a ready broker", BufReader::new(stdout).lines().next_line()).await.expect("read");
         if line.is_some() {
             self.child.stdout = None;
         }
@@ -77,7 +77,7 @@ impl Broker {
     /// Sends SIGKILL and waits for the end of the process.
     pub(super) async fn kill(&mut self) {
         self.signal(Signal::KILL);
-        soon("the end of a broker", self.child.wait()).await.expect("wait");
+        with_timeout("the end of a broker", self.child.wait()).await.expect("wait");
     }
 
     /// Sends SIGTERM and returns the exit status; `None` if the process still runs after `limit`.

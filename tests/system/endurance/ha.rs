@@ -12,7 +12,7 @@ use super::{
     producer,
     record::Record,
 };
-use crate::support::{PATIENCE, TestDatabase, soon};
+use crate::support::{PATIENCE, TestDatabase, with_timeout};
 
 /// Maximum recovery time after the election of a new primary, as the documentation promises.
 const PROMISED: Duration = Duration::from_secs(5);
@@ -108,7 +108,7 @@ async fn recover(load: &Load, patroni: &Patroni, former: usize, primary: usize, 
         began.elapsed()
     };
     let all = async { tokio::join!(working, ready, left) };
-    let ((accepted, succeeded), ready, left) = soon("the recovery of all brokers", all).await;
+    let ((accepted, succeeded), ready, left) = with_timeout("the recovery of all brokers", all).await;
     Recovery { another_primary: Duration::ZERO, accepted, succeeded, ready, left }
 }
 

@@ -19,7 +19,8 @@ fn by_failure(task_type: &str, state: JobState) -> ListJobsRequest {
 async fn pages(service: &Service, request: ListJobsRequest, page_size: i32) -> Vec<Job> {
     let (mut request, mut all) = (ListJobsRequest { page_size, ..request }, Vec::new());
     loop {
-        let page = soon("a page", service.jobs().list_jobs(request.clone())).await.expect("a page").into_inner();
+        let page =
+            with_timeout("a page", service.jobs().list_jobs(request.clone())).await.expect("a page").into_inner();
         assert!(page.jobs.len() <= page_size as usize);
         all.extend(page.jobs);
         if page.next_page_token.is_empty() {
@@ -111,12 +112,12 @@ async fn the_jobs_of_all_types_are_listed_in_every_state_for_callers_who_may_rea
     }
     let reader = guarded.caller("ann", &["read:mail.*", "payload:*"]).await;
     for request in [list(JobState::Ready), by_failure("", JobState::Dead)] {
-        let refused = soon("an answer", reader.jobs().list_jobs(request)).await.expect_err("all types");
+        let refused = with_timeout("an answer", reader.jobs().list_jobs(request)).await.expect_err("all types");
         assert_eq!(refused.code(), Code::PermissionDenied);
     }
     let reader = guarded.caller("bob", &["read:*", "payload:mail.*"]).await;
     let request = ListJobsRequest { include_payload: true, ..list(JobState::Ready) };
-    let refused = soon("an answer", reader.jobs().list_jobs(request)).await.expect_err("payloads of all types");
+    let refused = with_timeout("an answer", reader.jobs().list_jobs(request)).await.expect_err("payloads of all types");
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert_eq!(pages(&reader, list(JobState::Ready), 10).await.len(), 3);
 }

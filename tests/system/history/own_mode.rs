@@ -19,8 +19,8 @@ async fn kept(broker: &Service, ids: &[i64]) -> Vec<bool> {
 
 async fn refused_wait(broker: &Service, id: i64) -> bool {
     let request = WaitJobsRequest { ids: vec![id], timeout: Some(wire(MINUTE)) };
-    let mut ends = soon("an answer", broker.jobs().wait_jobs(request)).await.expect("a stream").into_inner();
-    soon("the end of the job", ends.message()).await.is_err_and(|status| status.message().contains("history"))
+    let mut ends = with_timeout("an answer", broker.jobs().wait_jobs(request)).await.expect("a stream").into_inner();
+    with_timeout("the end of the job", ends.message()).await.is_err_and(|status| status.message().contains("history"))
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{channel, enqueue};
-use crate::support::{TestBroker, Worker, ack, database, jobs_client, new_job, soon, workers_client};
+use crate::support::{TestBroker, Worker, ack, database, jobs_client, new_job, with_timeout, workers_client};
 
 /// Returns headers of 8 KiB in total.
 fn headers() -> HashMap<String, String> {
@@ -30,7 +30,7 @@ async fn pages(grpc: &str, query: ListJobsRequest) -> Result<Vec<ListJobsRespons
             return Ok(pages);
         }
         let query = ListJobsRequest { page_token, ..query.clone() };
-        pages.push(soon("a page", client.list_jobs(query)).await?.into_inner());
+        pages.push(with_timeout("a page", client.list_jobs(query)).await?.into_inner());
     }
 }
 
@@ -72,7 +72,7 @@ async fn a_pull_of_ten_thousand_jobs_with_large_headers_returns_what_fits() {
         enqueue(&broker.grpc, vec![job.clone(); 1_000]).await;
     }
     let pull = PullJobsRequest { task_types: vec!["headers".into()], max_jobs: 10_000, ..Default::default() };
-    let pulled = soon("jobs", workers_client(&broker.grpc).await.pull_jobs(pull)).await;
+    let pulled = with_timeout("jobs", workers_client(&broker.grpc).await.pull_jobs(pull)).await;
     let pulled = pulled.expect("an answer").into_inner().jobs;
     assert!(!pulled.is_empty() && pulled.iter().all(|job| job.headers.len() == 64));
     let leased = database.count("SELECT count(*) FROM howdah.leased").await;
@@ -91,7 +91,7 @@ impl Measuring {
         let (send, requests) = tokio::sync::mpsc::channel(16);
         let windows = vec![Window { task_type: task_type.into(), jobs: 2_000, bytes: 0 }];
         let mut client = WorkerServiceClient::new(channel(grpc).await).max_decoding_message_size(64 << 20);
-        let stream = soon("a stream", client.work(ReceiverStream::new(requests))).await.expect("a stream");
+        let stream = with_timeout("a stream", client.work(ReceiverStream::new(requests))).await.expect("a stream");
         let mut worker = Self { send, receive: stream.into_inner(), largest: 0 };
         let max_message_bytes = max_message_bytes as i32;
         let subscribe = Subscribe { windows, max_message_bytes, ..Subscribe::default() };
@@ -100,11 +100,12 @@ impl Measuring {
     }
 
     async fn send(&mut self, message: work_request::Message) {
-        soon("room", self.send.send(WorkRequest { message: Some(message) })).await.expect("an open stream");
+        with_timeout("room", self.send.send(WorkRequest { message: Some(message) })).await.expect("an open stream");
     }
 
     async fn next(&mut self) -> work_response::Message {
-        let next = soon("a message", self.receive.message()).await.expect("an open stream").expect("an open stream");
+        let next =
+            with_timeout("a message", self.receive.message()).await.expect("an open stream").expect("an open stream");
         self.largest = self.largest.max(next.encoded_len());
         next.message.expect("a message")
     }
@@ -156,7 +157,7 @@ async fn answers_and_cancellations_come_in_messages_no_larger_than_the_worker_sa
     let extensions = ids.iter().map(|&id| Extension { id, token: -1, duration: None }).collect();
     worker.send(work_request::Message::Extend(Extend { extensions })).await;
     let cancel = CancelJobsRequest { ids: ids.clone(), ..Default::default() };
-    soon("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
+    with_timeout("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
     let (mut settled, mut extended, mut cancelled) = (0, 0, 0);
     while settled + extended + cancelled < 3_000 {
         worker.largest = 0;

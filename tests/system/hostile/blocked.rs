@@ -16,7 +16,7 @@ use super::{
     hold,
     raw::{self, Frame, Http2, STREAM_ENQUEUE, WORK},
 };
-use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_job, sized, soon, until_still};
+use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_job, sized, until_still, with_timeout};
 
 #[tokio::test]
 async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_on_the_same_stream() {
@@ -65,7 +65,7 @@ async fn settle_while_blocked(messages: Vec<Bytes>) -> (u64, u64) {
     worker.settle(vec![ack(&job)]).await;
     held.batch_execute("COMMIT").await.expect("commit");
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok, "the ack of another worker");
-    soon("answers to all messages", reading).await.expect("no panic");
+    with_timeout("answers to all messages", reading).await.expect("no panic");
     assert_serves(&grpc).await;
     (taken, grown)
 }
@@ -129,7 +129,7 @@ async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
     let (taken, grown) = (count.load(Ordering::Relaxed), broker.program.resident().saturating_sub(before));
     held.batch_execute("COMMIT").await.expect("commit");
     for _ in 0..large_messages() {
-        soon("an answer", answers.message()).await.expect("an open stream").expect("an answer");
+        with_timeout("an answer", answers.message()).await.expect("an open stream").expect("an answer");
     }
     assert!(grown < 256 * MIB, "with {} MiB taken, the broker grew by {} MiB", taken * 15, grown / MIB);
 }
@@ -166,7 +166,7 @@ async fn small_frames_while_held(table: &str, path: &str, messages: Vec<Bytes>) 
         }
         sent.fetch_add(1, Ordering::Relaxed);
     }
-    soon("the end of the lock", held).await.expect("no panic").expect("commit");
+    with_timeout("the end of the lock", held).await.expect("no panic").expect("commit");
     let _ = http.write(&raw::frame(Frame::DATA, Frame::END_STREAM, 1, &[])).await;
     loop {
         let next = http.next().await.expect("an open connection");

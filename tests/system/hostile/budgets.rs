@@ -11,7 +11,7 @@ use super::{
     floods::{MIB, flood_while_blocked},
     raw::{CALLS, Frame, Http2, data, frame, headers},
 };
-use crate::support::{Program, TestBroker, database, new_job, soon, until_still};
+use crate::support::{Program, TestBroker, database, new_job, until_still, with_timeout};
 
 #[tokio::test]
 async fn empty_jobs_that_wait_for_postgres_are_bounded_by_what_they_take_in_memory() {
@@ -52,7 +52,7 @@ async fn pages_that_nobody_reads_are_bounded_and_others_still_get_theirs() {
     // connection succeeds.
     let mut other = crate::support::jobs_client(&grpc).await;
     let list = ListJobsRequest::decode(&list[..]).expect("the list");
-    let page = soon("a page", other.list_jobs(list)).await.expect("a page").into_inner();
+    let page = with_timeout("a page", other.list_jobs(list)).await.expect("a page").into_inner();
     assert!(page.jobs.iter().all(|job| job.state() == JobState::Ready && job.payload.len() == 1 << 20));
     assert!(!page.jobs.is_empty());
     assert_serves(&grpc).await;

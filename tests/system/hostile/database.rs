@@ -246,8 +246,8 @@ async fn with_nothing_to_migrate_nobody_waits_for_a_lock() {
         .await
         .expect("locks");
     let store = Store::new(&Config::new(&database.url)).expect("store");
-    assert!(soon("an answer", store.migrate()).await.expect("migrate").replaced.is_empty());
-    assert_eq!(soon("an answer", store.make_partitions(3)).await.expect("partitions"), 0);
+    assert!(with_timeout("an answer", store.migrate()).await.expect("migrate").replaced.is_empty());
+    assert_eq!(with_timeout("an answer", store.make_partitions(3)).await.expect("partitions"), 0);
     drop(client);
 }
 

@@ -10,7 +10,7 @@ use prost_types::{Duration, Timestamp};
 use tonic::Code;
 
 use super::{assert_names, assert_nothing_stored, assert_serves, enqueue, refused};
-use crate::support::{TestBroker, database, jobs_client, new_job, soon, task_types_client, workers_client};
+use crate::support::{TestBroker, database, jobs_client, new_job, task_types_client, with_timeout, workers_client};
 
 const DAY: i64 = 24 * 3600;
 /// Last second of the year 9999; later times are invalid in a protobuf `Timestamp`.
@@ -111,12 +111,12 @@ async fn a_pipeline_answers_each_bad_job_with_its_field_and_goes_on() {
     let last = StreamEnqueueRequest { sequence: u64::MAX, jobs: vec![job()], ..Default::default() };
     let mut client = jobs_client(&broker.grpc).await;
     let requests = tokio_stream::iter(requests.chain([last]).collect::<Vec<_>>());
-    let mut answers = soon("a stream", client.stream_enqueue(requests)).await.expect("a stream").into_inner();
+    let mut answers = with_timeout("a stream", client.stream_enqueue(requests)).await.expect("a stream").into_inner();
     for (sequence, field) in fields.iter().enumerate() {
-        let answer = soon("an answer", answers.message()).await.expect("an open stream").expect("an answer");
+        let answer = with_timeout("an answer", answers.message()).await.expect("an open stream").expect("an answer");
         assert_eq!((answer.sequence, answer.error.map(|e| e.field).as_ref()), (sequence as u64, Some(field)));
     }
-    let answer = soon("an answer", answers.message()).await.expect("an open stream").expect("an answer");
+    let answer = with_timeout("an answer", answers.message()).await.expect("an open stream").expect("an answer");
     assert_eq!((answer.sequence, answer.jobs.len()), (u64::MAX, 1));
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 1);
 }
@@ -155,11 +155,12 @@ async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
         assert_eq!(refused(jobs.get_job(GetJobRequest { id })).await.code(), Code::NotFound);
     }
     let request = CancelJobsRequest { ids: nobodys.repeat(1_000), ..Default::default() };
-    let cancelled = soon("an answer", jobs.cancel_jobs(request)).await.expect("an answer").into_inner();
+    let cancelled = with_timeout("an answer", jobs.cancel_jobs(request)).await.expect("an answer").into_inner();
     assert_eq!(cancelled.cancelled_ids, Vec::<i64>::new());
     // A cancel that names the same job ten thousand times cancels it once.
     let cancelled =
-        soon("an answer", jobs.cancel_jobs(CancelJobsRequest { ids: vec![id; 10_000], ..Default::default() })).await;
+        with_timeout("an answer", jobs.cancel_jobs(CancelJobsRequest { ids: vec![id; 10_000], ..Default::default() }))
+            .await;
     assert_eq!(cancelled.expect("an answer").into_inner().cancelled_ids, [id]);
     assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await, 1);
 }

@@ -18,7 +18,7 @@ use super::{
     assert_serves, channel, enqueue, hold,
     raw::{self, CALLS, WORK},
 };
-use crate::support::{Program, TestBroker, Worker, ack, database, new_job, sized, soon, until_still};
+use crate::support::{Program, TestBroker, Worker, ack, database, new_job, sized, until_still, with_timeout};
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -153,7 +153,7 @@ pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each
     .await;
     held.batch_execute("COMMIT").await.expect("commit");
     let mut stored = 0;
-    while let Some(answer) = soon("an answer", calls.join_next()).await {
+    while let Some(answer) = with_timeout("an answer", calls.join_next()).await {
         match answer.expect("no panic") {
             Ok(_) => stored += 1,
             // DEADLINE_EXCEEDED means that the request arrived too slowly, because other requests waited for memory.

@@ -7,16 +7,16 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::{TestBroker, database, soon, stores};
+use crate::support::{TestBroker, database, stores, with_timeout};
 
 /// Sends these bytes to the HTTP port and reads the response to its end.
 pub async fn ask(http: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
     // The broker may close the connection before all bytes are written.
-    let _ = soon("room to write", stream.write_all(bytes)).await;
+    let _ = with_timeout("room to write", stream.write_all(bytes)).await;
     let mut answer = Vec::new();
     // A reset of the connection also ends the response.
-    let _ = soon("the end of the answer", stream.read_to_end(&mut answer)).await;
+    let _ = with_timeout("the end of the answer", stream.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 

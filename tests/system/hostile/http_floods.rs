@@ -7,15 +7,15 @@ use super::{
     assert_serves,
     http::{ask, get, status},
 };
-use crate::support::{TestBroker, eventually, soon, stores};
+use crate::support::{TestBroker, eventually, stores, with_timeout};
 
 /// Opens connections that send these bytes and then nothing.
 async fn stuck(broker: &TestBroker, count: usize, bytes: &str) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for _ in 0..count {
         let address = broker.http.trim_start_matches("http://");
-        let mut stream = soon("a connection", TcpStream::connect(address)).await.expect("connect");
-        soon("room to write", stream.write_all(bytes.as_bytes())).await.expect("write");
+        let mut stream = with_timeout("a connection", TcpStream::connect(address)).await.expect("connect");
+        with_timeout("room to write", stream.write_all(bytes.as_bytes())).await.expect("write");
         streams.push(stream);
     }
     streams

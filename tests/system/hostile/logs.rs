@@ -6,7 +6,7 @@ use howdah_proto::v1::{SettleStatus, Subscribe, Window};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{channel, enqueue, raw, refused};
-use crate::support::{OutcomeOptions as _, Worker, database, howdah, nack, new_job, soon};
+use crate::support::{OutcomeOptions as _, Worker, database, howdah, nack, new_job, with_timeout};
 
 /// Returns the complete log of a broker at trace level that has received hostile input.
 async fn hostile_session(database_url: &str, format: &str) -> String {
@@ -25,7 +25,7 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
         String::from_utf8(bytes).expect("UTF-8")
     });
     let mut stdout = BufReader::new(program.stdout.take().expect("stdout")).lines();
-    let ready = soon("a ready broker", stdout.next_line()).await.expect("read").expect("a line");
+    let ready = with_timeout("a ready broker", stdout.next_line()).await.expect("read").expect("a line");
     let grpc = ready.split_whitespace().find_map(|w| w.strip_prefix("grpc=")).expect(&ready);
     let grpc = format!("http://{grpc}");
 
@@ -55,8 +55,8 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
     let pid = rustix::process::Pid::from_raw(program.id().expect("it runs") as i32).expect("pid");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
     worker.vanish();
-    soon("the end of the program", program.wait()).await.expect("wait");
-    soon("the log", reading).await.expect("no panic")
+    with_timeout("the end of the program", program.wait()).await.expect("wait");
+    with_timeout("the log", reading).await.expect("no panic")
 }
 
 /// Whether a character moves the cursor, breaks the line or changes the writing direction.
@@ -94,7 +94,7 @@ async fn an_outage_of_postgres_logs_at_most_four_warnings_and_its_end_is_logged(
     let mut program = command.spawn().expect("serve");
     let mut lines = BufReader::new(program.stderr.take().expect("stderr")).lines();
     let mut output = BufReader::new(program.stdout.take().expect("stdout")).lines();
-    let ready = soon("a ready broker", output.next_line()).await.expect("read").expect("a line");
+    let ready = with_timeout("a ready broker", output.next_line()).await.expect("read").expect("a line");
     let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect(&ready);
     database.allow_connections(false).await;
     // Each response takes as long as a call waits for Postgres. Meanwhile all background tasks fail, and must not flood the
@@ -106,7 +106,7 @@ async fn an_outage_of_postgres_logs_at_most_four_warnings_and_its_end_is_logged(
     database.allow_connections(true).await;
     let mut warnings = Vec::new();
     loop {
-        let line = soon("the end of the outage", lines.next_line()).await.expect("read").expect("it runs");
+        let line = with_timeout("the end of the outage", lines.next_line()).await.expect("read").expect("it runs");
         if line.contains("Postgres answers again") {
             break;
         }

@@ -7,7 +7,7 @@ use howdah_engine::{registry::Registry, store::Store};
 use howdah_proto::v1::{ClusterSettings, TaskTypeSettings};
 use tonic::Code;
 
-use crate::support::{JobOptions as _, TestBroker, Worker, new_job, soon};
+use crate::support::{JobOptions as _, TestBroker, Worker, new_job, with_timeout};
 
 /// Starts a broker in a cluster that permits 100 task types, and creates all of them.
 async fn full() -> TestBroker {
@@ -30,7 +30,7 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
     exhausted(&broker.worker("new").refused().await);
     let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
     let request = howdah_proto::v1::UpdateTaskTypeRequest { task_type: "new".into(), settings: Some(settings) };
-    exhausted(&soon("an answer", broker.task_types().update_task_type(request)).await.expect_err("set"));
+    exhausted(&with_timeout("an answer", broker.task_types().update_task_type(request)).await.expect_err("set"));
     let client = broker.database.connect().await;
     for call in [
         "enqueue('new/sql', 'x')",
@@ -124,10 +124,11 @@ async fn at_the_limit_of_types_the_sweep_and_the_search_for_unused_types_end_lon
     // A busy machine may slow down a step, but hardly in all of five rounds.
     for round in 1..=5 {
         let begun = seconds().await;
-        let found = soon("the sweep", store.sweep(None)).await.expect("the sweep").ready.len();
+        let found = with_timeout("the sweep", store.sweep(None)).await.expect("the sweep").ready.len();
         let swept = seconds().await;
-        let deleted =
-            soon("the search for unused types", store.delete_unused_task_types(1, 1_000)).await.expect("the search");
+        let deleted = with_timeout("the search for unused types", store.delete_unused_task_types(1, 1_000))
+            .await
+            .expect("the search");
         let searched = seconds().await;
         assert!(found >= 10_000 && deleted.is_empty(), "{found} {deleted:?}");
         if swept - begun < half && searched - swept < half {

@@ -18,7 +18,7 @@ use super::{
     assert_serves, channel,
     raw::{self, Frame, Http2, PREFACE},
 };
-use crate::support::{TestBroker, Worker, ack, database, new_job, soon};
+use crate::support::{TestBroker, Worker, ack, database, new_job, with_timeout};
 
 /// Sends these bytes to the gRPC port and waits until the broker has closed the connection.
 async fn until_closed(grpc: &str, bytes: Vec<u8>) {
@@ -31,8 +31,8 @@ async fn until_closed(grpc: &str, bytes: Vec<u8>) {
     });
     let mut answer = Vec::new();
     // A reset also closes the connection.
-    let _ = soon("the end of the connection", read.read_to_end(&mut answer)).await;
-    drop(soon("the end of the writing", writing).await);
+    let _ = with_timeout("the end of the connection", read.read_to_end(&mut answer)).await;
+    drop(with_timeout("the end of the writing", writing).await);
 }
 
 #[tokio::test]
@@ -106,12 +106,12 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_sta
     let broker = TestBroker::on_with(&database, change).await;
     let mut http = Http2::connect(&broker.grpc).await;
     // The broker's SETTINGS frame announces the limit of streams. The test ignores the limit and opens more streams.
-    soon("settings", http.next()).await.expect("settings");
+    with_timeout("settings", http.next()).await.expect("settings");
     let open: Vec<u8> = (0..50).flat_map(|n| raw::headers(2 * n + 1, raw::WORK)).collect();
     http.write(&open).await.expect("write");
     let mut refused = Vec::new();
     while refused.len() < 50 - LIMIT as usize {
-        let next = soon("a frame", http.next()).await.expect("an open connection");
+        let next = with_timeout("a frame", http.next()).await.expect("an open connection");
         assert_ne!(next.kind, Frame::GOAWAY, "{next:?}");
         if next.kind == Frame::RST_STREAM {
             // Error code 7 is REFUSED_STREAM: the broker has not processed the request, so a client may send it again.
@@ -141,7 +141,7 @@ async fn a_client_that_minds_the_limit_waits_for_a_stream_to_end() {
     let channel = channel(&broker.grpc).await;
     let mut streams = Vec::new();
     for _ in 0..LIMIT {
-        streams.push(soon("a stream", open_on(&channel)).await.expect("a stream"));
+        streams.push(with_timeout("a stream", open_on(&channel)).await.expect("a stream"));
     }
     let waiting = tokio::spawn({
         let channel = channel.clone();
@@ -151,7 +151,7 @@ async fn a_client_that_minds_the_limit_waits_for_a_stream_to_end() {
     assert_serves(&broker.grpc).await;
     assert!(!waiting.is_finished(), "a stream above the limit was opened");
     streams.pop();
-    soon("a stream in the place of the closed one", waiting).await.expect("no panic").expect("a stream");
+    with_timeout("a stream in the place of the closed one", waiting).await.expect("no panic").expect("a stream");
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn thousands_of_streams_opened_and_reset_at_once_end_at_most_their_own_con
     let _ = http.write(&flood).await;
     let _ = http.write(&raw::frame(6, 0, 0, &[1; 8])).await;
     // The broker may close the connection. Otherwise it processes all frames, and then answers the ping.
-    while let Some(next) = soon("a frame", http.next()).await {
+    while let Some(next) = with_timeout("a frame", http.next()).await {
         if next.kind == Frame::GOAWAY || next.kind == 6 {
             break;
         }

@@ -21,7 +21,7 @@ use tonic::{
     transport::Channel,
 };
 
-use crate::support::soon;
+use crate::support::with_timeout;
 
 /// Paths of gRPC methods with a unary request.
 pub(crate) const CALLS: [&str; 11] = [
@@ -93,9 +93,9 @@ pub(super) async fn call_gzipped(channel: &Channel, path: &'static str, message:
 }
 
 async fn unary(mut grpc: Grpc<Channel>, path: &'static str, message: Bytes) -> Result<Bytes, Status> {
-    soon("a connection", grpc.ready()).await.expect("a connection");
+    with_timeout("a connection", grpc.ready()).await.expect("a connection");
     let call = grpc.unary(Request::new(message), PathAndQuery::from_static(path), RawCodec);
-    Ok(soon(path, call).await?.into_inner())
+    Ok(with_timeout(path, call).await?.into_inner())
 }
 
 /// Opens a gRPC stream with these bytes as messages.
@@ -105,9 +105,9 @@ pub(super) async fn stream(
     messages: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<Streaming<Bytes>, Status> {
     let mut grpc = Grpc::new(channel.clone());
-    soon("a connection", grpc.ready()).await.expect("a connection");
+    with_timeout("a connection", grpc.ready()).await.expect("a connection");
     let call = grpc.streaming(Request::new(messages), PathAndQuery::from_static(path), RawCodec);
-    Ok(soon(path, call).await?.into_inner())
+    Ok(with_timeout(path, call).await?.into_inner())
 }
 
 /// Opens a gRPC stream that yields no valid message, and returns how it ends.
@@ -117,7 +117,7 @@ pub(super) async fn stream_end(
     messages: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<(), Status> {
     let mut answers = stream(channel, path, messages).await?;
-    while soon(path, answers.message()).await?.is_some() {}
+    while with_timeout(path, answers.message()).await?.is_some() {}
     Ok(())
 }
 
@@ -129,8 +129,8 @@ pub(super) async fn post(channel: &Channel, path: &str, headers: &[(&str, &str)]
     }
     let request = request.body(Body::new(body)).expect("a request");
     let mut channel = channel.clone();
-    soon("a connection", std::future::poll_fn(|cx| channel.poll_ready(cx))).await.expect("a connection");
-    match soon(path, channel.call(request)).await {
+    with_timeout("a connection", std::future::poll_fn(|cx| channel.poll_ready(cx))).await.expect("a connection");
+    match with_timeout(path, channel.call(request)).await {
         Ok(response) => Status::from_header_map(response.headers())
             .unwrap_or_else(|| Status::unknown(format!("{} without a grpc-status in the headers", response.status()))),
         Err(error) => Status::unavailable(error.to_string()),
@@ -252,12 +252,12 @@ impl Http2 {
     }
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        soon("room to write", self.write.write_all(bytes)).await
+        with_timeout("room to write", self.write.write_all(bytes)).await
     }
 
     /// Reads the next frame and acknowledges it where HTTP/2 requires it; `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        let next = soon("a frame", self.read_frame()).await?;
+        let next = with_timeout("a frame", self.read_frame()).await?;
         match next.kind {
             Frame::SETTINGS if next.flags & Frame::ACK == 0 => {
                 for setting in next.payload.chunks_exact(6).filter(|s| s[..2] == [0, 4]) {

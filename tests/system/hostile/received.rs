@@ -12,7 +12,7 @@ use super::{
     floods::{MIB, flood_while_blocked, forged, message, subscribe},
     raw::{self, STREAM_ENQUEUE, WORK},
 };
-use crate::support::{TestBroker, database, new_job, soon};
+use crate::support::{TestBroker, database, new_job, with_timeout};
 
 #[tokio::test]
 async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
@@ -42,7 +42,7 @@ async fn a_stream_that_has_sent_a_large_message_and_is_idle_holds_no_room() {
         let messages = futures::stream::iter([subscribe("t"), settle]).chain(futures::stream::pending());
         let mut stream = raw::stream(&channel(&broker.grpc).await, WORK, messages).await.expect("a stream");
         for _ in ["welcome", "settled"] {
-            soon("a message", stream.message()).await.expect("an open stream").expect("a message");
+            with_timeout("a message", stream.message()).await.expect("an open stream").expect("a message");
         }
         streams.push(stream);
     }
@@ -62,7 +62,7 @@ async fn pipelines_of_large_requests_take_turns_and_all_are_answered() {
         pipelines
             .spawn(async move { raw::stream_end(&channel, STREAM_ENQUEUE, futures::stream::iter(requests)).await });
     }
-    while let Some(end) = soon("the end of a pipeline", pipelines.join_next()).await {
+    while let Some(end) = with_timeout("the end of a pipeline", pipelines.join_next()).await {
         end.expect("no panic").expect("a good end");
     }
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 30);

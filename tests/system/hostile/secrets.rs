@@ -35,7 +35,7 @@ async fn the_notification_of_a_cancel_contains_no_fencing_token() {
     a.sql(&format!("SELECT howdah.cancel({})", jobs[1].id)).await;
     let mut cancels = Vec::new();
     while cancels.len() < 2 {
-        let message = soon("a notification", notifications.recv()).await.expect("a connection");
+        let message = with_timeout("a notification", notifications.recv()).await.expect("a connection");
         if message.starts_with("c ") {
             cancels.push(message);
         }
@@ -99,7 +99,7 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metr
     drop(back);
     broker.program.signal(rustix::process::Signal::TERM);
     broker.program.ended().await;
-    let log = soon("the log", log).await.expect("no panic");
+    let log = with_timeout("the log", log).await.expect("no panic");
     assert!(log.lines().any(|line| line.contains("TRACE")), "the broker does not log at trace level");
     assert!(!log.contains(&session), "the session id is in the log");
     for job in jobs.iter().chain([&forged]) {

@@ -7,7 +7,9 @@ use howdah_proto::v1::{
 use tonic::Code;
 
 use super::{assert_names, assert_nothing_stored, assert_serves, enqueue, get, refused};
-use crate::support::{TestBroker, Worker, database, jobs_client, new_job, soon, task_types_client, workers_client};
+use crate::support::{
+    TestBroker, Worker, database, jobs_client, new_job, task_types_client, with_timeout, workers_client,
+};
 
 fn bad_names() -> Vec<String> {
     let bad = [
@@ -99,17 +101,18 @@ async fn a_bad_task_type_in_a_pipeline_fails_its_request_alone() {
     }
     let count = requests.len();
     let mut client = jobs_client(&broker.grpc).await;
-    let answers = soon("a stream", client.stream_enqueue(tokio_stream::iter(requests))).await.expect("a stream");
+    let answers =
+        with_timeout("a stream", client.stream_enqueue(tokio_stream::iter(requests))).await.expect("a stream");
     let mut answers = answers.into_inner();
     for sequence in 0..count as u64 {
-        let answer = soon("an answer", answers.message()).await.expect("an open stream").expect("an answer");
+        let answer = with_timeout("an answer", answers.message()).await.expect("an open stream").expect("an answer");
         assert_eq!(answer.sequence, sequence);
         let error = answer.error.as_ref().map(|e| (Code::from(e.code), e.field.as_str(), e.reason.as_str()));
         let bad = (sequence % 2 == 0).then_some((Code::InvalidArgument, "jobs[2].task_type", "INVALID_FIELD"));
         assert_eq!(error, bad, "{answer:?}");
         assert!(answer.error.is_none_or(|e| e.message.starts_with("jobs[2].task_type ") && e.message.len() < 3_000));
     }
-    assert!(soon("the end", answers.message()).await.expect("a good end").is_none());
+    assert!(with_timeout("the end", answers.message()).await.expect("a good end").is_none());
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, count as i64 / 2);
 }
 

@@ -13,7 +13,8 @@ use tonic_types::StatusExt as _;
 
 use super::{assert_serves, enqueue, fingerprint, get, raw, refused};
 use crate::support::{
-    OutcomeOptions as _, TestBroker, Worker, ack, database, jobs_client, nack, new_job, open, soon, workers_client,
+    OutcomeOptions as _, TestBroker, Worker, ack, database, jobs_client, nack, new_job, open, with_timeout,
+    workers_client,
 };
 
 /// Returns outcomes of all kinds for this lease.
@@ -152,7 +153,7 @@ async fn a_worker_that_names_a_lease_twice_when_it_comes_back_keeps_the_lease() 
         let session_id = worker.welcome.session_id.clone();
         let subscribe = Subscribe { session_id, held, ..Default::default() };
         let forgeries = subscribe.held.iter().filter(|lease| **lease == forged).count();
-        worker = soon("a welcome", Worker::try_subscribe(&broker.grpc, subscribe)).await.expect("a welcome");
+        worker = with_timeout("a welcome", Worker::try_subscribe(&broker.grpc, subscribe)).await.expect("a welcome");
         worker.lost(forgeries).await;
         assert!(worker.welcome.kept.contains(&good), "{:?}", worker.welcome);
         assert!(!worker.welcome.kept.contains(&forged), "{:?}", worker.welcome);
@@ -225,7 +226,7 @@ async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing
 /// Subscribes at a broker with a short timeout for the first message. Tries again, because on a slow machine even a message
 /// that is sent at once may arrive late.
 async fn in_time(grpc: &str, task_type: &str) -> Worker {
-    soon("a worker in time", async {
+    with_timeout("a worker in time", async {
         loop {
             let subscribe = Subscribe { task_type: task_type.into(), window: 1, ..Default::default() };
             match Worker::try_subscribe(grpc, subscribe).await {
@@ -245,7 +246,7 @@ async fn silence_after_opening_ends_a_stream_and_silence_later_does_not() {
     let (_requests, waiting) = tokio::sync::mpsc::channel::<StreamEnqueueRequest>(1);
     let waiting = tokio_stream::wrappers::ReceiverStream::new(waiting);
     let mut client = jobs_client(&broker.grpc).await;
-    let mut silent = soon("a stream", client.stream_enqueue(waiting)).await.expect("a stream").into_inner();
+    let mut silent = with_timeout("a stream", client.stream_enqueue(waiting)).await.expect("a stream").into_inner();
     let status = refused(silent.message()).await;
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert!(status.message().contains("200ms"), "{status:?}");
@@ -260,7 +261,7 @@ async fn silence_after_opening_ends_a_stream_and_silence_later_does_not() {
     let mut http = raw::Http2::connect(&broker.grpc).await;
     let half = raw::frame(raw::Frame::DATA, 0, 1, &[0, 0, 0, 0, 100, 10, 98, 10, 1, b't']);
     http.write(&[raw::headers(1, raw::WORK), half].concat()).await.expect("write");
-    while soon("the end of the stream", http.next()).await.is_some_and(|f| !f.ends_stream()) {}
+    while with_timeout("the end of the stream", http.next()).await.is_some_and(|f| !f.ends_stream()) {}
 
     // The timeout for the first message affects neither existing workers nor new workers that subscribe in time.
     let mut another = in_time(&broker.grpc, "u").await;

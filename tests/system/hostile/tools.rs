@@ -5,7 +5,7 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 use tonic_reflection::pb::{v1, v1alpha};
 
 use super::{assert_serves, channel, refused};
-use crate::support::{TestBroker, database, soon};
+use crate::support::{TestBroker, database, with_timeout};
 
 const SERVICES: [&str; 8] = [
     "grpc.health.v1.Health",
@@ -30,7 +30,7 @@ async fn health_knows_each_service_and_nothing_else() {
     let broker = TestBroker::on(&database).await;
     let mut client = HealthClient::new(channel(&broker.grpc).await);
     for service in ["", SERVICES[1], SERVICES[2], SERVICES[3], SERVICES[4], SERVICES[5], SERVICES[6], SERVICES[7]] {
-        let answer = soon("an answer", client.check(HealthCheckRequest { service: service.into() })).await;
+        let answer = with_timeout("an answer", client.check(HealthCheckRequest { service: service.into() })).await;
         assert_eq!(answer.expect(service).into_inner().status(), ServingStatus::Serving);
     }
     for service in junk() {
@@ -50,24 +50,27 @@ async fn reflection_lists_the_services_and_survives_questions_about_others() {
     let ask = |ask: Ask| v1::ServerReflectionRequest { message_request: Some(ask), ..Default::default() };
 
     let list = tokio_stream::iter([ask(Ask::ListServices(String::new()))]);
-    let mut answers = soon("a stream", client.server_reflection_info(list)).await.expect("a stream").into_inner();
-    let answer = soon("an answer", answers.message()).await.expect("an answer").and_then(|a| a.message_response);
+    let mut answers =
+        with_timeout("a stream", client.server_reflection_info(list)).await.expect("a stream").into_inner();
+    let answer =
+        with_timeout("an answer", answers.message()).await.expect("an answer").and_then(|a| a.message_response);
     let Some(Answer::ListServicesResponse(list)) = answer else { panic!("{answer:?}") };
     let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
     assert!(SERVICES.iter().all(|name| names.contains(name)), "{names:?}");
 
     for symbol in SERVICES {
         let question = tokio_stream::iter([ask(Ask::FileContainingSymbol(symbol.into()))]);
-        let answers = soon("a stream", client.server_reflection_info(question)).await.expect("a stream");
-        let answer = soon("an answer", answers.into_inner().message()).await.expect("an answer").expect("an answer");
+        let answers = with_timeout("a stream", client.server_reflection_info(question)).await.expect("a stream");
+        let answer =
+            with_timeout("an answer", answers.into_inner().message()).await.expect("an answer").expect("an answer");
         assert!(matches!(answer.message_response, Some(Answer::FileDescriptorResponse(_))), "{answer:?}");
     }
     for name in junk() {
         for question in [Ask::FileContainingSymbol(name.clone()), Ask::FileByFilename(name.clone())] {
             let question = tokio_stream::iter([ask(question)]);
-            let answers = soon("a stream", client.server_reflection_info(question)).await.expect("a stream");
+            let answers = with_timeout("a stream", client.server_reflection_info(question)).await.expect("a stream");
             // The broker answers with an error in a message, or ends the stream with an error. The stream ends in both cases.
-            match soon("an answer", answers.into_inner().message()).await {
+            match with_timeout("an answer", answers.into_inner().message()).await {
                 Ok(Some(answer)) => {
                     assert!(matches!(answer.message_response, Some(Answer::ErrorResponse(_))), "{answer:?}");
                 }
@@ -89,8 +92,10 @@ async fn reflection_of_the_older_version_lists_the_same() {
     let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel(&broker.grpc).await);
     let ask = Some(Ask::ListServices(String::new()));
     let list = tokio_stream::iter([v1alpha::ServerReflectionRequest { message_request: ask, ..Default::default() }]);
-    let mut answers = soon("a stream", client.server_reflection_info(list)).await.expect("a stream").into_inner();
-    let answer = soon("an answer", answers.message()).await.expect("an answer").and_then(|a| a.message_response);
+    let mut answers =
+        with_timeout("a stream", client.server_reflection_info(list)).await.expect("a stream").into_inner();
+    let answer =
+        with_timeout("an answer", answers.message()).await.expect("an answer").and_then(|a| a.message_response);
     let Some(Answer::ListServicesResponse(list)) = answer else { panic!("{answer:?}") };
     let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
     assert!(SERVICES.iter().all(|name| names.contains(name)), "{names:?}");

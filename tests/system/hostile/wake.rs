@@ -84,7 +84,7 @@ async fn forged_notifications_and_a_flood_of_notifications_are_ignored() {
         assert_eq!(job.id, id);
         worker.ack(&job).await;
     }
-    soon("the end of the flood", flooding).await.expect("no panic");
+    with_timeout("the end of the flood", flooding).await.expect("no panic");
     assert_serves(&a.grpc).await;
     assert_eq!(worker.ack(&held).status().await, SettleStatus::Ok, "a forged notification ended the lease");
 }

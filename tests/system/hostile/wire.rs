@@ -14,7 +14,7 @@ use super::{
     raw::{self, CALLS, STREAM_ENQUEUE, WORK},
     refused,
 };
-use crate::support::{TestBroker, ack, database, new_job, soon};
+use crate::support::{TestBroker, ack, database, new_job, with_timeout};
 
 #[tokio::test]
 async fn random_bytes_are_answered_by_every_method_and_store_nothing() {
@@ -142,7 +142,7 @@ async fn calls_that_do_not_exist_are_unimplemented() {
 
 /// Returns the next message on the stream, skipping pings.
 async fn next(stream: &mut Streaming<WorkResponse>) -> Option<work_response::Message> {
-    soon("a message", async {
+    with_timeout("a message", async {
         loop {
             match stream.message().await.expect("an open stream").and_then(|m| m.message) {
                 Some(work_response::Message::Ping(_)) => {}
@@ -163,9 +163,9 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
     let subscribe = Subscribe { task_type: "t".into(), window: 10, ..Default::default() };
     work.send(WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) }).await.unwrap();
     let mut worker = WorkerServiceClient::new(channel.clone());
-    let stream = soon("a stream", worker.work(ReceiverStream::new(requests))).await.expect("a stream");
+    let stream = with_timeout("a stream", worker.work(ReceiverStream::new(requests))).await.expect("a stream");
     let mut stream = stream.into_inner();
-    soon("a welcome", stream.message()).await.expect("a welcome");
+    with_timeout("a welcome", stream.message()).await.expect("a welcome");
     let (pipeline, requests) = tokio::sync::mpsc::channel(16);
     let mut answers = raw::stream(&channel, STREAM_ENQUEUE, ReceiverStream::new(requests)).await.expect("a stream");
     // Sends the first request of the pipeline at once, because the broker ends streams without a first message.
@@ -174,7 +174,7 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
         Bytes::from(request.encode_to_vec())
     };
     pipeline.send(request(1, "other")).await.expect("an open pipeline");
-    soon("an answer", answers.message()).await.expect("an open pipeline").expect("an answer");
+    with_timeout("an answer", answers.message()).await.expect("an open pipeline").expect("an answer");
 
     let large = Bytes::from(vec![0; (16 << 20) + 1]);
     for path in CALLS {
@@ -187,7 +187,7 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
     }
 
     pipeline.send(request(2, "t")).await.expect("an open pipeline");
-    soon("an answer", answers.message()).await.expect("an open pipeline").expect("an answer");
+    with_timeout("an answer", answers.message()).await.expect("an open pipeline").expect("an answer");
     let message = next(&mut stream).await;
     let Some(work_response::Message::Jobs(jobs)) = message else { panic!("{message:?}") };
     let settle = howdah_proto::v1::Settle { outcomes: vec![ack(&jobs.jobs[0])] };

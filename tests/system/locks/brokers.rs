@@ -94,7 +94,7 @@ async fn the_log_says_who_has_locked_the_row_of_the_broker() {
     broker.until("a second row of the broker", "SELECT count(*) = 2 FROM howdah.broker").await;
     broker.program.signal(Signal::TERM);
     assert!(broker.program.ended().await.success());
-    let log = soon("the log", log).await.expect("no panic");
+    let log = with_timeout("the log", log).await.expect("no panic");
     let holder = format!("locked by backend {} (\"psql\")", open.pid);
     let has_line = |line: &str, who: &str| log.lines().any(|l| l.contains(line) && l.replace('\\', "").contains(who));
     assert!(has_line("renewing the broker's lease failed; trying again", &holder), "{log}");

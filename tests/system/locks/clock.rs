@@ -106,7 +106,7 @@ async fn a_cancel_ends_the_other_jobs_and_says_which_one_is_locked() {
     let sql = format!("SELECT FROM howdah.ready WHERE id = {} FOR UPDATE", ids[1]);
     let open = Open::after(&broker.database, "psql", &sql).await;
     let request = CancelJobsRequest { ids: ids.clone(), ..Default::default() };
-    let status = soon("an answer", broker.jobs().cancel_jobs(request)).await.expect_err("a refusal");
+    let status = with_timeout("an answer", broker.jobs().cancel_jobs(request)).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::Aborted, "{status}");
     let expected = format!("job {} is locked by backend {}", ids[1], open.pid);
     assert!(status.message().contains(&expected), "{status}");
@@ -123,7 +123,7 @@ async fn a_retry_makes_the_other_jobs_ready_and_says_which_one_is_locked() {
     let open = Open::after(&broker.database, "psql", &sql).await;
     let filter = Some(JobFilter { ids: ids.clone(), ..JobFilter::default() });
     let request = RetryJobsRequest { filter, ..RetryJobsRequest::default() };
-    let status = soon("an answer", broker.jobs().retry_jobs(request)).await.expect_err("a refusal");
+    let status = with_timeout("an answer", broker.jobs().retry_jobs(request)).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::Aborted, "{status}");
     let expected = format!("job {} is locked by backend {}", ids[1], open.pid);
     assert!(status.message().contains(&expected), "{status}");
@@ -144,14 +144,14 @@ async fn a_release_takes_the_other_job_from_its_worker_and_says_which_one_is_loc
             .await;
     let filter = Some(JobFilter { ids: vec![locked, free], ..Default::default() });
     let request = EndLeasesRequest { filter, ..Default::default() };
-    let status = soon("an answer", broker.jobs().end_leases(request.clone())).await.expect_err("a refusal");
+    let status = with_timeout("an answer", broker.jobs().end_leases(request.clone())).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::Aborted, "{status}");
     let expected = format!("job {locked} is locked by backend {}", open.pid);
     assert!(status.message().contains(&expected), "{status}");
     assert_eq!(worker.cancelled().await.id, free);
     assert_eq!(broker.state(free).await, JobState::Ready);
     open.commit().await;
-    let ended = soon("an answer", broker.jobs().end_leases(request)).await.expect("an answer").into_inner();
+    let ended = with_timeout("an answer", broker.jobs().end_leases(request)).await.expect("an answer").into_inner();
     assert_eq!(ended.ended_ids, [locked]);
     assert_eq!(worker.cancelled().await.id, locked);
 }
@@ -163,14 +163,14 @@ async fn requests_of_a_pipeline_follow_one_whose_new_task_type_is_locked() {
     let open = Open::after(&broker.database, "psql", sql).await;
     let requests =
         ["theirs", "t"].map(|name| StreamEnqueueRequest { jobs: vec![new_job(name, "")], ..Default::default() });
-    let answers = soon("a stream", broker.jobs().stream_enqueue(futures::stream::iter(requests))).await;
+    let answers = with_timeout("a stream", broker.jobs().stream_enqueue(futures::stream::iter(requests))).await;
     let mut answers = answers.expect("a stream").into_inner();
     broker.database.until_blocked().await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 0);
     open.roll_back().await;
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let answer = soon("an answer", answers.message()).await.expect("a stream").expect("an answer");
+        let answer = with_timeout("an answer", answers.message()).await.expect("a stream").expect("an answer");
         ids.push(answer.jobs[0].id);
     }
     assert!(ids[0] < ids[1], "{ids:?}");
@@ -193,7 +193,7 @@ async fn a_new_task_type_in_an_open_transaction_holds_up_no_others() {
     assert!(locked.iter().all(|call| !call.is_finished()));
     open.roll_back().await;
     for call in locked {
-        soon("an answer", call).await.expect("no panic");
+        with_timeout("an answer", call).await.expect("no panic");
     }
 }
 

@@ -37,7 +37,7 @@ async fn a_locked_key_holds_up_only_the_jobs_with_that_key() {
     broker.enqueue("new-type").key("k").await;
     assert!(held_up.iter().all(|call| !call.is_finished()));
     open.commit().await;
-    let outcomes = soon("the blocked enqueues", join_all(held_up)).await;
+    let outcomes = with_timeout("the blocked enqueues", join_all(held_up)).await;
     let first = broker.count("SELECT job_id FROM howdah.job_key WHERE key = 'k' ORDER BY type_id LIMIT 1").await;
     for outcome in outcomes {
         let outcome = outcome.expect("no panic");
@@ -55,7 +55,10 @@ async fn the_other_jobs_of_a_batch_are_stored_without_the_job_whose_key_is_locke
     join_all(keys("b").iter().map(|key| broker.enqueue("t").key(key).policy(KeyPolicy::Replace).outcome())).await;
     assert!(!locked.is_finished());
     open.roll_back().await;
-    assert_eq!(soon("the enqueue with the locked key", locked).await.expect("no panic").outcome(), EnqueueOutcome::New);
+    assert_eq!(
+        with_timeout("the enqueue with the locked key", locked).await.expect("no panic").outcome(),
+        EnqueueOutcome::New
+    );
 }
 
 #[tokio::test]
@@ -64,7 +67,7 @@ async fn jobs_with_a_locked_key_are_stored_in_their_order() {
     let pipeline = |payload: &str| new_job("t", payload).key("k").policy(KeyPolicy::Replace);
     let requests = ["1", "2", "3"]
         .map(|payload| howdah_proto::v1::StreamEnqueueRequest { jobs: vec![pipeline(payload)], ..Default::default() });
-    let mut answers = soon("a stream", broker.jobs().stream_enqueue(futures::stream::iter(requests)))
+    let mut answers = with_timeout("a stream", broker.jobs().stream_enqueue(futures::stream::iter(requests)))
         .await
         .expect("a stream")
         .into_inner();
@@ -72,7 +75,7 @@ async fn jobs_with_a_locked_key_are_stored_in_their_order() {
     open.roll_back().await;
     let mut ids = Vec::new();
     for _ in 0..3 {
-        let answer = soon("an answer", answers.message()).await.expect("a stream").expect("an answer");
+        let answer = with_timeout("an answer", answers.message()).await.expect("a stream").expect("an answer");
         assert_eq!(answer.error, None);
         ids.push(answer.jobs[0].id);
     }
@@ -98,7 +101,7 @@ async fn an_enqueue_with_a_locked_key_is_answered_before_the_deadline_of_its_cal
         let jobs = vec![new_job("t", "").key("k")];
         let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
         request.set_timeout(Duration::from_secs(4));
-        let status = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect_err("a refusal");
+        let status = with_timeout("an answer", broker.jobs().enqueue_jobs(request)).await.expect_err("a refusal");
         // The client also enforces the deadline. On a slow machine it may give up before the response arrives, and the test
         // then tries again.
         if status.code() == Code::Cancelled {
@@ -117,7 +120,7 @@ async fn an_enqueue_with_a_deadline_succeeds_when_nothing_is_locked() {
     for jobs in [vec![new_job("t", "")], vec![new_job("t", "").key("k")]] {
         let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
         request.set_timeout(PATIENCE);
-        let answer = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect("an answer");
+        let answer = with_timeout("an answer", broker.jobs().enqueue_jobs(request)).await.expect("an answer");
         assert_eq!(answer.into_inner().jobs.len(), 1);
     }
 }
@@ -128,13 +131,13 @@ async fn jobs_above_the_limit_of_lock_waiters_are_refused_and_other_jobs_are_sto
     let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(broker.enqueue("t").key("k").answer())).collect();
     broker.database.until_blocked().await;
     let refused = broker.enqueue_all((0..11).map(|_| new_job("t", "").key("k"))).answer();
-    let status = soon("an answer", refused).await.expect_err("a refusal");
+    let status = with_timeout("an answer", refused).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert!(status.get_error_details().retry_info().is_some());
     broker.enqueue("t").key("other").await;
     open.commit().await;
     for call in waiting {
-        soon("an answer", call).await.expect("no panic").expect("an outcome");
+        with_timeout("an answer", call).await.expect("no panic").expect("an outcome");
     }
 }
 
@@ -150,7 +153,7 @@ async fn a_request_key_in_an_open_transaction_holds_up_only_its_repeats() {
     broker.enqueue("t").request_key("s").outcome().await;
     assert!(!repeat.is_finished());
     open.roll_back().await;
-    assert_eq!(soon("the repeated request", repeat).await.expect("no panic").outcome(), EnqueueOutcome::New);
+    assert_eq!(with_timeout("the repeated request", repeat).await.expect("no panic").outcome(), EnqueueOutcome::New);
 }
 
 #[tokio::test]
@@ -170,7 +173,7 @@ async fn a_key_whose_hold_has_ended_under_a_lock_holds_up_its_own_jobs_alone() {
     broker.database.until_blocked().await;
     broker.enqueue("other").await;
     broker.enqueue("t").key("other").await;
-    let refused = soon("an answer", held_up).await.expect("no panic");
+    let refused = with_timeout("an answer", held_up).await.expect("no panic");
     assert_eq!(refused.code, Code::Aborted, "{refused}");
     assert!(refused.message.contains("the key \"held\" is locked by"), "{refused}");
     // Each retry of the statement uses up an id, so the broker must not retry too often.

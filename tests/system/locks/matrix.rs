@@ -171,7 +171,7 @@ async fn reprioritized(broker: &TestBroker, name: &str) -> Times {
     let id = broker.enqueue(name).delay(HOUR).await;
     let request = ReprioritizeJobsRequest { ids: vec![id], priority: 7, ..Default::default() };
     let mut jobs = broker.jobs();
-    let answer = times.measure("reprioritize", soon("an answer", jobs.reprioritize_jobs(request))).await;
+    let answer = times.measure("reprioritize", with_timeout("an answer", jobs.reprioritize_jobs(request))).await;
     assert_eq!(answer.expect("an answer").into_inner().reprioritized_ids, [id]);
     times
 }
@@ -191,10 +191,10 @@ async fn fired(broker: &TestBroker, name: &str) {
     let client = broker.client().await;
     let mut worker = broker.worker(name).await;
     let schedule = NewSchedule::new(name, NewJob::new(name), Plan::every(secs(1)));
-    soon("a schedule", client.create_schedule(schedule)).await.expect("create");
+    with_timeout("a schedule", client.create_schedule(schedule)).await.expect("create");
     let job = worker.next().await;
     worker.ack(&job).await;
-    assert!(soon("an answer", client.delete_schedule(name)).await.expect("delete"));
+    assert!(with_timeout("an answer", client.delete_schedule(name)).await.expect("delete"));
 }
 
 /// Leases a job to a dead broker, and waits until this broker has rescued the job and delivered it to a worker.

@@ -20,34 +20,34 @@ async fn changes_of_locked_settings_tokens_and_schedules_name_the_backend_with_t
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(7)).await;
     let client = broker.client().await;
     let schedule = || NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR));
-    soon("a schedule", client.create_schedule(schedule())).await.expect("create");
+    with_timeout("a schedule", client.create_schedule(schedule())).await.expect("create");
     let create = v1::CreateTokenRequest { principal: "ann".into(), scopes: vec!["read:*".into()], lifetime: None };
-    let token = soon("a token", broker.access().create_token(create)).await.expect("a token").into_inner();
+    let token = with_timeout("a token", broker.access().create_token(create)).await.expect("a token").into_inner();
     let token = token.token.expect("a token").id;
 
     let open = Open::after(&broker.database, "psql", "SELECT FROM howdah.settings FOR UPDATE").await;
     let settings = v1::ClusterSettings { batch: 5_000, ..Default::default() };
     let request = v1::UpdateSettingsRequest { settings: Some(settings), update_mask: None };
-    assert_told("settings", &open, soon("an answer", broker.settings().update_settings(request.clone())).await);
+    assert_told("settings", &open, with_timeout("an answer", broker.settings().update_settings(request.clone())).await);
     open.roll_back().await;
-    soon("an answer", broker.settings().update_settings(request)).await.expect("it is free");
+    with_timeout("an answer", broker.settings().update_settings(request)).await.expect("it is free");
 
     let open = Open::after(&broker.database, "psql", "SELECT FROM howdah.token FOR UPDATE").await;
     let revoke = v1::RevokeTokensRequest { selection: Some(v1::revoke_tokens_request::Selection::Id(token)) };
-    assert_told("token", &open, soon("an answer", broker.access().revoke_tokens(revoke.clone())).await);
+    assert_told("token", &open, with_timeout("an answer", broker.access().revoke_tokens(revoke.clone())).await);
     open.roll_back().await;
-    soon("an answer", broker.access().revoke_tokens(revoke)).await.expect("it is free");
+    with_timeout("an answer", broker.access().revoke_tokens(revoke)).await.expect("it is free");
 
     let open = Open::after(&broker.database, "psql", "SELECT FROM howdah.schedule FOR UPDATE").await;
     let name = || "nightly".to_owned();
     let mut schedules = broker.schedules();
     let pause = v1::PauseScheduleRequest { name: name() };
-    assert_told("schedule", &open, soon("an answer", schedules.pause_schedule(pause.clone())).await);
+    assert_told("schedule", &open, with_timeout("an answer", schedules.pause_schedule(pause.clone())).await);
     let run = v1::RunScheduleRequest { name: name(), ..Default::default() };
-    assert_told("schedule", &open, soon("an answer", schedules.run_schedule(run)).await);
+    assert_told("schedule", &open, with_timeout("an answer", schedules.run_schedule(run)).await);
     let delete = v1::DeleteScheduleRequest { name: name() };
-    assert_told("schedule", &open, soon("an answer", schedules.delete_schedule(delete.clone())).await);
+    assert_told("schedule", &open, with_timeout("an answer", schedules.delete_schedule(delete.clone())).await);
     open.roll_back().await;
-    soon("an answer", schedules.pause_schedule(pause)).await.expect("it is free");
-    soon("an answer", schedules.delete_schedule(delete)).await.expect("it is free");
+    with_timeout("an answer", schedules.pause_schedule(pause)).await.expect("it is free");
+    with_timeout("an answer", schedules.delete_schedule(delete)).await.expect("it is free");
 }

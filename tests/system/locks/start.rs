@@ -49,7 +49,7 @@ async fn a_broker_starts_though_the_commit_of_a_notification_in_another_database
         _ = &mut starting => panic!("the broker started without waiting for the notification"),
     }
     database.sql(&format!("SELECT pg_cancel_backend({pid})")).await;
-    soon("the end of the commit", committing).await.expect("no panic").expect("a notification");
+    with_timeout("the end of the commit", committing).await.expect("no panic").expect("a notification");
     let broker = starting.await;
     broker.enqueue("t").await;
     broker.worker("t").window(1).await.next().await;

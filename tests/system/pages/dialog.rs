@@ -16,7 +16,7 @@ pub(super) async fn follow(shell: &mut Shell, step: &Step, at: &str) {
     let (input, output) = shell.typed(&step.command).await;
     // Opening the pipe blocks until the command opens its end.
     let opened = tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(input));
-    let mut input = soon("a command that reads", opened).await.expect("no panic").expect("a pipe");
+    let mut input = with_timeout("a command that reads", opened).await.expect("no panic").expect("a pipe");
     let read = || fs::read_to_string(&output).unwrap_or_default();
     let mut shown = String::new();
     for line in step.shown.lines() {

@@ -98,7 +98,7 @@ impl Shell {
         };
         self.input.write_all(format!("{script}echo $? >&1\n").as_bytes()).await.expect("bash");
         let event = format!("the end of {command}");
-        let status = soon(&event, self.answers.next_line()).await.expect("read").expect("bash is there");
+        let status = with_timeout(&event, self.answers.next_line()).await.expect("read").expect("bash is there");
         let read = || fs::read_to_string(&output).unwrap_or_default();
         if broker {
             eventually("a ready broker", async || read().lines().any(|line| line.starts_with("ready "))).await;
@@ -118,7 +118,7 @@ impl Shell {
         let (from, to, command) = (input.display(), output.display(), self.real(command));
         let script = format!("mkfifo '{from}'\n{{ exec env {command}\n}} <'{from}' >'{to}' 2>&1 &\necho $? >&1\n");
         self.input.write_all(script.as_bytes()).await.expect("bash");
-        soon("the start of a command", self.answers.next_line()).await.expect("read").expect("bash is there");
+        with_timeout("the start of a command", self.answers.next_line()).await.expect("read").expect("bash is there");
         (input, output)
     }
 
@@ -160,9 +160,9 @@ impl Shell {
                       [ -z \"$brokers\" ] || wait \"${brokers[@]}\"
                       echo over; exit\n";
         self.input.write_all(script.as_bytes()).await.expect("bash");
-        let answer = soon("the end of the page", self.answers.next_line()).await.expect("read");
+        let answer = with_timeout("the end of the page", self.answers.next_line()).await.expect("read");
         assert_eq!(answer.as_deref(), Some("over"), "a background program ended before the page did");
-        soon("the end of the page", self.bash.wait()).await.expect("wait");
+        with_timeout("the end of the page", self.bash.wait()).await.expect("wait");
     }
 }
 

@@ -128,7 +128,7 @@ async fn a_broker_works_with_the_few_connections_that_its_role_may_have() {
     let jobs = worker.take(200).await;
     worker.settle(jobs.iter().map(ack).collect()).await;
     let list = ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
-    soon("a list", broker.jobs().list_jobs(list)).await.expect("a list");
+    with_timeout("a list", broker.jobs().list_jobs(list)).await.expect("a list");
     assert_eq!(readyz(&broker).await, (true, stores::all_ready()));
     let limit = empty.count(&format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'")).await;
     assert!(limit <= 3, "{limit}");

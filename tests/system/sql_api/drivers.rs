@@ -52,7 +52,7 @@ async fn the_psycopg_example_of_the_docs_runs() {
         let script = format!("{}\nimport sys\n{call}\n", documented());
         let mut command = tokio::process::Command::new(&python);
         command.arg("-c").arg(script).arg(&broker.database.url).args(args).kill_on_drop(true);
-        let output = soon("the end of the example", command.output()).await.expect("python");
+        let output = with_timeout("the end of the example", command.output()).await.expect("python");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };

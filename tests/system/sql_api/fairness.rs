@@ -172,7 +172,7 @@ async fn an_enqueue_of_a_fair_job_notifies_brokers_only_if_its_rank_is_below_the
     // Repeats the call, because a transaction that is older than the other connection's notification, as on a slow machine,
     // sends its own.
     let silent = async { while notified_beside(&client, &database, -60_000_000).await > 0 {} };
-    soon("an enqueue without a notification", silent).await;
+    with_timeout("an enqueue without a notification", silent).await;
 }
 
 #[tokio::test]
@@ -213,5 +213,5 @@ async fn many_connections_with_fair_keys_do_not_notify_in_each_transaction() {
             before = all;
         }
     };
-    soon("two that announce less than 3900 of 4000", both_run).await;
+    with_timeout("two that announce less than 3900 of 4000", both_run).await;
 }

@@ -36,7 +36,7 @@ pub fn jobs(types: &[&str]) -> EnqueueJobsRequest {
 }
 
 pub async fn enqueue_at(broker: &Service, store: &str, task_type: &str) -> i64 {
-    let answer = soon("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&[task_type])))).await.unwrap();
+    let answer = with_timeout("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&[task_type])))).await.unwrap();
     answer.into_inner().jobs[0].id
 }
 
@@ -104,14 +104,14 @@ async fn a_request_with_jobs_of_two_stores_is_refused() {
     for (store, name) in [("shop", "a"), ("mail", "b")] {
         enqueue_at(&broker, store, name).await;
     }
-    let refused = soon("an answer", broker.jobs().enqueue_jobs(jobs(&["a", "b"]))).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.jobs().enqueue_jobs(jobs(&["a", "b"]))).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert_eq!(
         refused.message(),
         "jobs[1].task_type belongs to store mail, but task type a of this request belongs to store shop: a request is one \
          transaction, so send one request per store, or select one store with the metadata howdah-store"
     );
-    let stored = soon("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["a", "b"])))).await.unwrap();
+    let stored = with_timeout("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["a", "b"])))).await.unwrap();
     assert!(stored.into_inner().jobs.iter().all(|job| store_of(job.id) == 1));
     assert_eq!(jobs_in(&mail).await, 3);
     // A job can depend only on jobs in the same store.
@@ -123,7 +123,7 @@ async fn a_request_with_jobs_of_two_stores_is_refused() {
         )),
         "{refused:?}"
     );
-    let unknown = soon("an answer", broker.jobs().enqueue_jobs(at("post", jobs(&["a"])))).await.unwrap_err();
+    let unknown = with_timeout("an answer", broker.jobs().enqueue_jobs(at("post", jobs(&["a"])))).await.unwrap_err();
     assert_eq!(unknown.message(), "howdah-store is \"post\"; this broker serves shop, mail");
 }
 
@@ -144,13 +144,14 @@ async fn ids_of_both_stores_are_cancelled_settled_and_waited_for_in_one_call() {
             lease_duration: Some(wire(secs(60))),
             ..PullJobsRequest::default()
         };
-        let pulled = soon("a job", broker.workers().pull_jobs(at(store, pull))).await.unwrap().into_inner();
+        let pulled = with_timeout("a job", broker.workers().pull_jobs(at(store, pull))).await.unwrap().into_inner();
         outcomes.extend(pulled.jobs.iter().map(ack));
     }
     let mut unknown = outcomes[0].clone();
     unknown.id = 300_000_000_000_001;
     outcomes.push(unknown);
-    let settled = soon("an answer", broker.workers().settle_jobs(SettleJobsRequest { outcomes })).await.unwrap();
+    let settled =
+        with_timeout("an answer", broker.workers().settle_jobs(SettleJobsRequest { outcomes })).await.unwrap();
     let mut results: Vec<_> = settled.into_inner().results.iter().map(|r| (r.id, r.status())).collect();
     results.sort_unstable();
     assert_eq!(results, [(a, SettleStatus::Ok), (b, SettleStatus::Ok), (300_000_000_000_001, SettleStatus::LeaseLost)]);
@@ -166,7 +167,7 @@ async fn lists_go_on_from_one_store_to_the_next_page_by_page() {
     let (mut listed, mut page_token) = (Vec::new(), String::new());
     loop {
         let request = ListJobsRequest { task_type: "t".into(), page_size: 2, page_token, ..ListJobsRequest::default() };
-        let page = soon("a page", broker.jobs().list_jobs(request)).await.unwrap().into_inner();
+        let page = with_timeout("a page", broker.jobs().list_jobs(request)).await.unwrap().into_inner();
         assert!(page.jobs.len() <= 2);
         listed.extend(page.jobs.iter().map(|job| job.id));
         page_token = page.next_page_token;
@@ -178,15 +179,16 @@ async fn lists_go_on_from_one_store_to_the_next_page_by_page() {
     listed.sort_unstable();
     assert_eq!(listed, stored);
     let request = || ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
-    let one = soon("a list", broker.jobs().list_jobs(at("shop", request()))).await.unwrap().into_inner();
+    let one = with_timeout("a list", broker.jobs().list_jobs(at("shop", request()))).await.unwrap().into_inner();
     assert_eq!(one.jobs.len(), 2);
     // Page tokens of another list, or with an unknown store, are invalid.
     for bad in ["7.", "x", "1.0101", "0.ff"] {
         let request = ListJobsRequest { page_token: bad.into(), ..request() };
-        let refused = soon("an answer", broker.jobs().list_jobs(request)).await.unwrap_err();
+        let refused = with_timeout("an answer", broker.jobs().list_jobs(request)).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{bad}");
     }
-    let types = soon("types", broker.task_types().list_task_types(ListTaskTypesRequest::default())).await.unwrap();
+    let types =
+        with_timeout("types", broker.task_types().list_task_types(ListTaskTypesRequest::default())).await.unwrap();
     let types: Vec<TaskType> = types.into_inner().task_types;
     let named: Vec<_> = types.iter().map(|t| (t.store.as_str(), t.counts.unwrap_or_default().ready)).collect();
     assert_eq!(named, [("shop", 2), ("mail", 3)]);
@@ -211,14 +213,14 @@ async fn the_jobs_with_the_most_attempts_are_those_of_all_stores() {
         order: JobOrder::Attempts.into(),
         ..ListJobsRequest::default()
     };
-    let most = soon("a list", broker.jobs().list_jobs(request(3, ""))).await.unwrap().into_inner();
+    let most = with_timeout("a list", broker.jobs().list_jobs(request(3, ""))).await.unwrap().into_inner();
     let seen: Vec<_> = most.jobs.iter().map(|job| (store_of(job.id), job.attempt)).collect();
     assert_eq!(seen, [(1, 9), (0, 7), (1, 5)]);
     // The scan read one ready job in each store.
     assert_eq!((most.has_more, most.partial, most.scanned_count), (true, false, 2));
-    let one = soon("a list", broker.jobs().list_jobs(at("shop", request(0, "")))).await.unwrap().into_inner();
+    let one = with_timeout("a list", broker.jobs().list_jobs(at("shop", request(0, "")))).await.unwrap().into_inner();
     assert_eq!((one.jobs.len(), one.has_more), (2, false));
-    let refused = soon("an answer", broker.jobs().list_jobs(request(3, "0."))).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.jobs().list_jobs(request(3, "0."))).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "there is one page: {refused}");
 }
 
@@ -230,7 +232,7 @@ async fn settings_of_a_type_are_the_same_in_every_store_that_has_it() {
     }
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 3, ..Default::default() };
     let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
-    soon("a change", broker.task_types().update_task_type(request)).await.unwrap();
+    with_timeout("a change", broker.task_types().update_task_type(request)).await.unwrap();
     for database in [&shop, &mail] {
         assert_eq!(database.count("SELECT max_attempts::bigint FROM howdah.task_type WHERE name = 't'").await, 3);
     }
@@ -245,7 +247,7 @@ async fn a_change_that_one_store_cannot_make_fails_and_says_which_stores_have_it
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 3, ..Default::default() };
     let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
     let open = Open::after(&mail, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
-    let change = async || soon("an answer", broker.task_types().update_task_type(request.clone())).await;
+    let change = async || with_timeout("an answer", broker.task_types().update_task_type(request.clone())).await;
     let refused = change().await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(
@@ -262,7 +264,7 @@ async fn a_change_that_one_store_cannot_make_fails_and_says_which_stores_have_it
     let open = Open::after(&shop, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 4, ..Default::default() };
     let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
-    let refused = soon("an answer", broker.task_types().update_task_type(request)).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.task_types().update_task_type(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Aborted, "{refused}");
     assert_eq!(mail.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);
     open.roll_back().await;
@@ -275,19 +277,24 @@ async fn a_schedule_is_in_the_store_of_its_type_and_found_by_its_name() {
     let template = Some(NewJob { task_type: "report".into(), ..NewJob::default() });
     let schedule =
         Schedule { name: "hourly".into(), template, plan: Some(Plan::Period(wire(HOUR))), ..Schedule::default() };
-    soon("a schedule", broker.schedules().create_schedule(CreateScheduleRequest { schedule: Some(schedule) }))
+    with_timeout("a schedule", broker.schedules().create_schedule(CreateScheduleRequest { schedule: Some(schedule) }))
         .await
         .unwrap();
     assert_eq!(mail.count("SELECT count(*) FROM howdah.schedule").await, 1);
     let request = GetScheduleRequest { name: "hourly".into() };
-    let found =
-        soon("the schedule", broker.schedules().get_schedule(request)).await.unwrap().into_inner().schedule.unwrap();
+    let found = with_timeout("the schedule", broker.schedules().get_schedule(request))
+        .await
+        .unwrap()
+        .into_inner()
+        .schedule
+        .unwrap();
     assert_eq!(found.template.unwrap().task_type, "report");
-    let listed =
-        soon("all schedules", broker.schedules().list_schedules(ListSchedulesRequest::default())).await.unwrap();
+    let listed = with_timeout("all schedules", broker.schedules().list_schedules(ListSchedulesRequest::default()))
+        .await
+        .unwrap();
     assert_eq!(listed.into_inner().schedules[0].store, "mail");
     let request = DeleteScheduleRequest { name: "hourly".into() };
-    soon("the deletion of the schedule", broker.schedules().delete_schedule(request)).await.unwrap();
+    with_timeout("the deletion of the schedule", broker.schedules().delete_schedule(request)).await.unwrap();
     assert_eq!(mail.count("SELECT count(*) FROM howdah.schedule").await, 0);
 }
 
@@ -301,7 +308,7 @@ async fn the_home_of_a_type_is_hidden_from_callers_who_may_not_enqueue_the_type(
     enqueue_at(&broker.admin, "shop", "own").await;
     let ann = broker.caller("ann", &["enqueue:own"]).await;
     assert_eq!(store_of(ann.enqueue("own").await), 0);
-    let refused = soon("an answer", ann.jobs().enqueue_jobs(jobs(&["own", "secret"]))).await.unwrap_err();
+    let refused = with_timeout("an answer", ann.jobs().enqueue_jobs(jobs(&["own", "secret"]))).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     assert!(!refused.message().contains("mail"), "{refused}");
 }
@@ -314,7 +321,8 @@ async fn a_worker_is_listed_once_for_each_store_that_has_its_types() {
     }
     let listed = async |task_type: &str| {
         let request = ListWorkersRequest { task_type: task_type.into(), ..ListWorkersRequest::default() };
-        let workers = soon("workers", broker.workers().list_workers(request)).await.unwrap().into_inner().workers;
+        let workers =
+            with_timeout("workers", broker.workers().list_workers(request)).await.unwrap().into_inner().workers;
         let windows =
             |worker: &v1::Worker| worker.windows.iter().map(|window| window.task_type.clone()).collect::<Vec<_>>();
         workers.iter().map(|worker| (worker.store.clone(), windows(worker).join(" "))).collect::<Vec<_>>()

@@ -18,16 +18,16 @@ use crate::{due::sweeps, http_producer::curl, support::*};
 
 async fn drain(broker: &Service, store: &str) -> Store {
     let request = DrainStoreRequest { store: store.into() };
-    soon("a closed store", broker.stores().drain_store(request)).await.unwrap().into_inner().store.unwrap()
+    with_timeout("a closed store", broker.stores().drain_store(request)).await.unwrap().into_inner().store.unwrap()
 }
 
 async fn open(broker: &Service, store: &str) -> Store {
     let request = OpenStoreRequest { store: store.into() };
-    soon("an open store", broker.stores().open_store(request)).await.unwrap().into_inner().store.unwrap()
+    with_timeout("an open store", broker.stores().open_store(request)).await.unwrap().into_inner().store.unwrap()
 }
 
 async fn list(broker: &Service) -> Vec<Store> {
-    soon("a list", broker.stores().list_stores(ListStoresRequest::default())).await.unwrap().into_inner().stores
+    with_timeout("a list", broker.stores().list_stores(ListStoresRequest::default())).await.unwrap().into_inner().stores
 }
 
 /// Asserts that an error is the one for a closed store.
@@ -41,7 +41,7 @@ fn assert_closed(store: &str, refused: &Status) {
 
 /// Enqueues to this store, which must refuse, and returns the error.
 async fn refused(broker: &Service, store: &str) -> Status {
-    soon("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&["t"])))).await.unwrap_err()
+    with_timeout("an answer", broker.jobs().enqueue_jobs(at(store, jobs(&["t"])))).await.unwrap_err()
 }
 
 /// Runs a SQL statement that enqueues, and asserts that the store refuses it.
@@ -66,7 +66,7 @@ async fn a_closed_store_refuses_new_jobs_by_grpc_http_and_sql_and_takes_them_aga
     assert_closed("mail", &refused(&other, "mail").await);
     assert_closed("mail", &refused(&broker, "mail").await);
     // The closed store is the home store of the type, so jobs whose request names no store are refused too.
-    assert_closed("mail", &soon("an answer", broker.jobs().enqueue_jobs(jobs(&["t"]))).await.unwrap_err());
+    assert_closed("mail", &with_timeout("an answer", broker.jobs().enqueue_jobs(jobs(&["t"]))).await.unwrap_err());
     let request = StreamEnqueueRequest { sequence: 1, jobs: jobs(&["t"]).jobs, ..Default::default() };
     let mut answers = broker.jobs().stream_enqueue(at("mail", once(request))).await.unwrap().into_inner();
     let error = answers.message().await.unwrap().unwrap().error.expect("a refusal");
@@ -154,7 +154,7 @@ async fn schedules_of_a_closed_store_do_not_fire_until_the_store_is_open() {
     broker.schedules().create_schedule(CreateScheduleRequest { schedule: every(3600) }).await.unwrap();
     assert_eq!(drain(&broker, "").await.name, "default");
     let run = || RunScheduleRequest { name: "s".into(), request_key: String::new() };
-    assert_closed("default", &soon("an answer", broker.schedules().run_schedule(run())).await.unwrap_err());
+    assert_closed("default", &with_timeout("an answer", broker.schedules().run_schedule(run())).await.unwrap_err());
     let new = every(60).map(|schedule| Schedule { name: "new".into(), ..schedule });
     let refused = broker.schedules().create_schedule(CreateScheduleRequest { schedule: new }).await.unwrap_err();
     assert_closed("default", &refused);
@@ -165,7 +165,7 @@ async fn schedules_of_a_closed_store_do_not_fire_until_the_store_is_open() {
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
     open(&broker, "").await;
     broker.until("a job of the schedule", "SELECT count(*) = 1 FROM howdah.job").await;
-    soon("an answer", broker.schedules().run_schedule(run())).await.unwrap();
+    with_timeout("an answer", broker.schedules().run_schedule(run())).await.unwrap();
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn new_types_get_their_homes_in_stores_that_are_open() {
     for nth in 0..8 {
         assert_eq!(store_of(broker.enqueue(&*format!("type.{nth}")).await), 1);
     }
-    let refused = soon("an answer", broker.jobs().enqueue_jobs(at("shop", jobs(&["u"])))).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.jobs().enqueue_jobs(at("shop", jobs(&["u"])))).await.unwrap_err();
     assert_closed("shop", &refused);
 }
 
@@ -183,10 +183,10 @@ async fn new_types_get_their_homes_in_stores_that_are_open() {
 async fn a_store_that_does_not_exist_is_not_closed() {
     let (_shop, _mail, broker) = two().await;
     let request = |store: &str| DrainStoreRequest { store: store.into() };
-    let refused = soon("an answer", broker.stores().drain_store(request("mial"))).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.stores().drain_store(request("mial"))).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
     assert!(refused.message().contains("this broker serves shop, mail"), "{refused}");
-    let refused = soon("an answer", broker.stores().drain_store(request(""))).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.stores().drain_store(request(""))).await.unwrap_err();
     assert!(refused.message().contains("name one of shop, mail"), "{refused}");
     let states = list(&broker).await.iter().map(Store::state).collect::<Vec<_>>();
     assert_eq!(states, [StoreState::Ready, StoreState::Ready]);
@@ -233,7 +233,7 @@ async fn a_closed_store_that_is_down_when_a_broker_starts_is_still_closed_afterw
     let broker = TestBroker::on_stores(&stores, |config| config.database_timeout = secs(8)).await;
     assert_eq!(list(&broker).await[1].state(), StoreState::Unreachable);
     let request = OpenStoreRequest { store: "mail".into() };
-    let refused_open = soon("an answer", broker.stores().open_store(request)).await.unwrap_err();
+    let refused_open = with_timeout("an answer", broker.stores().open_store(request)).await.unwrap_err();
     assert_eq!(refused_open.code(), Code::Unavailable);
     cluster.restart().await.expect("restart");
     eventually("a store that is available again", async || list(&broker).await[1].state() != StoreState::Unreachable)

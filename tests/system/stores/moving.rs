@@ -21,9 +21,9 @@ pub fn to(store: &str) -> MoveTypeRequest {
 
 /// Moves the type `t` to a store, and returns the last response.
 pub async fn move_to(broker: &Service, store: &str) -> Result<MoveTypeResponse, Status> {
-    let mut answers = soon("an answer", broker.stores().move_type(to(store))).await?.into_inner();
+    let mut answers = with_timeout("an answer", broker.stores().move_type(to(store))).await?.into_inner();
     let mut last = MoveTypeResponse::default();
-    while let Some(answer) = soon("progress", answers.message()).await? {
+    while let Some(answer) = with_timeout("progress", answers.message()).await? {
         last = answer;
     }
     Ok(last)
@@ -84,7 +84,7 @@ async fn jobs_move_with_all_that_they_have_and_calls_follow_their_old_ids() {
     assert_eq!(broker.state(later).await, JobState::Cancelled);
     let waited = broker.wait(later).await;
     assert_eq!((waited.id, waited.state()), (later, JobState::Cancelled));
-    let explained = soon("an answer", broker.jobs().explain_job(ExplainJobRequest { id: rich })).await.unwrap();
+    let explained = with_timeout("an answer", broker.jobs().explain_job(ExplainJobRequest { id: rich })).await.unwrap();
     assert_eq!(explained.into_inner().id, job.id);
     assert_eq!(broker.retry(&[broker.job(dead).await.id]).await.len(), 1);
 }
@@ -167,7 +167,7 @@ async fn an_impossible_move_is_refused_before_anything_is_changed() {
     let (shop, mail, broker) = two().await;
     enqueue_at(&broker, "shop", "t").await;
     let request = DrainStoreRequest { store: "mail".into() };
-    soon("a closed store", broker.stores().drain_store(request)).await.unwrap();
+    with_timeout("a closed store", broker.stores().drain_store(request)).await.unwrap();
     let refused = move_to(&broker, "mail").await.unwrap_err();
     assert_eq!(reason(&refused), (Code::FailedPrecondition, "STORE_CLOSED".into()));
     assert!(refused.message().contains("`howdah store open mail`"), "{refused}");
@@ -190,10 +190,10 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     let mut worker = broker.worker("t").window(1).await;
     let job = worker.next().await;
     assert_eq!(job.id, running);
-    let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
+    let mut answers = with_timeout("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
     // While a job still runs in the old store, the move waits for it, and the new store already runs jobs of the type.
     loop {
-        let at = soon("progress", answers.message()).await.unwrap().expect("the move continues");
+        let at = with_timeout("progress", answers.message()).await.unwrap().expect("the move continues");
         if at.phase() == MovePhase::Following {
             assert_eq!((at.running_count, at.moved_count), (1, 0));
             break;
@@ -216,7 +216,7 @@ async fn a_move_is_in_the_audit_and_only_one_goes_on_at_a_time() {
     assert_eq!(broker.job(running).await.id, again.id);
     worker.ack(&again).await;
     let mut last = MoveTypeResponse::default();
-    while let Some(at) = soon("progress", answers.message()).await.unwrap() {
+    while let Some(at) = with_timeout("progress", answers.message()).await.unwrap() {
         last = at;
     }
     assert_eq!((last.phase(), last.moved_count), (MovePhase::Done, 1));
@@ -236,9 +236,9 @@ async fn a_move_whose_caller_has_left_is_explained_and_continues_at_another_brok
     };
     // The gate blocks the statement that stores moved jobs in the new store.
     let gate = gate(&mail, "arrived", "INSERT").await;
-    let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
+    let mut answers = with_timeout("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
     loop {
-        let at = soon("progress", answers.message()).await.unwrap().expect("the move continues");
+        let at = with_timeout("progress", answers.message()).await.unwrap().expect("the move continues");
         if at.phase() == MovePhase::Moving || at.phase() == MovePhase::Pausing {
             break;
         }
@@ -251,7 +251,7 @@ async fn a_move_whose_caller_has_left_is_explained_and_continues_at_another_brok
     shop.until("a move without a broker that works on it", "SELECT owner IS NULL FROM howdah.type_move").await;
     // An explanation of a job that has not moved yet names the interrupted move.
     let explain = ExplainJobRequest { id: ids[2] };
-    let explained = soon("an answer", other.jobs().explain_job(explain)).await.unwrap().into_inner();
+    let explained = with_timeout("an answer", other.jobs().explain_job(explain)).await.unwrap().into_inner();
     let first = &explained.reasons[0];
     assert_eq!(first.kind(), ReasonKind::TypeMoving, "{explained:?}");
     assert!(first.remedy.contains("`howdah type move t --to mail`"), "{first:?}");
@@ -283,7 +283,7 @@ async fn jobs_enqueued_by_sql_in_the_old_store_during_a_move_are_moved_too() {
     assert_eq!(done.moved_count, 2);
     // After the move, a job that is enqueued in the old store by SQL stays there, as with any type.
     shop.sql("SELECT howdah.enqueue('t')").await;
-    let answer = soon("an answer", broker.jobs().enqueue_jobs(at("shop", jobs(&["t"])))).await.unwrap();
+    let answer = with_timeout("an answer", broker.jobs().enqueue_jobs(at("shop", jobs(&["t"])))).await.unwrap();
     assert_eq!(store_of(answer.into_inner().jobs[0].id), 0);
     let mut worker = broker.worker("t").window(4).await;
     assert_eq!(worker.take(4).await.len(), 4);
@@ -298,7 +298,7 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
     enqueue_at(&broker, "shop", "t").await;
     shop.sql("SELECT howdah.enqueue_many('t', array_fill('x'::text, ARRAY[2999]))").await;
     let gate = gate(&mail, "arrived", "INSERT").await;
-    let mut answers = soon("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
+    let mut answers = with_timeout("an answer", broker.stores().move_type(to("mail"))).await.unwrap().into_inner();
     let reading = tokio::spawn(async move {
         let (mut problems, mut last) = (0, MoveTypeResponse::default());
         while let Some(at) = answers.message().await? {
@@ -312,7 +312,7 @@ async fn a_move_waits_for_a_store_that_stops_in_the_middle() {
     // The crash of the new store's server also releases the lock of the gate.
     cluster.stop(StopMode::Immediate).await;
     cluster.restart().await.expect("restart");
-    let (problems, last) = soon("the end of the move", reading).await.unwrap().unwrap();
+    let (problems, last) = with_timeout("the end of the move", reading).await.unwrap().unwrap();
     assert!(problems > 0, "no answer names the unavailable store");
     assert_eq!((last.phase(), last.problem.as_str()), (MovePhase::Done, ""));
     assert_eq!(number(&mail, "SELECT count(*) FROM howdah.ready").await, 3_000);

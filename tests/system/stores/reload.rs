@@ -20,7 +20,7 @@ fn config(stores: &[(&str, &TestDatabase)]) -> NamedTempFile {
 }
 
 async fn reload(broker: &Service) -> ReloadStoresResponse {
-    soon("a reload", broker.stores().reload_stores(ReloadStoresRequest {})).await.unwrap().into_inner()
+    with_timeout("a reload", broker.stores().reload_stores(ReloadStoresRequest {})).await.unwrap().into_inner()
 }
 
 /// Runs `howdah` against this broker, and returns whether it succeeded and its messages.
@@ -108,7 +108,7 @@ async fn a_database_that_matches_a_pattern_and_cannot_be_served_stops_neither_a_
     fs::write(file.path(), &stores).expect("written");
     let listed = async |broker: &Service| {
         let request = ListStoresRequest { store: foreign.name() };
-        let answer = soon("stores", broker.stores().list_stores(request)).await.expect("stores");
+        let answer = with_timeout("stores", broker.stores().list_stores(request)).await.expect("stores");
         answer.into_inner().stores.remove(0)
     };
     let broker = Program::serve_file(file, &shop).await;

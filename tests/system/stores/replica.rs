@@ -32,11 +32,11 @@ async fn serving(shop: &TestDatabase, mail: &Replicated) -> ServingProgram {
 /// Number of jobs that `ListJobs` returns for one store, or for all stores if `store` is empty.
 async fn listed(broker: &Service, store: &str) -> usize {
     let request = ListJobsRequest { task_type: "t".into(), ..ListJobsRequest::default() };
-    soon("a list", broker.jobs().list_jobs(at(store, request))).await.expect("a list").into_inner().jobs.len()
+    with_timeout("a list", broker.jobs().list_jobs(at(store, request))).await.expect("a list").into_inner().jobs.len()
 }
 
 async fn stores(broker: &Service) -> Vec<Store> {
-    let answer = soon("the stores", broker.stores().list_stores(ListStoresRequest::default())).await;
+    let answer = with_timeout("the stores", broker.stores().list_stores(ListStoresRequest::default())).await;
     answer.expect("the stores").into_inner().stores
 }
 

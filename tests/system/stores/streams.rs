@@ -136,7 +136,7 @@ async fn a_resumed_session_keeps_its_leases_of_all_stores_here_and_at_another_br
     let lost = LeasedJob { token: held[0].token.wrapping_add(1), ..held[0].clone() };
     for (n, at) in [&broker, &other, &broker].into_iter().enumerate() {
         let holds: Vec<&LeasedJob> = held.iter().chain([&lost]).collect();
-        let mut worker = soon("a welcome", resumed(at, &session, &holds)).await;
+        let mut worker = with_timeout("a welcome", resumed(at, &session, &holds)).await;
         assert_eq!(worker.lost(1).await, [lease(&lost)], "round {n}");
         let mut kept: Vec<i64> = worker.welcome.kept.iter().map(|lease| lease.id).collect();
         let mut expected: Vec<i64> = held.iter().map(|job| job.id).collect();
@@ -298,7 +298,7 @@ async fn a_pull_gets_jobs_from_every_store_that_has_some() {
             fill(database, "t", 1).await;
         }
     }
-    let first = soon("a job", waiting).await.unwrap();
+    let first = with_timeout("a job", waiting).await.unwrap();
     assert_eq!(first.len(), 1);
     fill(&broker.database, "t", 3).await;
     fill(&mail, "t", 3).await;
@@ -325,7 +325,7 @@ async fn a_pull_gets_the_jobs_of_a_store_that_takes_more_than_a_second_to_find_t
     let waits = "wait_event = 'PgSleep'";
     mail.until("a claim of more than a second", &older_than_a_second(waits)).await;
     gate.open(&mail).await;
-    assert_eq!(by_store(&soon("a job", pulled).await.unwrap()), HashMap::from([(1, 1)]));
+    assert_eq!(by_store(&with_timeout("a job", pulled).await.unwrap()), HashMap::from([(1, 1)]));
 }
 
 #[tokio::test]
@@ -341,7 +341,7 @@ async fn a_pull_gets_the_jobs_of_a_store_that_takes_more_than_a_second_to_find_t
     let waits = "wait_event_type = 'Lock' AND query LIKE '%task_type%'";
     mail.until("a question of more than a second", &older_than_a_second(waits)).await;
     lock.rollback().await.expect("no lock");
-    assert_eq!(by_store(&soon("a job", pulled).await.unwrap()), HashMap::from([(1, 1)]));
+    assert_eq!(by_store(&with_timeout("a job", pulled).await.unwrap()), HashMap::from([(1, 1)]));
 }
 
 #[tokio::test]
@@ -360,7 +360,7 @@ async fn a_pull_makes_a_type_although_a_store_takes_more_than_a_second_to_say_th
         };
         lock.rollback().await.expect("no lock");
         if !is_over {
-            soon("an answer", pulled).await.unwrap();
+            with_timeout("an answer", pulled).await.unwrap();
         }
         let made = format!("SELECT count(*) FROM howdah.task_type WHERE name = '{task_type}'");
         if broker.count(&made).await + mail.count(&made).await == 1 {

@@ -48,7 +48,7 @@ async fn a_store_that_is_away_when_a_broker_starts_is_served_when_it_comes() {
     let mut worker = broker.worker("t").window(5).await;
     let first = worker.next().await;
     assert_eq!(worker.ack(&first).status().await, SettleStatus::Ok);
-    let refused = soon("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["t"])))).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.jobs().enqueue_jobs(at("mail", jobs(&["t"])))).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().starts_with("the database of store mail cannot be reached now"), "{refused}");
     let (is_ready, body) = readyz(&broker, "").await;
@@ -99,10 +99,10 @@ async fn a_list_says_which_store_did_not_answer() {
         enqueue_at(&broker, store, "t").await;
     }
     let list = || ListJobsRequest { task_type: "t".into(), page_size: 10, ..ListJobsRequest::default() };
-    let all = soon("a list", broker.jobs().list_jobs(list())).await.unwrap();
+    let all = with_timeout("a list", broker.jobs().list_jobs(list())).await.unwrap();
     assert_eq!((all.get_ref().jobs.len(), all.metadata().get("howdah-unanswered-stores")), (2, None));
     cluster.stop(StopMode::Immediate).await;
-    let some = soon("a list", broker.jobs().list_jobs(list())).await.unwrap();
+    let some = with_timeout("a list", broker.jobs().list_jobs(list())).await.unwrap();
     assert_eq!(some.metadata().get("howdah-unanswered-stores").map(|names| names.to_str().unwrap()), Some("mail"));
     assert_eq!(some.get_ref().jobs.len(), 1);
     let (status, _, err) = run(&["--server", &broker.grpc, "jobs", "t"], b"").await;
@@ -110,7 +110,7 @@ async fn a_list_says_which_store_did_not_answer() {
     // A change that concerns all stores takes effect in the available store, and returns an error.
     let settings = Some(ClusterSettings { batch: 5_000, ..ClusterSettings::default() });
     let request = UpdateSettingsRequest { settings, update_mask: None };
-    let refused = soon("an answer", broker.settings().update_settings(request)).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.settings().update_settings(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(
         refused
@@ -121,16 +121,16 @@ async fn a_list_says_which_store_did_not_answer() {
     // A change of a type that may also exist in the unavailable store fails in the same way.
     let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
     let request = || UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings.clone()) };
-    let refused = soon("an answer", broker.task_types().update_task_type(request())).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.task_types().update_task_type(request())).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(
         refused.message().starts_with("cannot check whether store mail has the task type; stores changed: shop"),
         "{refused}"
     );
-    soon("an answer", broker.task_types().update_task_type(at("shop", request()))).await.unwrap();
+    with_timeout("an answer", broker.task_types().update_task_type(at("shop", request()))).await.unwrap();
     assert_eq!(shop.count("SELECT batch::bigint FROM howdah.settings").await, 5_000);
     // A call that names only the unavailable store fails.
-    let refused = soon("an answer", broker.jobs().list_jobs(at("mail", list()))).await.unwrap_err();
+    let refused = with_timeout("an answer", broker.jobs().list_jobs(at("mail", list()))).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
 }
 

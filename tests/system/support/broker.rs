@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::{
     PATIENCE, TestDatabase,
     clients::{self, Bearer, Connection},
-    database, soon, stores,
+    database, stores, with_timeout,
 };
 
 /// The endpoints of a broker in any process, with its database.
@@ -43,7 +43,7 @@ impl Service {
     /// Returns a Rust client that waits for its connection as long as tests wait.
     pub async fn client(&self) -> howdah_client::Client {
         let client = howdah_client::Client::builder().endpoint(&self.grpc).connect_timeout(PATIENCE);
-        soon("a connection", client.connect()).await.expect("connect")
+        with_timeout("a connection", client.connect()).await.expect("connect")
     }
 
     /// Returns a handle for the same broker whose calls send this token.
@@ -190,7 +190,7 @@ impl TestBroker {
             },
             async move { drop(stopped.await) },
         ));
-        let ready = soon("a ready broker", ready).await;
+        let ready = with_timeout("a ready broker", ready).await;
         let Ok(ready) = ready else { panic!("the broker did not start: {:?}", run.await) };
         let (grpc, http) = (format!("http://{}", ready.grpc), format!("http://{}", ready.http));
         Self { service: Service::at(grpc, http, database.clone()), stop: Some(stop), run }
@@ -213,7 +213,7 @@ impl TestBroker {
     /// Drains and stops the broker.
     pub async fn stop(mut self) {
         drop(self.stop.take());
-        soon("the end of the broker", &mut self.run)
+        with_timeout("the end of the broker", &mut self.run)
             .await
             .expect("no panic")
             .expect("the broker stopped without an error");

@@ -16,7 +16,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::soon;
+use super::with_timeout;
 
 /// Credential of calls: a bearer token, or none.
 #[derive(Clone, Default)]
@@ -36,7 +36,7 @@ pub type Connection = InterceptedService<Channel, Bearer>;
 
 async fn channel(grpc: &str) -> Channel {
     let endpoint = Endpoint::from_shared(grpc.to_owned()).expect("address");
-    soon("a connection", endpoint.connect()).await.expect("connect")
+    with_timeout("a connection", endpoint.connect()).await.expect("connect")
 }
 
 pub async fn jobs_client(grpc: &str) -> JobServiceClient<Channel> {
@@ -64,7 +64,7 @@ pub async fn open_as(
     let (send, receive) = mpsc::channel(64);
     let mut client = WorkerServiceClient::with_interceptor(channel(grpc).await, bearer);
     client = client.max_decoding_message_size(64 << 20);
-    let stream = soon("response headers", client.work(ReceiverStream::new(receive))).await?;
+    let stream = with_timeout("response headers", client.work(ReceiverStream::new(receive))).await?;
     Ok((send, stream.into_inner()))
 }
 
@@ -75,6 +75,6 @@ pub async fn metrics(http: &str, bearer: &Bearer) -> String {
     let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{credential}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("write");
     let mut answer = String::new();
-    soon("the metrics", stream.read_to_string(&mut answer)).await.expect("read");
+    with_timeout("the metrics", stream.read_to_string(&mut answer)).await.expect("read");
     answer
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use howdah_proto::v1::{EnqueueJobsRequest, EnqueuedJob, NewJob};
 use tonic::Status;
 
-use super::{IntoNewJob, JobOptions, Refusal, Service, soon};
+use super::{IntoNewJob, JobOptions, Refusal, Service, with_timeout};
 
 /// A request to enqueue one job. Awaiting the value enqueues the job and returns its id.
 pub struct Enqueue {
@@ -79,7 +79,7 @@ impl EnqueueAll {
 
     /// Enqueues the jobs and returns their results or the error.
     pub async fn answer(self) -> Result<Vec<EnqueuedJob>, Status> {
-        let answer = soon("an answer", self.service.jobs().enqueue_jobs(self.request)).await?;
+        let answer = with_timeout("an answer", self.service.jobs().enqueue_jobs(self.request)).await?;
         Ok(answer.into_inner().jobs)
     }
 }

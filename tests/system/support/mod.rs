@@ -47,7 +47,7 @@ pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
 pub use program::{Program, ServingProgram, has_language, howdah, id_of, open_directory, root, run};
 pub use refusal::Refusal;
 pub use replica::{Replicated, signal_postgres, socket_dir};
-pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};
+pub use signals::{PATIENCE, eventually, until, until_on, until_still, with_timeout};
 pub use sized::{is_full_run, sized};
 pub use time::{HOUR, MINUTE, at, far, millis, secs, wire};
 pub use worker::{Worker, lease};

@@ -11,12 +11,12 @@ use howdah_proto::v1::{
 use prost_types::FieldMask;
 use tonic::Status;
 
-use super::{JobOptions as _, PATIENCE, Refusal, Service, eventually, soon, wire};
+use super::{JobOptions as _, PATIENCE, Refusal, Service, eventually, wire, with_timeout};
 
 impl Service {
     /// Returns the job that `GetJob` returns for this id.
     pub async fn job(&self, id: i64) -> Job {
-        let answer = soon("an answer", self.jobs().get_job(GetJobRequest { id })).await;
+        let answer = with_timeout("an answer", self.jobs().get_job(GetJobRequest { id })).await;
         answer.expect("the job").into_inner().job.expect("a job")
     }
 
@@ -27,8 +27,8 @@ impl Service {
     /// Waits until the job has finished or is dead.
     pub async fn wait(&self, id: i64) -> Job {
         let request = WaitJobsRequest { ids: vec![id], timeout: Some(wire(PATIENCE)) };
-        let mut ends = soon("an answer", self.jobs().wait_jobs(request)).await.expect("wait").into_inner();
-        let ended = soon("the end of the job", ends.message()).await.expect("wait").expect("an end");
+        let mut ends = with_timeout("an answer", self.jobs().wait_jobs(request)).await.expect("wait").into_inner();
+        let ended = with_timeout("the end of the job", ends.message()).await.expect("wait").expect("an end");
         ended.job.expect("a job")
     }
 
@@ -42,7 +42,7 @@ impl Service {
     /// Cancels jobs, and returns the ids of the jobs that were cancelled.
     pub async fn cancel(&self, ids: &[i64]) -> Vec<i64> {
         let request = CancelJobsRequest { ids: ids.to_vec(), ..CancelJobsRequest::default() };
-        let answer = soon("an answer", self.jobs().cancel_jobs(request)).await;
+        let answer = with_timeout("an answer", self.jobs().cancel_jobs(request)).await;
         answer.expect("cancel").into_inner().cancelled_ids
     }
 
@@ -50,12 +50,12 @@ impl Service {
     pub async fn retry(&self, ids: &[i64]) -> Vec<i64> {
         let filter = Some(JobFilter { ids: ids.to_vec(), ..JobFilter::default() });
         let request = RetryJobsRequest { filter, ..RetryJobsRequest::default() };
-        soon("an answer", self.jobs().retry_jobs(request)).await.expect("retry").into_inner().retried_ids
+        with_timeout("an answer", self.jobs().retry_jobs(request)).await.expect("retry").into_inner().retried_ids
     }
 
     /// Runs finished jobs again. Returns a result for each job.
     pub async fn rerun(&self, request: RerunJobsRequest) -> Vec<RerunJob> {
-        soon("an answer", self.jobs().rerun_jobs(request)).await.expect("a rerun").into_inner().jobs
+        with_timeout("an answer", self.jobs().rerun_jobs(request)).await.expect("a rerun").into_inner().jobs
     }
 
     /// Replaces the settings of a task type. Awaiting the returned value returns the stored settings.
@@ -88,19 +88,19 @@ impl Service {
     pub async fn pause_key(&self, task_type: &str, limit_key: &str) {
         let (task_type, limit_key) = (task_type.into(), limit_key.into());
         let request = PauseLimitKeyRequest { task_type, limit_key, duration: None };
-        soon("an answer", self.task_types().pause_limit_key(request)).await.expect("pause");
+        with_timeout("an answer", self.task_types().pause_limit_key(request)).await.expect("pause");
     }
 
     /// Sets the own limit of a limit key; 0 removes it.
     pub async fn limit_key(&self, task_type: &str, limit_key: &str, max_running: u32) {
         let (task_type, limit_key) = (task_type.into(), limit_key.into());
         let request = UpdateLimitKeyRequest { task_type, limit_key, max_running };
-        soon("an answer", self.task_types().update_limit_key(request)).await.expect("a limit");
+        with_timeout("an answer", self.task_types().update_limit_key(request)).await.expect("a limit");
     }
 
     pub async fn resume_key(&self, task_type: &str, limit_key: &str) {
         let request = ResumeLimitKeyRequest { task_type: task_type.into(), limit_key: limit_key.into() };
-        soon("an answer", self.task_types().resume_limit_key(request)).await.expect("resume");
+        with_timeout("an answer", self.task_types().resume_limit_key(request)).await.expect("resume");
     }
 }
 
@@ -117,7 +117,7 @@ impl SetType {
     }
 
     async fn answer(self) -> Result<TaskTypeSettings, Status> {
-        let answer = soon("an answer", self.service.task_types().update_task_type(self.request)).await?;
+        let answer = with_timeout("an answer", self.service.task_types().update_task_type(self.request)).await?;
         Ok(answer.into_inner().settings.expect("settings"))
     }
 }
@@ -151,7 +151,7 @@ impl SetCluster {
     }
 
     async fn answer(self) -> Result<ClusterSettings, Status> {
-        let answer = soon("an answer", self.service.settings().update_settings(self.request)).await?;
+        let answer = with_timeout("an answer", self.service.settings().update_settings(self.request)).await?;
         Ok(answer.into_inner().settings.expect("settings"))
     }
 }

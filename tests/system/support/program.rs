@@ -15,7 +15,7 @@ use tokio::{
 
 use tempfile::NamedTempFile;
 
-use super::{Service, TestDatabase, soon, stores};
+use super::{Service, TestDatabase, stores, with_timeout};
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tests/system is a folder of the checkout")
@@ -153,7 +153,7 @@ impl Program {
 
     /// Reads the next line of the program's standard output.
     pub async fn line(&mut self) -> String {
-        let line = soon("a line of output", self.stdout.next_line()).await.expect("read");
+        let line = with_timeout("a line of output", self.stdout.next_line()).await.expect("read");
         line.unwrap_or_else(|| panic!("the program ended: {}", self.last_words()))
     }
 
@@ -177,7 +177,7 @@ impl Program {
 
     /// Waits until the process has ended.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
-        soon("the end of the program", self.child.wait()).await.expect("wait")
+        with_timeout("the end of the program", self.child.wait()).await.expect("wait")
     }
 }
 
@@ -238,8 +238,8 @@ pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, Stri
     let (mut out, mut err) = (String::new(), String::new());
     let (mut stdout, mut stderr) = (child.stdout.take().expect("stdout"), child.stderr.take().expect("stderr"));
     let reading = async { tokio::join!(stdout.read_to_string(&mut out), stderr.read_to_string(&mut err)) };
-    let _ = soon("the program's output", reading).await;
-    let status = soon("the end of the program", child.wait()).await.expect("wait");
+    let _ = with_timeout("the program's output", reading).await;
+    let status = with_timeout("the end of the program", child.wait()).await.expect("wait");
     (status, out, err)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use howdah_proto::v1::{LeasedJob, Outcome, PullJobsRequest, SettleJobsRequest, SettleStatus};
 
-use super::{Service, soon, wire};
+use super::{Service, wire, with_timeout};
 
 /// A pull call. Awaiting the value makes the call and returns the available jobs.
 pub struct Pull {
@@ -23,7 +23,7 @@ impl Service {
 
     /// Settles jobs by a unary call, and returns one status per outcome.
     pub async fn settle(&self, outcomes: Vec<Outcome>) -> Vec<SettleStatus> {
-        let answer = soon("an answer", self.workers().settle_jobs(SettleJobsRequest { outcomes })).await;
+        let answer = with_timeout("an answer", self.workers().settle_jobs(SettleJobsRequest { outcomes })).await;
         answer.expect("settle").into_inner().results.iter().map(|result| result.status()).collect()
     }
 }
@@ -52,6 +52,6 @@ impl IntoFuture for Pull {
 
     fn into_future(self) -> Self::IntoFuture {
         let pull = async move { self.service.workers().pull_jobs(self.request).await };
-        Box::pin(async move { soon("an answer", pull).await.expect("pull").into_inner().jobs })
+        Box::pin(async move { with_timeout("an answer", pull).await.expect("pull").into_inner().jobs })
     }
 }

@@ -19,7 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 const PACE: Duration = Duration::from_millis(20);
 
 /// Waits for a future. After `PATIENCE`, fails the test with the message that `what` did not come.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub async fn with_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come in {PATIENCE:?}"))
 }
 
@@ -36,7 +36,7 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
             }
         }
     };
-    soon(what, asking).await;
+    with_timeout(what, asking).await;
 }
 
 /// Polls Postgres until the query returns true.
@@ -63,7 +63,7 @@ pub async fn until_still(what: &str, count: impl Fn() -> u64) {
                 pace.tick().await;
             }
         };
-        soon(what, begun).await;
+        with_timeout(what, begun).await;
         let now = count();
         still = if now == before { still + 1 } else { 0 };
         before = now;
@@ -114,6 +114,6 @@ impl TestDatabase {
 impl Changes {
     /// Waits for the next change.
     pub async fn next(&mut self) {
-        soon("a change", self.notifications.recv()).await.expect("a connection");
+        with_timeout("a change", self.notifications.recv()).await.expect("a connection");
     }
 }

@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 use super::{
     OutcomeOptions, ack,
     clients::{Bearer, open_as},
-    nack, release, snooze, soon, wire,
+    nack, release, snooze, wire, with_timeout,
 };
 
 /// A worker on a stream, with the messages that it has received and the test has not read yet.
@@ -57,7 +57,7 @@ impl Worker {
     pub async fn try_subscribe_as(grpc: &str, bearer: Bearer, subscribe: Subscribe) -> Result<Self, Status> {
         let (send, mut receive) = open_as(grpc, bearer).await?;
         send.send(request(work_request::Message::Subscribe(subscribe))).await.expect("send");
-        let first = soon("a welcome", receive.message()).await?;
+        let first = with_timeout("a welcome", receive.message()).await?;
         let Some(Message::Welcome(welcome)) = first.and_then(|m| m.message) else {
             panic!("the first message is not a welcome");
         };
@@ -66,13 +66,13 @@ impl Worker {
 
     /// Sends a message.
     pub async fn send(&self, message: work_request::Message) {
-        soon("room to send", self.send.send(request(message))).await.expect("the stream is open");
+        with_timeout("room to send", self.send.send(request(message))).await.expect("the stream is open");
     }
 
     /// Returns the next message that is not a ping; `None` at the end of the stream.
     pub async fn message(&mut self) -> Result<Option<Message>, Status> {
         // Uses one timeout for all messages, because pings would restart a timeout per message forever.
-        soon("a message", async {
+        with_timeout("a message", async {
             loop {
                 match self.receive.message().await?.and_then(|m| m.message) {
                     Some(Message::Ping(_)) => self.send(work_request::Message::Pong(v1::Pong {})).await,
@@ -86,7 +86,8 @@ impl Worker {
     /// Answers the next `count` pings. Fails if another message comes.
     pub async fn answer_pings(&mut self, count: usize) {
         for _ in 0..count {
-            match soon("a ping", self.receive.message()).await.expect("an open stream").and_then(|m| m.message) {
+            match with_timeout("a ping", self.receive.message()).await.expect("an open stream").and_then(|m| m.message)
+            {
                 Some(Message::Ping(_)) => self.send(work_request::Message::Pong(v1::Pong {})).await,
                 other => panic!("no ping: {other:?}"),
             }
@@ -104,7 +105,7 @@ impl Worker {
                 }
             }
         };
-        soon("the end of the stream", end).await
+        with_timeout("the end of the stream", end).await
     }
 
     /// Drops the worker, which breaks its stream without a message.
@@ -207,7 +208,7 @@ impl Worker {
                 }
             }
         };
-        soon("an answer", answer).await;
+        with_timeout("an answer", answer).await;
     }
 
     /// Starts the worker's drain, after which the broker sends no further jobs.

@@ -92,7 +92,7 @@ async fn a_client_without_tls_is_told_to_use_it_on_both_ports() {
         let mut stream = TcpStream::connect(address).await.expect("connect");
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("write");
         let mut answer = String::new();
-        soon("an answer", stream.read_to_string(&mut answer)).await.expect("read");
+        with_timeout("an answer", stream.read_to_string(&mut answer)).await.expect("read");
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("needs TLS: use https://"), "{answer}");
     }
     let mut other = connect_and_send(&broker, b"\x05\x01\x00").await;

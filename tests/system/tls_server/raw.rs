@@ -39,7 +39,7 @@ pub fn config(authority: &Authority, alpn: Option<&str>, shows: Option<&Files>) 
 pub async fn connect(address: &str, config: Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await.expect("connect");
     let name = "localhost".try_into().expect("a name");
-    soon("a handshake", TlsConnector::from(config).connect(name, stream)).await
+    with_timeout("a handshake", TlsConnector::from(config).connect(name, stream)).await
 }
 
 /// Sends an HTTP `GET` request over TLS, and returns the whole response.
@@ -48,7 +48,7 @@ pub async fn get(https: &str, path: &str, config: Arc<ClientConfig>) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("write");
     let mut answer = String::new();
-    soon("an answer", stream.read_to_string(&mut answer)).await.expect("read");
+    with_timeout("an answer", stream.read_to_string(&mut answer)).await.expect("read");
     answer
 }
 
@@ -56,6 +56,6 @@ pub async fn get(https: &str, path: &str, config: Arc<ClientConfig>) -> String {
 pub async fn until_closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A reset also closes the connection.
-    let _ = soon("the end of the connection", stream.read_to_end(&mut bytes)).await;
+    let _ = with_timeout("the end of the connection", stream.read_to_end(&mut bytes)).await;
     bytes
 }

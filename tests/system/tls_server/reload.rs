@@ -96,7 +96,7 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
         before = now;
     }
     stop.store(true, Relaxed);
-    for calls in soon("the end of the load", load.join_all()).await {
+    for calls in with_timeout("the end of the load", load.join_all()).await {
         assert!(calls > 0);
     }
 }
@@ -143,7 +143,7 @@ async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     }
     let mut answer = Vec::new();
     while !answer.ends_with(b"howdah!!") {
-        let Ok(byte) = soon("the answer to a ping, or the end", stream.read_u8()).await else { return false };
+        let Ok(byte) = with_timeout("the answer to a ping, or the end", stream.read_u8()).await else { return false };
         answer.push(byte);
     }
     true

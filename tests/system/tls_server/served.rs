@@ -34,7 +34,7 @@ async fn a_job_goes_through_over_tls_for_clients_the_command_line_and_http() {
         }
     };
     let worker = client.worker().handle("greet", handler).build();
-    soon("three jobs", worker.run_until(done.cancelled_owned())).await.expect("a good end");
+    with_timeout("three jobs", worker.run_until(done.cancelled_owned())).await.expect("a good end");
     seen.lock().unwrap().sort();
     assert_eq!(*seen.lock().unwrap(), ["by curl", "by the client", "by the command line"]);
     broker.stop().await;

@@ -63,7 +63,7 @@ impl Terminal {
             let at = bytes.windows(words.len()).position(|window| window == words.as_bytes());
             at.is_some_and(|at| bytes.drain(..at + words.len()).count() > 0)
         };
-        soon(words, self.changed.wait_for(found)).await.expect("the terminal is open");
+        with_timeout(words, self.changed.wait_for(found)).await.expect("the terminal is open");
     }
 
     pub fn types(&mut self, keys: &str) {
@@ -73,7 +73,7 @@ impl Terminal {
     /// Waits until the program has ended. The program must restore the terminal.
     pub async fn ended(mut self) -> std::process::ExitStatus {
         self.shows("\x1b[?1049l").await; // leaves the alternate screen
-        let status = soon("the end", self.child.wait()).await.expect("wait");
+        let status = with_timeout("the end", self.child.wait()).await.expect("wait");
         let after = tcgetattr(&self.slave).expect("its modes");
         let modes =
             |termios: &Termios| (termios.input_modes, termios.output_modes, termios.control_modes, termios.local_modes);

@@ -292,7 +292,7 @@ impl Held {
             }
         });
         let id = watched.client.enqueue(NewJob::new("mail")).await.expect("enqueue").id;
-        soon("a handler", began.notified()).await;
+        with_timeout("a handler", began.notified()).await;
         Self { watched, worker, end, id }
     }
 

@@ -25,7 +25,7 @@ impl Live {
     async fn until(&mut self, text: &str) -> bool {
         while !self.text.contains(text) {
             let mut bytes = [0; 4_096];
-            let read = soon(text, self.stream.read(&mut bytes)).await.unwrap_or(0);
+            let read = with_timeout(text, self.stream.read(&mut bytes)).await.unwrap_or(0);
             if read == 0 {
                 return false;
             }
@@ -76,6 +76,6 @@ async fn the_streams_of_a_principal_are_counted_and_end_with_its_token() {
     let revoke = howdah_proto::v1::RevokeTokensRequest {
         selection: Some(howdah_proto::v1::revoke_tokens_request::Selection::Id(id)),
     };
-    soon("an answer", guarded.admin.access().revoke_tokens(revoke)).await.expect("revoke");
+    with_timeout("an answer", guarded.admin.access().revoke_tokens(revoke)).await.expect("revoke");
     assert!(live.until("\r\n0\r\n\r\n").await, "the stream ends: {}", live.text);
 }

@@ -46,7 +46,9 @@ async fn everything(broker: &TestBroker) -> i64 {
         start_time: Some(far().into()),
         ..Default::default()
     });
-    soon("made", broker.schedules().create_schedule(v1::CreateScheduleRequest { schedule })).await.expect("a schedule");
+    with_timeout("made", broker.schedules().create_schedule(v1::CreateScheduleRequest { schedule }))
+        .await
+        .expect("a schedule");
     super::bulks::slow(broker, "t").await;
     dead
 }

@@ -6,7 +6,7 @@ use crate::{access::fixture::Guarded, support::*};
 async fn revoke(admin: &Service, principal: &str) {
     use howdah_proto::v1::{RevokeTokensRequest, revoke_tokens_request::Selection};
     let request = RevokeTokensRequest { selection: Some(Selection::Principal(principal.into())) };
-    soon("an answer", admin.access().revoke_tokens(request)).await.expect("revoked");
+    with_timeout("an answer", admin.access().revoke_tokens(request)).await.expect("revoked");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ async fn nightly(service: &Service, name: &str, task_type: &str) {
         overlap: OverlapPolicy::Skip as i32,
         ..Default::default()
     });
-    soon("a schedule", service.schedules().create_schedule(v1::CreateScheduleRequest { schedule }))
+    with_timeout("a schedule", service.schedules().create_schedule(v1::CreateScheduleRequest { schedule }))
         .await
         .expect("made");
 }
@@ -210,7 +210,7 @@ async fn a_form_changes_a_schedule_and_keeps_what_it_does_not_show() {
         ..Default::default()
     };
     let request = v1::CreateScheduleRequest { schedule: Some(schedule) };
-    soon("a schedule", broker.schedules().create_schedule(request)).await.expect("made");
+    with_timeout("a schedule", broker.schedules().create_schedule(request)).await.expect("made");
     let page = browser.get("/ui/schedule/edit?name=reports").await;
     page.has(&["Change the schedule reports", "value=\"Europe/Berlin\"", "\na\r\nb</textarea>"])
         .has_no(&["Create it paused"]);

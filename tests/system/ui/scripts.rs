@@ -42,7 +42,9 @@ async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker)
         start_time: Some(far().into()),
         ..Default::default()
     });
-    soon("made", admin.schedules().create_schedule(v1::CreateScheduleRequest { schedule })).await.expect("a schedule");
+    with_timeout("made", admin.schedules().create_schedule(v1::CreateScheduleRequest { schedule }))
+        .await
+        .expect("a schedule");
     admin.sql(&format!("UPDATE howdah.schedule SET last_error = $script${SCRIPT}$script$")).await;
     for pairs in [
         &[("do", "pause-key"), ("type", "t"), ("key", SCRIPT)][..],

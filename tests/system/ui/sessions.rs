@@ -36,7 +36,7 @@ async fn a_session_holds_at_every_broker_and_ends_when_its_token_is_revoked() {
     there.get("/ui/").await.has(&["<span>ann</span>"]);
     let id = token.split('_').nth(1).unwrap().to_owned();
     let revoke = RevokeTokensRequest { selection: Some(Selection::Id(id)) };
-    soon("an answer", guarded.admin.access().revoke_tokens(revoke)).await.expect("revoke");
+    with_timeout("an answer", guarded.admin.access().revoke_tokens(revoke)).await.expect("revoke");
     assert_eq!(browser.get("/ui/").await.leads_to(), "/ui/login");
     eventually("the end at the other broker", async || there.get("/ui/").await.status == 303).await;
 }

@@ -15,7 +15,8 @@ fn assert_row(page: &Page, label: &str, value: &str, source: &str) {
 /// Current settings of the type `t`.
 async fn settings(broker: &TestBroker) -> TaskTypeSettings {
     let request = ListTaskTypesRequest { task_type: "t".into(), ..Default::default() };
-    let answer = soon("listed", broker.task_types().list_task_types(request)).await.expect("the type").into_inner();
+    let answer =
+        with_timeout("listed", broker.task_types().list_task_types(request)).await.expect("the type").into_inner();
     answer.task_types.into_iter().next().and_then(|view| view.settings).expect("settings")
 }
 
