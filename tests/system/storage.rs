@@ -175,7 +175,7 @@ async fn partitions_are_counted_by_grpc_and_in_the_metrics() {
         "howdah_live_rows{table=\"waiting\"} ",
         "howdah_oldest_snapshot_age_seconds ",
         "howdah_oldest_snapshot_transactions ",
-        "howdah_snapshot_hurts 0",
+        "howdah_snapshot_bloat 0",
         "howdah_notification_queue_usage ",
     ] {
         assert!(metrics.contains(name), "{name} is not in {metrics}");

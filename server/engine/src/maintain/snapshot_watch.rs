@@ -1,6 +1,6 @@
-//! Decides whether a long-held snapshot of Postgres causes harm, and when to log it. Does no I/O.
+//! Decides whether a long-held snapshot of Postgres causes bloat, and when to log it. Does no I/O.
 //!
-//! A snapshot causes harm if it has kept VACUUM from removing dead rows for a minute, while a busy table has more dead
+//! A snapshot causes bloat if it has kept VACUUM from removing dead rows for a minute, while a busy table has more dead
 //! rows than autovacuum tolerates. This module measures how long it has seen the same oldest snapshot: the start of a
 //! transaction only bounds the age of its snapshot, and a replication slot has no start time.
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::store::TableHealth;
 
-/// Time that the same snapshot may be the oldest before it counts as harmful.
+/// Time that the same snapshot may be the oldest before it counts as the cause of bloat.
 const HELD: Duration = Duration::from_secs(60);
 /// Minimum time between two warnings about snapshots.
 const AGAIN: Duration = Duration::from_secs(600);
@@ -35,8 +35,8 @@ struct Oldest {
 pub(super) struct Observation {
     /// Time since this broker first saw the current oldest snapshot.
     pub(super) held: Duration,
-    /// Whether the snapshot causes harm.
-    pub(super) hurts: bool,
+    /// Whether the snapshot makes a table grow.
+    pub(super) bloat: bool,
     /// Log line that this observation causes.
     pub(super) log_line: LogLine,
 }
@@ -45,9 +45,9 @@ pub(super) struct Observation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogLine {
     Nothing,
-    /// A warning that the snapshot causes harm.
-    Hurts,
-    /// Message that the harm of the last warning has ended.
+    /// A warning that the snapshot makes a table grow.
+    Bloat,
+    /// A message that the bloat of the last warning has ended.
     Over,
 }
 
@@ -58,21 +58,21 @@ impl SnapshotWatch {
         let before = self.oldest.filter(|oldest| Some(oldest.xid) == xid);
         self.oldest = before.or(xid.map(|xid| Oldest { xid, since: now }));
         let held = self.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest.since));
-        let hurts = held >= HELD && too_many_dead;
-        // The pause also applies if the harm ends and starts again, because the number of dead rows may swing around
+        let bloat = held >= HELD && too_many_dead;
+        // The pause also applies if the bloat ends and starts again, because the number of dead rows may swing around
         // the bound.
         let may_warn = self.warned.is_none_or(|warned| now.duration_since(warned) >= AGAIN);
-        let log_line = match (hurts, self.warning) {
-            (true, _) if may_warn => LogLine::Hurts,
+        let log_line = match (bloat, self.warning) {
+            (true, _) if may_warn => LogLine::Bloat,
             (false, true) => LogLine::Over,
             _ => LogLine::Nothing,
         };
         match log_line {
-            LogLine::Hurts => (self.warned, self.warning) = (Some(now), true),
+            LogLine::Bloat => (self.warned, self.warning) = (Some(now), true),
             LogLine::Over => self.warning = false,
             LogLine::Nothing => {}
         }
-        Observation { held, hurts, log_line }
+        Observation { held, bloat, log_line }
     }
 }
 
@@ -100,14 +100,14 @@ mod tests {
     fn a_snapshot_held_for_a_minute_over_too_many_dead_rows_is_told_once_and_its_end_once() {
         let looks = [0, 15, 30, 45, 60, 75, 90].map(|second| (second, Some(7), true));
         let end = [(105, Some(9), true), (120, Some(10), true)];
-        assert_eq!(said(&[&looks[..], &end].concat()), [(60, Hurts), (105, Over)]);
-        assert_eq!(said(&[&looks[..], &[(105, None, false), (120, None, false)]].concat()), [(60, Hurts), (105, Over)]);
+        assert_eq!(said(&[&looks[..], &end].concat()), [(60, Bloat), (105, Over)]);
+        assert_eq!(said(&[&looks[..], &[(105, None, false), (120, None, false)]].concat()), [(60, Bloat), (105, Over)]);
     }
 
     #[test]
     fn the_warning_about_a_held_snapshot_is_repeated_every_ten_minutes() {
         let looks: Vec<_> = (0..100).map(|n| (n * 15, Some(7), true)).collect();
-        assert_eq!(said(&looks), [(60, Hurts), (660, Hurts), (1260, Hurts)]);
+        assert_eq!(said(&looks), [(60, Bloat), (660, Bloat), (1260, Bloat)]);
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn dead_rows_that_swing_about_the_bound_make_one_warning_in_ten_minutes() {
         let looks: Vec<_> = (0..60).map(|n| (n * 15, Some(7), n % 2 == 0)).collect();
-        assert_eq!(said(&looks), [(60, Hurts), (75, Over), (660, Hurts), (675, Over)]);
+        assert_eq!(said(&looks), [(60, Bloat), (75, Over), (660, Bloat), (675, Over)]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) async fn run_once(context: &Context, watch: &mut SnapshotWatch) -> Re
     let observation = watch.observe(oldest.map(|holder| holder.xid), worst.is_some(), Instant::now());
     measure(context, &health, observation);
     match (observation.log_line, oldest, worst) {
-        (LogLine::Hurts, Some(holder), Some(table)) => warn(holder, table, observation.held),
+        (LogLine::Bloat, Some(holder), Some(table)) => warn(holder, table, observation.held),
         (LogLine::Over, ..) => tracing::info!("VACUUM is no longer held back, or the dead rows are gone"),
         _ => {}
     }
@@ -97,7 +97,7 @@ fn measure(context: &Context, health: &StorageHealth, observation: Observation) 
     let age = oldest.map_or(Duration::ZERO, |holder| holder.age.unwrap_or(observation.held));
     m.snapshot_age.set(age.as_secs_f64());
     m.snapshot_transactions.set(oldest.map_or(0, |holder| holder.xid_age));
-    m.snapshot_hurts.set(i64::from(observation.hurts));
+    m.snapshot_bloat.set(i64::from(observation.bloat));
     m.queue_usage.set(health.notification_queue_usage);
     m.history_partitions.set(health.history_partitions);
 }

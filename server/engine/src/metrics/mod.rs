@@ -254,7 +254,7 @@ metrics! {
              0: none";
         snapshot_transactions: Gauge = "oldest_snapshot_transactions",
             "Age in transactions of the oldest snapshot that holds back vacuum";
-        snapshot_hurts: Gauge = "snapshot_hurts", "1 while a held snapshot makes the tables grow";
+        snapshot_bloat: Gauge = "snapshot_bloat", "1 while a held snapshot makes the tables grow";
         queue_usage: Fraction = "notification_queue_usage",
             "How full Postgres's notification queue is, for all databases of the server, 0 to 1";
         history_partitions: Gauge = "history_partitions",
