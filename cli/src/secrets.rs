@@ -33,7 +33,7 @@ const VALUES: [&str; 6] = [
 const OF_LIBRARIES: [&str; 3] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "PGPASSWORD"];
 
 /// Variables with paths of files with credentials. They stay in the environment of this process, because every program of this
-/// user can read the files, but are not passed to programs that it starts.
+/// user can read the files anyway. Programs that this process starts do not get them.
 const OTHERS: [&str; 15] = [
     "HOWDAH_TOKEN_FILE",
     "HOWDAH_AUTH_TOKEN_FILE",

@@ -125,8 +125,8 @@ impl<const OF: usize> clap::FromArgMatches for SettingFlags<OF> {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         for (key, value_name) in FLAGS[OF] {
-            // Ignores values from environment variables: a global client flag with the same id may have one, such as
-            // HOWDAH_TLS_CLIENT_CERT.
+            // Ignores environment variables: the value may be from the variable of a global client flag with the same id, such
+            // as HOWDAH_TLS_CLIENT_CERT.
             let given = matches.value_source(key) == Some(ValueSource::CommandLine);
             let value = match *value_name {
                 _ if !given => None,

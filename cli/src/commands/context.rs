@@ -39,7 +39,7 @@ pub(super) struct Global {
     /// Use only this store, if the broker serves several [default: the broker selects the store, or all stores answer]
     #[arg(long, global = true, value_name = "NAME", env = "HOWDAH_IN_STORE")]
     pub(super) in_store: Option<String>,
-    /// Send the token over http:// to other machines, although the network between can read it
+    /// Send the token over http:// to other machines, although others on the network can read it
     #[arg(long, global = true, env = "HOWDAH_CLIENT_INSECURE", hide_env_values = true, value_parser = FalseyValueParser::new())]
     insecure: bool,
     /// Whether --server was given as a flag, not by its variable. `howdah bench` ignores the variable.

@@ -47,7 +47,7 @@ With the URL of the ready line, psql shows the jobs: SELECT * FROM howdah.job.")
 pub(super) struct Args {
     /// Keep the data in this directory, created if needed [default: howdah/dev in $XDG_DATA_HOME or
     /// ~/.local/share; for root, /var/lib/howdah/dev] [env: HOWDAH_DATA_DIR]
-    // `run` reads the variable itself: with clap, the conflict of --ephemeral with the flag would include the variable.
+    // `run` reads the variable itself, because with clap's `env` it would conflict with --ephemeral, as the flag does.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Keep the data in a temporary directory, and delete it at the end; ignores HOWDAH_DATA_DIR. Tests can advance the clock of

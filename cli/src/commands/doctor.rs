@@ -17,10 +17,10 @@ use super::{
 
 /// Examine the database and this machine, and recommend changes
 ///
-/// Checks the environment of a broker with the same flags: settings and statistics of Postgres, dead rows, held snapshots, unused
-/// space, partitions, schedules, owners and rights, collations, sequences, connections, the clock, certificates, and limits on
-/// open files. A job that it stores on trial is rolled back. A problem endangers jobs or stops them. An advice recommends an improvement. The exit status is 1
-/// if there are problems.
+/// Checks the environment of a broker with the same flags: settings and statistics of Postgres, dead rows, held snapshots,
+/// unused space, partitions, schedules, owners and rights, collations, sequences, connections, the clock, certificates, and
+/// limits on open files. Also enqueues a job and rolls it back. A finding is a problem, which endangers or stops jobs, or
+/// advice for an improvement. The exit status is 1 if there are problems.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

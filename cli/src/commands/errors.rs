@@ -13,9 +13,9 @@ use super::{
 
 /// Group failed jobs by their last error
 ///
-/// Counts dead jobs, and jobs that wait for their next attempt. In the name of a group, # replaces numbers, ids and quoted texts.
-/// It ends with ` at PLACE` if the worker reported the place of the error.
-/// The commands retry, discard and cancel accept a group as --error.
+/// Counts dead jobs, and jobs that wait for their next attempt. In the name of a group, # replaces numbers, ids and quoted
+/// texts. The name ends with ` at PLACE` if the worker reported the place of the error. The commands retry, discard and cancel
+/// accept a group as --error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -93,7 +93,7 @@ impl Failure {
         Self { message, field, ..self }
     }
 
-    /// Appends what to do before the command is repeated, if it is unknown whether its last call took effect.
+    /// If it is unknown whether the last call took effect, appends `advice` about repeating the command.
     pub(super) fn with_advice(self, advice: Option<&str>) -> Self {
         match advice {
             Some(advice) if self.is_effect_unknown => self.followed_by(advice),

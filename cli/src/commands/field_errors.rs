@@ -2,8 +2,8 @@
 
 use clap::{Arg, ArgMatches, Command, parser::ValueSource};
 
-/// Request fields whose command-line flag has a different id, as pairs of field path and flag id. The id of a flag for a nested
-/// field is the path with underscores, without `_policy`: `retry_jitter` for `retry_policy.jitter`.
+/// Pairs of field path and flag id, for fields whose flag id does not follow from the path. By default the id is the path with
+/// underscores and without `_policy`: `retry_jitter` for `retry_policy.jitter`.
 const OTHERS: [(&str, &str); 18] = [
     ("max_jobs_per_second", "rate"),
     ("undo_bulk_id", "undone"),

@@ -26,10 +26,10 @@ subcommands! { |args, global|
 
 /// Move planned tasks of pg_task to the broker, as jobs for the SQL worker
 ///
-/// Tasks in state PLAN (QUEUE in 2019) become jobs for `howdah work --sql`; repeating tasks become schedules. Other tasks are counted and stay. One
-/// transaction locks, enqueues and marks the rows (state DONE, output "moved to Howdah as job 17"), so that pg_task does not run
-/// them too. After an interruption, run the command again: no task is enqueued twice. If the table is still in use, run it again
-/// for new tasks. docs/operate/pg_task.md explains each column.
+/// Tasks in state PLAN (QUEUE in versions of 2019) become jobs for `howdah work --sql`; repeating tasks become schedules. Other
+/// tasks are counted and stay. One transaction locks, enqueues and marks the rows (state DONE, output "moved to Howdah as job
+/// 17"), so that pg_task does not run them too. After an interruption, run the command again: no task is enqueued twice. If the
+/// table is still in use, run it again for new tasks. docs/operate/pg_task.md explains each column.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -176,7 +176,7 @@ impl Reporter {
     }
 }
 
-/// Suggests a gap for the task type if tasks of pg_task have a pause, which is a negative max.
+/// Suggests a gap for the task type if tasks have a negative `max`, with which pg_task pauses between tasks of a group.
 fn limits(args: &Args, limits: &BTreeSet<i64>) -> Option<String> {
     let (least, most) = (limits.first().filter(|max| **max < 0)?, limits.last()?);
     let mut hint = format!(

@@ -24,7 +24,7 @@ pub(super) async fn payload(file: Option<&Path>, argument: Option<String>) -> Re
     }
 }
 
-/// Reads the payload that replaces the one of a job, like [`payload`]. `None` if neither a file nor an argument is given.
+/// Reads a new payload for an existing job, like [`payload`]. `None` if neither a file nor an argument is given.
 pub(super) async fn replacement(file: Option<&Path>, argument: Option<&str>) -> Result<Option<Vec<u8>>, Failure> {
     if file.is_none() && argument.is_none() {
         return Ok(None);

@@ -35,8 +35,8 @@ pub(super) struct Args {
     /// cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
-    /// With --state dead: list only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of
-    /// the errors, unless the worker reported its place
+    /// With --state dead: list only jobs whose last error belongs to this group, as shown by `howdah errors`; an error text
+    /// selects its group too, unless the worker reported a place
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
     /// List in this order; attempts: only unfinished jobs that have started, including dead jobs, most attempts first, at most

@@ -23,8 +23,8 @@ const CALL: Duration = Duration::from_secs(5);
 
 /// Tell KEDA how many replicas of a worker to run
 ///
-/// Serves the gRPC service `externalscaler.ExternalScaler`. It scales, also from zero, so that ready jobs start within a given
-/// time. When it listens, it prints one line: `ready keda=ADDR`. Brokers may start later.
+/// Serves the gRPC service `externalscaler.ExternalScaler`. Chooses the number of replicas, also zero, so that ready jobs start
+/// within a given time. Prints one line when it listens: `ready keda=ADDR`. Brokers may start later.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -24,7 +24,7 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Set the own limit of a limit key, instead of --key-max-running of the task type
+    /// Set the limit of one limit key, instead of --key-max-running of the task type
     Set {
         #[command(flatten)]
         of: KeyArgs,
@@ -32,7 +32,7 @@ pub(super) enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         max_running: u32,
     },
-    /// Remove the own limit of a limit key, so that the limit of the task type applies
+    /// Remove the limit of one limit key, so that the limit of the task type applies
     Unset(KeyArgs),
     /// Pause a limit key: its jobs wait, and running jobs continue
     Pause {

@@ -67,11 +67,11 @@ pub(super) fn advice(matches: &ArgMatches) -> Option<&'static str> {
         // The message has the position for --resume.
         "enqueue" if at.get_flag("lines") => None,
         "enqueue" if at.contains_id("request_key") => {
-            Some("to repeat the command is safe, because the same --request-key stores no job twice within 24 hours")
+            Some("repeating the command is safe, because the same --request-key stores no job twice within 24 hours")
         }
-        "enqueue" => {
-            Some("look with `howdah jobs` before you repeat it; with --request-key a repeat stores no job twice")
-        }
+        "enqueue" => Some(
+            "check with `howdah jobs` before you repeat the command; with --request-key a repeat stores no job twice",
+        ),
         path if CHANGING.contains(&path) => Some("`howdah audit` lists the changes that were made"),
         _ => None,
     }
@@ -110,7 +110,7 @@ mod tests {
     fn a_command_that_changes_something_advises_what_to_do_if_its_effect_is_unknown() {
         let advice = |line: &str| super::advice(&crate::commands::command().get_matches_from(line.split(' ')));
         let advises = |line: &str, text: &str| advice(line).is_some_and(|advice| advice.contains(text));
-        assert!(advises("howdah enqueue t x", "look with `howdah jobs`"));
+        assert!(advises("howdah enqueue t x", "check with `howdah jobs`"));
         assert!(advises("howdah enqueue t x --request-key k", "is safe"));
         for line in ["limit pause t k", "limit set t k --max-running 1", "limit unset t k", "store reload"] {
             assert!(advises(&format!("howdah {line}"), "howdah audit"), "{line}");

@@ -13,9 +13,9 @@ use super::{
 
 /// Change the priority of unfinished jobs
 ///
-/// Changes jobs by id, or the jobs of a task type that wait for a worker, all or those that meet conditions. Jobs with lower
-/// numbers run first. A job takes the position among jobs of its new priority that its age gives it. For a running job, the new
-/// priority applies from its next attempt.
+/// Changes jobs by id, or the jobs of a task type that wait for a worker and meet the given conditions. Jobs with lower numbers
+/// run first. Among jobs of its new priority, a job is ordered by its age. For a running job, the new priority applies from its
+/// next attempt.
 ///
 /// With ids, prints the ids of changed jobs, one per line. The exit status is 1 if a job was finished or dead, or never existed.
 /// With --type, prints the number of changed jobs.

@@ -32,10 +32,10 @@ const CRITERIA: [&str; 13] = [
 
 /// Find jobs by id, key, conditions, header or payload
 ///
-/// A search by id or key, or by --tag or --worker without --header, --text and --path, uses an index and finds jobs of any age.
-/// By id and by key it also covers the archive, whose jobs come last. Any other search scans the jobs of one type, in the state of
-/// --state and in a time range (without --since the last 24 hours). It reports its progress, and ends when it has found --limit
-/// jobs or scanned all jobs. These searches and those by --tag leave out the archive: `howdah history` reads it.
+/// A search by --id, --key, --tag or --worker uses an index and finds jobs of any age, unless --header, --text or --path is
+/// given too. Any other search scans the jobs of one type, in the state of --state and in a time range (without --since the
+/// last 24 hours). It reports its progress, and ends when it has found --limit jobs or scanned all jobs. Only searches by --id
+/// and --key cover the archive, whose jobs come last; `howdah history` reads it too.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what"))]
 #[command(group = clap::ArgGroup::new("any").args(CRITERIA).required(true).multiple(true))]

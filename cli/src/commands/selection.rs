@@ -35,8 +35,8 @@ struct Selection {
     /// Select jobs of this task type, instead of ids
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]
     task_type: Option<String>,
-    /// With --type: select only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the
-    /// errors, unless the worker reported its place
+    /// With --type: select only jobs whose last error belongs to this group, as shown by `howdah errors`; an error text selects
+    /// its group too, unless the worker reported a place
     #[arg(long = "error", value_name = "GROUP", requires = "of_type", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
     #[command(flatten)]
@@ -68,9 +68,9 @@ pub(super) struct CancelArgs {
 
 /// Run dead jobs, and jobs that wait for their next attempt, now or at a given time
 ///
-/// A dead job has all of its attempts again. A scheduled job keeps its remaining attempts. Errors are kept. By id, any scheduled
-/// job can be retried; by type, only scheduled jobs that have failed. A dead job stays dead if another job holds its key. Jobs
-/// that were cancelled because a retried job had died wait for it again.
+/// A dead job has all of its attempts again. A scheduled job keeps its remaining attempts. Errors are kept. By id, any
+/// scheduled job can be retried; by type, only scheduled jobs that have failed. A dead job stays dead if another job holds its
+/// key. Jobs that were cancelled when a retried job died wait for this job again.
 ///
 /// Prints the ids of the retried jobs, one per line. The exit status is 1 if a job was not retried.
 #[derive(Debug, clap::Args)]

@@ -143,7 +143,7 @@ struct SettingFlags {
     /// Run at most this many jobs of one limit key at once, 1 to 1000000; 1 runs them one after the other, in order
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     key_max_running: Option<u32>,
-    /// true: a job that waits for its next attempt keeps its slot, so that no later job overtakes it
+    /// true: a job that waits for its next attempt still counts as running for its limit key, so that no later job overtakes it
     #[arg(long, value_name = "true|false")]
     key_strict_order: Option<bool>,
     /// Leave at least this time from the start of a job of a limit key to the start of the next, such as 2s; 1ms to 30 days

@@ -20,8 +20,9 @@ use super::{
 
 /// Count the jobs of each task type by state, and show the health of the storage
 ///
-/// OLDEST is the time for which the oldest ready job has been ready. A type that is braked says so before its settings. Settings that are not shown have the broker's defaults. The
-/// lines below the table show the dead rows that VACUUM has not removed, and the snapshot that prevents their removal.
+/// OLDEST is how long the oldest ready job has been ready. SETTINGS begins with the state of the brake if the type is braked,
+/// and omits settings with the broker's default. The lines below the table show the dead rows that VACUUM has not removed, and
+/// the snapshot that prevents their removal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -22,7 +22,8 @@ pub use self::task::Target;
 
 /// Maximum number of tasks per transaction. All of them are in memory, and the input of a task may have 4 MiB.
 const BATCH: i64 = 200;
-/// From this value of `max` on, a group has no limit: it is the largest integer, which was the default until 2022, or one less.
+/// Smallest `max` of a group without a limit. The default until 2022 was the largest integer, from which `planned.sql` may
+/// subtract one.
 const UNLIMITED: i64 = i32::MAX as i64 - 1;
 /// Maximum number of concurrent requests to the broker.
 const AT_ONCE: usize = 64;

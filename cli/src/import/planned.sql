@@ -24,8 +24,8 @@ SELECT t."id"::bigint AS id,
        coalesce(extract(year FROM (r ->> 'repeat')::interval) <> 0
                 OR extract(month FROM (r ->> 'repeat')::interval) <> 0, false) AS repeats_by_months,
        least(coalesce(extract(epoch FROM (r ->> 'timeout')::interval) * 1000, 0), 9e18)::bigint AS timeout_ms,
-       -- With the column dt, max is the number of tasks of a group that may run at once, and null is no limit. Later it is
-       -- one less.
+       -- In tables with the column dt, max is the number of tasks of a group that may run at once, and null means no
+       -- limit. In later tables max is one less.
        CASE WHEN r ? 'dt' THEN greatest(coalesce((r ->> 'max')::bigint, 2147483647), 1) - 1
             ELSE coalesce((r ->> 'max')::bigint, 0) END AS max,
        coalesce((r ->> 'drift')::boolean, false) AS drift,

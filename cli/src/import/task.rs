@@ -125,8 +125,8 @@ impl Task {
         self.active.and_then(|active| u64::try_from(active).ok()).map(Duration::from_millis)
     }
 
-    /// Returns how many tasks of the group may run at once when this task starts; 0 without a limit. `max` of `pg_task` counts
-    /// the others, and a negative `max` is a pause.
+    /// Returns how many tasks of the group may run at once when this task starts; 0 without a limit. `max` of `pg_task` does
+    /// not count the task itself, and a negative `max` is a pause.
     fn limit_max(&self) -> u32 {
         u32::try_from(self.max.saturating_add(1)).ok().filter(|most| *most <= Limits::LIMIT_MAX).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
 //! A private Postgres, for `howdah dev` and for tests.
 //!
-//! It listens on a Unix socket that only this user can reach. If howdah runs as root, it runs as an unprivileged user. It ends
-//! with the process that started it, on Linux even if that process is killed. A start goes through `cluster` → `fetch` →
-//! `binaries`, then `launch` → (`user`, `dirs`, `pidfile`, `settings`) → `postmaster` → `guard`.
+//! Postgres listens on a Unix socket that only this user can reach. If howdah runs as root, Postgres runs as an unprivileged
+//! user. Postgres ends with the process that started it, on Linux even if that process is killed. A start goes through
+//! `cluster` → `fetch` → `binaries`, then `launch` → (`user`, `dirs`, `pidfile`, `settings`) → `postmaster` → `guard`.
 
 use std::io;
 use std::path::Path;

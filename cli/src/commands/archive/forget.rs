@@ -144,7 +144,7 @@ async fn preview(work: &Work) -> Result<(), Failure> {
     }
     let live = work.in_database(None).await?;
     note(format_args!(
-        "archive: {} in {} files of {days} days, which will be rewritten; database: {}, some of which may be the same jobs",
+        "archive: {} in {} files of {days} days, which will be rewritten; database: {}; some jobs may be in both",
         text::jobs(all.jobs),
         all.files,
         text::jobs(live)

@@ -27,9 +27,9 @@ subcommands! { |args, global|
 
 /// Let brokers drop days that are not archived
 ///
-/// Once a broker has started with an archive_url, no broker of this database drops an unarchived day, whatever its own settings.
-/// This command ends that. Remove archive_url from all brokers first: a broker that still has it turns the archive on again when it
-/// starts. Existing files stay.
+/// Once a broker has started with an archive_url, no broker of this database drops an unarchived day, whatever its own
+/// settings. This command lifts that rule. Remove archive_url from all brokers first: a broker that starts with an archive_url
+/// sets the rule again. Existing files stay.
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct OffArgs {
     #[command(flatten)]

@@ -45,8 +45,8 @@ pub(super) struct Spec {
     /// Only jobs in this state: ready, leased, scheduled, waiting, dead [default: all states that the operation changes]
     #[arg(long, value_name = "STATE", value_parser = jobs::state)]
     state: Option<JobState>,
-    /// Only jobs whose last error belongs to this group, as shown by `howdah errors`; also accepts one of the errors, unless the
-    /// worker reported its place
+    /// Only jobs whose last error belongs to this group, as shown by `howdah errors`; an error text selects its group too,
+    /// unless the worker reported a place
     #[arg(long = "error", value_name = "GROUP", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
     #[command(flatten)]

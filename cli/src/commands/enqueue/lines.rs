@@ -1,7 +1,7 @@
 //! Enqueues one job per line, and prints the ids in order.
 //!
-//! Each request stores all of its lines or none of them, and the next request is sent only after the answer. So at every moment
-//! one line number tells the progress: all lines before it are processed, and no line from it on is stored.
+//! Each request stores all of its lines or none of them, and the next request is sent only after the answer. So one line number
+//! describes the progress: all earlier lines are processed, and neither this line nor a later one is stored.
 
 use std::{
     collections::VecDeque,

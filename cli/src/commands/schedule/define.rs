@@ -52,7 +52,7 @@ pub(in crate::commands) struct CreateArgs {
 /// Change a schedule
 ///
 /// Only the given flags change. If TYPE is given, the payload and options given here replace the whole job. A changed --every
-/// counts from the last planned time, and is due at once if that is more than one period ago.
+/// counts from the last planned time. If that time is more than one period ago, a job is due at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -106,11 +106,11 @@ struct When {
     /// With --missed all: catch up on at most this many, the newest, 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     missed_limit: Option<u32>,
-    /// First time of --every, and the earliest one of --cron, such as 2027-01-01T03:00:00Z, or 1h from now; none: now
+    /// First planned time of --every, earliest one of --cron: 2027-01-01T03:00:00Z, or 1h for an hour from now; none: now
     /// [default: none]
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     start_time: Option<TimeOrNone>,
-    /// Plan no times from this one on, or 7d from now on; none: no end [default: none]
+    /// Plan no times from this time on, such as 2027-01-01T03:00:00Z, or 7d for a week from now; none: no end [default: none]
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     end_time: Option<TimeOrNone>,
     /// Delay each job by a random time up to this, such as 30s

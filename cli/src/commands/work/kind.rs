@@ -74,8 +74,8 @@ impl Kind {
     }
 }
 
-/// Flags that conflict with --exec and --argv. All flags of this group list them, because clap does not check `requires` of a
-/// flag that conflicts with another one.
+/// Flags that conflict with --exec and --argv. Options of these two flags list the conflicts too, because clap does not enforce
+/// `requires` if the required flag conflicts with a given one.
 const NOT_PROCESS: [&str; 2] = ["post", "sql"];
 /// Flags that conflict with the options of --lines: the flags in `NOT_PROCESS`, and --max-output, which conflicts with --lines.
 const NO_LINES: [&str; 3] = ["post", "sql", "max_output"];
@@ -168,8 +168,8 @@ const SECRET: &str = "HOWDAH_POST_SECRET";
 /// Default timeout of an HTTP request, including its answer.
 const POST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Flags that conflict with --post. All flags of this group list them, because clap does not check `requires` of a flag that
-/// conflicts with another one.
+/// Flags that conflict with --post. Options of --post list the conflicts too, because clap does not enforce `requires` if the
+/// required flag conflicts with a given one.
 const NOT_POST: [&str; 3] = ["exec", "argv", "sql"];
 
 #[derive(Debug, clap::Args)]

@@ -27,11 +27,11 @@ pub(super) use self::kind::is_database_name;
 /// Run a command for each job, feed jobs to a process, send them to a URL, or run them as SQL
 ///
 /// A command receives the payload on stdin, and HOWDAH_JOB_ID, HOWDAH_TASK_TYPE, HOWDAH_ATTEMPT, HOWDAH_MAX_ATTEMPTS,
-/// HOWDAH_HEADERS and HOWDAH_TAGS (JSON), and HOWDAH_CHECKPOINT (base64) in its environment; a job with dependencies also
-/// HOWDAH_RESULTS, the path of a file with their results, one JSON object per line. Its stdout is the job's result, at most
-/// 1 MiB; with more, the job fails for good. Exit status 0 means success, and 65 means that the job fails for good. After any
-/// other status the job is retried, and its error is the end of stderr (4 KiB). Lines on file descriptor 3 report progress: "50%
-/// half of it".
+/// HOWDAH_HEADERS and HOWDAH_TAGS (JSON), and HOWDAH_CHECKPOINT (base64) in its environment. For a job with dependencies,
+/// HOWDAH_RESULTS is the path of a file with their results, one JSON object per line. Its stdout is the job's result, at most 1
+/// MiB; with more, the job fails for good. Exit status 0 means success, and 65 means that the job fails for good. After any
+/// other status the job is retried, and its error is the end of stderr (4 KiB). Lines on file descriptor 3 report progress:
+/// "50% half of it".
 ///
 /// With --lines, one process serves many jobs, each as a line of JSON: see docs/reference/workers.md.
 ///

@@ -81,7 +81,7 @@ async fn a_database_may_have_any_name_and_be_asked_for_twice() {
 }
 
 #[tokio::test]
-async fn settings_win_over_ours_and_a_port_is_in_the_url() {
+async fn given_settings_override_the_defaults_and_a_port_is_in_the_url() {
     let settings = [("work_mem", "7MB"), ("autovacuum_naptime", "33s"), ("port", "6001")];
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let config = ClusterConfig { settings, max_connections: 400, ..throw_away() };
@@ -137,7 +137,7 @@ fn a_guard_refuses_a_parent_that_is_not_its_own() {
 }
 
 #[test]
-fn other_commands_are_not_the_guards() {
+fn other_commands_do_not_become_the_guard() {
     let run = |args: &[&str]| super::super::run_if_guard(args.iter().map(Into::into));
     assert!(run(&["howdah"]).is_none());
     assert!(run(&["howdah", "serve", "internal-postgres"]).is_none());
