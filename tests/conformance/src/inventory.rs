@@ -59,7 +59,7 @@ impl Inventory {
         }
         Err(format!(
             "no scenario sent these calls and fields, and excused.yaml does not excuse them: {missing:?}; \
-             excused.yaml excuses these, which were sent or do not exist: {needless:?}"
+             excused.yaml need not name these, which were sent or do not exist: {needless:?}"
         ))
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn check_all(run: &ScenarioRun<'_>) -> Result<(), String> {
 }
 
 /// Checks how outcomes are sent. A stream sends an outcome once, unless the broker has answered UNAVAILABLE. A unary call sends
-/// it only after the end of the stream that had the job or the outcome. All streams send the same outcome for a lease.
+/// an outcome only after the end of the stream that had the job or the outcome. All streams send the same outcome for a lease.
 fn settles_once(wire: &[Value]) -> Result<(), String> {
     let mut open: BTreeSet<(String, String)> = BTreeSet::new();
     let mut outcomes: BTreeMap<String, Value> = BTreeMap::new();

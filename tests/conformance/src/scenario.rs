@@ -91,7 +91,7 @@ mod tests {
         assert!(all.iter().all(|scenario| scenario.why.len() > 20 && !scenario.steps.is_empty()));
     }
 
-    /// Finds a literal job id in a step that is small enough to be the id of another scenario's job.
+    /// Finds a literal job id in a step, if the id is so small that another scenario's job may have it.
     fn small_id(value: &Value, is_id: bool) -> Option<String> {
         match value {
             Value::Object(fields) => {

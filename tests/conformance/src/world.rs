@@ -19,7 +19,7 @@ use crate::certificates;
 
 /// Timeout of a broker's start, including Postgres.
 const START: Duration = Duration::from_secs(120);
-/// Settings of all brokers, with which they notice faults soon, but leave workers time to reconnect on a slow machine.
+/// Settings of all brokers: they notice faults quickly, but give workers on a slow machine time to reconnect.
 const SETTINGS: &[&str] = &[
     "--set=liveness=20s",
     "--set=session_grace=30s",

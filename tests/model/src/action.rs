@@ -39,8 +39,7 @@ pub enum Action {
     Notice(usize, usize),
     /// The grace time of a session ends before its worker reconnects.
     GraceOver(usize, usize),
-    /// The grace time of a lease ends, after the broker got no answer to the statement that moves the lease to this
-    /// broker.
+    /// The grace time of a lease ends whose adoption by this broker got no answer.
     Unsure(usize, Claim),
     /// `kill -9` of a worker; another worker takes its slot.
     KillWorker(usize),
@@ -108,7 +107,7 @@ pub(crate) fn describe(state: &State, action: Action) -> String {
             let holds: Vec<String> = state.workers[w].holds.iter().map(|h| claim(h.claim)).collect();
             format!("worker {} opens a stream at {}, holding [{}]", w + 1, broker(b), holds.join(", "))
         }
-        Action::Break(w) => format!("the stream of worker {} breaks; it notices", w + 1),
+        Action::Break(w) => format!("the stream of worker {} breaks, and the worker notices", w + 1),
         Action::Leave(w) => format!("worker {} learns that its stream is over", w + 1),
         Action::Notice(b, s) => {
             format!("{} notices that a stream of worker {} is gone", broker(b), state.brokers[b].sessions[s].worker + 1)
@@ -277,8 +276,8 @@ impl Protocol {
         }
     }
 
-    /// Whether broker `b` is about to end a lease that worker `w` holds, and therefore refuses the worker's stream. The
-    /// statement may have lost its answer; then it commits before the worker reconnects, or never.
+    /// Whether broker `b` is about to end a lease that worker `w` holds, and therefore refuses the worker's stream. If the
+    /// answer to this statement was lost, the statement commits before the worker reconnects, or never.
     fn ends(&self, state: &State, b: usize, w: usize) -> bool {
         let life = state.brokers[b].life;
         let mut sent = state.statements.iter().filter(|s| s.broker == b && s.life == life);
@@ -301,8 +300,8 @@ impl Protocol {
     }
 }
 
-/// Whether an adoption of this lease without an answer may still commit. The grace time is longer than any statement takes, so
-/// it does not end before the adoption has committed or failed.
+/// Whether an unanswered adoption of this lease may still commit. The grace time is longer than any statement takes, so it ends
+/// only after the adoption has committed or failed.
 fn may_still_adopt(state: &State, b: usize, claim: Claim) -> bool {
     let mut lost = state.statements.iter().filter(|s| s.broker == b && s.lost);
     lost.any(|s| matches!(&s.kind, Kind::Adopt { wanted, .. } if wanted.contains(&claim)))

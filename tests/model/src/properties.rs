@@ -1,5 +1,4 @@
-//! Invariants that every state must satisfy, and properties that some run must reach, which show that the model
-//! explores real runs.
+//! Invariants of every state, and situations that some run must reach, so that the model is known to explore real runs.
 
 use stateright::Property;
 

@@ -65,7 +65,7 @@ pub struct Broker {
     pub knows_former: bool,
     /// Sessions of the broker's workers. Sorted.
     pub sessions: Vec<Session>,
-    /// Leases whose adoption got no answer. They fail after the grace time, unless a session holds them then.
+    /// Leases whose adoption got no answer. Such a lease fails after the grace time, unless a session holds it by then.
     pub unsure: Vec<Claim>,
     /// Whether the broker has registered again but has not yet moved its leases to the new number.
     pub readopting: bool,

@@ -45,8 +45,8 @@ impl Protocol {
         };
         let broker = &state.brokers[statement.broker];
         let looks_up = broker.up && broker.life == statement.life && matches!(answer, Answer::Claimed(Some(_)));
-        // Do not keep answers without an effect on the broker. `Ended` is kept while answers can be lost, because the broker
-        // repeats the statement then.
+        // Drop answers that have no effect on the broker. Keep `Ended` while answers can still be lost, because the broker
+        // repeats a statement whose answer is lost.
         let idle = matches!(answer, Answer::Claimed(None)) || answer == Answer::Ended && state.left.lost == 0;
         if !idle && !statement.lost || looks_up {
             statement.phase = Phase::Done(answer);
