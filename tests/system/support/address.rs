@@ -13,7 +13,7 @@ const PORTS: u16 = 20_000;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// Returns a different loopback address on each call, where no process listens.
+/// Returns a loopback address where no process listens. Each call returns a different one.
 pub fn unused_address() -> SocketAddr {
     // Concurrent test processes start at different ports of the range.
     let from = u16::try_from(process::id() * 101 % u32::from(PORTS)).unwrap_or_default();

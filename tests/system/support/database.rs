@@ -31,7 +31,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 const TEMPLATE: &str = "template";
 /// Name of the template database with an adjustable clock.
 const CLOCK_TEMPLATE: &str = "template_clock";
-/// Name of the template database with the clock that users' tests advance.
+/// Name of the template database with the clock that `howdah settings advance` moves.
 const TEST_CLOCK_TEMPLATE: &str = "template_test_clock";
 /// Name of the template database with another store identity, for second stores.
 const OTHER_TEMPLATE: &str = "template_other";
@@ -83,7 +83,7 @@ async fn cluster() -> &'static Cluster {
 }
 
 /// Returns the name of a template database whose partitions start today, in UTC. The first test of a day creates it, because
-/// yesterday's template lacks the partition of the last day.
+/// yesterday's template lacks the newest day partition.
 async fn template(called: &str, number: Option<StoreNumber>) -> String {
     static MADE: Mutex<BTreeSet<String>> = Mutex::const_new(BTreeSet::new());
     let name = format!("{called}_{}", today().await);
@@ -95,8 +95,8 @@ async fn template(called: &str, number: Option<StoreNumber>) -> String {
     name
 }
 
-/// Number of the current UTC day since 1970. Tests depend on days: days before yesterday are archived, yesterday is kept. So
-/// calls in the last two minutes of a day wait for midnight.
+/// Number of the current UTC day since 1970. In the last two minutes of a day, first waits for midnight, because the result of
+/// some tests depends on the current day.
 async fn today() -> u64 {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     /// Longer than almost every test takes, even on a slow machine.
@@ -267,8 +267,8 @@ impl TestDatabase {
         Self { url: self.url.replacen(&name, &other, 1) }
     }
 
-    /// Refuses or permits all connections to this database. Uses two transactions, because clients could reconnect before a
-    /// common transaction committed.
+    /// Permits or refuses all connections to this database. Commits a refusal before it ends the sessions, so that clients
+    /// cannot reconnect.
     pub async fn allow_connections(&self, allowed: bool) {
         let name = self.name();
         let beside = Self { url: self.url.replacen(&name, "postgres", 1) }.connect().await;
@@ -316,8 +316,7 @@ impl TestDatabase {
         until(self, what, sql).await;
     }
 
-    /// Runs a query for one number that fails if another session holds a lock that it needs. Repeats the query until it
-    /// gets the lock.
+    /// Queries one number with a statement that fails if it would wait for a lock. Repeats the statement until it succeeds.
     pub async fn count_unless_locked(&self, sql: &str) -> i64 {
         let client = self.connect().await;
         let mut counted = None;

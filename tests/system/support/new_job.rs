@@ -36,7 +36,7 @@ impl IntoNewJob for &str {
 }
 
 /// Builder methods for the options of a job.
-#[allow(dead_code, reason = "every option is here, whether a test says it in this way or not")]
+#[allow(dead_code, reason = "every option has a method, even if no test uses it")]
 pub trait JobOptions: Sized {
     /// Applies any change to the message.
     fn with(self, change: impl FnOnce(&mut NewJob)) -> Self;

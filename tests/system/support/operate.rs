@@ -64,9 +64,9 @@ impl Service {
         SetType { service: self.clone(), request }
     }
 
-    /// Waits until another broker applies settings made at this broker, usually within a second. A broker reads all settings at
-    /// once, so when it enforces the payload limit of a probe job, it has read the others too. The probe is never stored,
-    /// because it depends on a job that does not exist.
+    /// Waits until another broker applies the settings made at this broker. Sets a payload limit on a new task type, and
+    /// enqueues there until the limit is enforced: a broker reads all settings at once. No job is stored, because each depends
+    /// on a job that does not exist.
     pub async fn settings_reach(&self, other: &Self) {
         let probe = format!("probe/{}", rand::random::<u64>());
         self.set(&probe, TaskTypeSettings { max_payload_bytes: 1, ..TaskTypeSettings::default() }).await;
@@ -91,7 +91,7 @@ impl Service {
         with_timeout("an answer", self.task_types().pause_limit_key(request)).await.expect("pause");
     }
 
-    /// Sets the own limit of a limit key; 0 removes it.
+    /// Sets a limit for one limit key; 0 removes it.
     pub async fn limit_key(&self, task_type: &str, limit_key: &str, max_running: u32) {
         let (task_type, limit_key) = (task_type.into(), limit_key.into());
         let request = UpdateLimitKeyRequest { task_type, limit_key, max_running };

@@ -14,7 +14,7 @@ fn outcome(job: &LeasedJob, kind: Kind) -> Outcome {
     Outcome { id: job.id, token: job.token, outcome: Some(kind) }
 }
 
-/// The job succeeded.
+/// Returns an ack: the job succeeded.
 pub fn ack(job: &LeasedJob) -> Outcome {
     outcome(job, Kind::Ack(Ack::default()))
 }
@@ -75,7 +75,7 @@ pub trait OutcomeOptions: Sized {
         })
     }
 
-    /// Sets the retry delay of a nack, whatever the retry policy says.
+    /// Sets the retry delay of a nack, which overrides the retry policy.
     fn retry_after(self, delay: Duration) -> Self {
         self.with(|outcome| {
             if let Kind::Nack(nack) = outcome {
