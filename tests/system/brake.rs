@@ -106,7 +106,8 @@ async fn an_attempt_that_began_before_the_brake_was_set_neither_counts_as_failed
     broker.set("b", brake()).await;
     broker.enqueue_all(["b"; 5]).await;
     let jobs = broker.pull("b").up_to(5).await;
-    // A claim by a broker that has not read the brake yet does not mark the lease. Without the change, no walk marks it later.
+    // Simulates two claims by a broker that has not read the brake yet: such claims do not mark their leases. Deletes the limit
+    // change, so that no scan marks them later.
     let unmarked = format!("UPDATE howdah.leased SET limited = NULL WHERE id IN ({}, {})", jobs[0].id, jobs[1].id);
     broker.sql(&format!("DELETE FROM howdah.limit_change; {unmarked}")).await;
     let failed = |job| nack(job, "down").retry_after(HOUR);

@@ -194,8 +194,7 @@ async fn a_ready_job_says_everything_that_holds_it_back() {
     broker.set("t", TaskTypeSettings { max_running: 1, ..Default::default() }).await;
     let job = small.next().await;
     assert_eq!(job.id, second);
-    // The broker claimed the job before it knew the limit, so it counts the job only shortly after it has learned of
-    // the limit.
+    // The broker claimed the job before it knew the limit, and counts such jobs shortly after it has read the limit.
     eventually("the job that counts towards the new limit", async || {
         let limited = explain(&broker, first).await;
         let limit = limited.reasons.iter().find(|reason| reason.kind() == ReasonKind::TypeLimit);
@@ -256,7 +255,7 @@ async fn a_rate_limit_and_fair_shares_are_named() {
     let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
     assert_eq!(kinds, [ReasonKind::TypeRate, ReasonKind::OthersFirst, ReasonKind::FairShare]);
     assert!(last.reasons[0].until.is_some());
-    // If all jobs before a job have the same fair key or none, the explanation does not name fair sharing.
+    // The explanation omits fair sharing, because each job before this one has the same fair key or none.
     let own = new_job("own", "").fair_key("f");
     let ids = broker.enqueue_all([own.clone(), new_job("own", ""), own]).await;
     assert_eq!(self::kinds(&broker, ids[2]).await, [ReasonKind::NoWorker, ReasonKind::OthersFirst]);

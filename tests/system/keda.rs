@@ -129,10 +129,10 @@ async fn the_metric_is_the_number_of_slots_that_start_the_backlog_within_drain_s
                    FROM howdah.task_type WHERE name = 'a'";
     broker.sql(earlier).await;
     // Before the 600 enqueues are in the statistics, the scaler's metric counts only the backlog. Afterwards the enqueue rate
-    // (600 jobs in about 10 minutes) adds two places, or a few more on a slow machine.
+    // (600 jobs in about 10 minutes) adds two slots, or a few more on a slow machine.
     let drain = |seconds: &str| object(&[("taskType", "a"), ("drainSeconds", seconds)]);
     let within = |value: f64, least: f64| (least..least + 10.0).contains(&value);
-    eventually("20 places for 600 jobs of 2 s in 60 s", async || {
+    eventually("20 slots for 600 jobs of 2 s in 60 s", async || {
         within(scaler.metrics(drain("60")).await.expect("a value"), 20.0)
     })
     .await;

@@ -245,10 +245,10 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
             // Most statements get their order from an index. enqueue_keyed and retry_jobs sort the keys they insert, and
-            // report_pulls sorts types. dependency_results sorts the dependencies of the claimed jobs. Scans in steps (bulk operations too) sort the rows of one step, and WaitJobs sorts the
-            // few ended jobs. Searches and the order by attempts sort their results, and an explanation sorts the times at
-            // which a job was put back. Pages of the archive and of history merge partitions, which EXPLAIN shows as a sort
-            // key.
+            // report_pulls sorts types. dependency_results sorts the dependencies of the claimed jobs. Scans in steps (bulk
+            // operations too) sort the rows of one step, and WaitJobs sorts the few ended jobs. Searches and the order by
+            // attempts sort their results, and an explanation sorts the times at which a job was put back. Pages of the archive
+            // and of history merge partitions, which EXPLAIN shows as a sort key.
             let may_sort = matches!(
                 statement,
                 Statement::EnqueueKeyed

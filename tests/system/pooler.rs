@@ -149,7 +149,7 @@ async fn a_broker_that_listens_through_a_transaction_pooler_does_not_start() {
     let ended =
         with_timeout("the refusal", serve::run(config, listeners, reload, |_| {}, std::future::pending())).await;
     assert!(matches!(ended, Err(StartError::NoNotifications | StartError::Store(_))), "{ended:?}");
-    // A broker with the right setting uses the same sessions. Prepared statements in them would make it fail.
+    // A broker with the right setting uses the same sessions, and would fail if they contained prepared statements.
     let broker = TestBroker::on_with(&pooler.database, poll).await;
     broker.enqueue("t").await;
 }

@@ -1,4 +1,5 @@
-//! Tests the conditions that select jobs of a type: each condition in each command, and so in each call, that takes them.
+//! Tests the conditions that select jobs of a type: each condition in each command that accepts it, which also covers each
+//! call.
 
 use howdah_proto::v1::{
     self, BulkOperation, BulkSpec, BulkState, CancelJobsRequest, DependencyFailure, EndLeasesRequest, JobConditions,

@@ -1,4 +1,4 @@
-//! Tests that jobs without permission look to a caller like jobs that do not exist.
+//! Tests that a caller cannot distinguish jobs without permission from jobs that do not exist.
 
 use std::time::Duration;
 

@@ -196,8 +196,8 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
     !result.as_ref().is_err_and(|error| matches!(error.code(), Code::PermissionDenied | Code::Unauthenticated))
 }
 
-/// Calls that name jobs, schedules or bulk operations instead of task types. Objects without permission look to these calls as
-/// if they do not exist (see `foreign`).
+/// Calls that name jobs, schedules or bulk operations instead of task types. For these calls, objects without permission do not
+/// exist (see `foreign`).
 const BY_NAME: [Rpc; 17] = [
     Rpc::GetBulk,
     Rpc::PauseBulk,

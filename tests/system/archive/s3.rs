@@ -39,8 +39,7 @@ impl Bucket {
         Some(Self { _server: server, address: format!("127.0.0.1:{port}") })
     }
 
-    /// From now on, makes one of `every` requests fail with a fault of this kind. Returns the number of failures so
-    /// far.
+    /// Makes one in `every` requests fail with a fault of this kind from now on. Returns the number of failures so far.
     async fn fail(&self, kind: &str, every: usize) -> usize {
         let request = format!("GET /_faults/{kind}/{every} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let answer = ask(&self.address, request.as_bytes()).await;

@@ -1,4 +1,4 @@
-//! Tests that a job that a bulk operation ended shows the id of the bulk operation.
+//! Tests that a job shows the id of the bulk operation that ended it.
 
 use howdah_proto::v1::ExplainJobRequest;
 

@@ -81,7 +81,7 @@ async fn a_broker_that_starts_moves_sequences_past_the_stored_rows() {
     let before = Arena::on(&database, |_| {}).await;
     let behind = "SELECT setval(oid::regclass, (SELECT seqmin FROM pg_sequence WHERE seqrelid = oid), false)
                   FROM pg_class WHERE relnamespace = 'howdah'::regnamespace AND relkind = 'S'";
-    // The schedule of the arena would give out ids again if the broker ran meanwhile.
+    // Stops the broker meanwhile, because the arena's schedule would enqueue jobs with ids that are already used.
     let arena = before
         .restarted(async |doctor| {
             database.sql(behind).await;

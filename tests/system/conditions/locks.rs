@@ -40,7 +40,7 @@ async fn only_operations_on_rows_that_another_session_has_locked_wait() {
     let tried = arenas.iter().enumerate().map(async |(nth, arena)| {
         for (at, table) in tables.iter().enumerate().skip(nth).step_by(arenas.len()) {
             let open = Open::after(&arena.broker.database, "psql", &format!("SELECT FROM {table} FOR UPDATE")).await;
-            // Doctor takes the same way for each table, and reports a lock only after some seconds.
+            // Runs doctor for one table only, because it treats all tables alike and reports a lock only after some seconds.
             if at == 0 {
                 ROWS_LOCKED.hold(arena, async || open.roll_back().await).await;
             } else {

@@ -1,5 +1,5 @@
-//! Tests gaps of limit keys that count from the end of a job. `limits_hold` tests the ends after which a job is ready again at
-//! once.
+//! Tests gaps of limit keys that count from the end of a job. Ends after which a job is ready again at once are tested in
+//! `limits_hold`.
 
 use howdah_proto::v1::{ExplainJobRequest, JobReason, JobState, LeasedJob, NewJob, ReasonKind, TaskTypeSettings};
 

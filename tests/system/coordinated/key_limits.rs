@@ -53,7 +53,7 @@ async fn a_limit_key_has_its_own_limit_although_the_type_has_none() {
     let (first, second) = (worker.next().await, worker.next().await);
     assert_eq!([first.id, second.id], free[..2]);
     b.limit_key("work", "x", 1).await;
-    // The limit is lowered to one while two jobs run. The first that is tried again waits for the other.
+    // The limit is lowered to one while two jobs run. The job that is retried waits for the other one.
     worker.nack(&first, "no").at_once().await;
     a.until_state(first.id, JobState::Waiting).await;
     worker.ack(&second).await;

@@ -88,7 +88,7 @@ async fn other_policies_and_keys_without_a_version_are_as_before() {
         broker.until("a free key", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
     }
     assert_eq!(outcome(&broker, version(5)).await, EnqueueOutcome::Stale);
-    // A job without a version that holds the key does not hide the version of the last job that had one.
+    // While a job without a version holds the key, the version of the last job that had one still counts.
     outcome(&broker, plain().delay(HOUR)).await;
     assert_eq!(outcome(&broker, version(4)).await, EnqueueOutcome::Stale);
     assert_eq!(outcome(&broker, version(6)).await, EnqueueOutcome::Replaced);

@@ -170,7 +170,7 @@ async fn a_dependency_without_history_has_succeeded_but_its_result_is_missing() 
     run_parts(&broker, 1).await;
     let job = broker.worker("join").await.next().await;
     assert_eq!(outcome(&job), (JobState::Succeeded, true, 0, false));
-    // A job that runs in any case cannot tell whether such a dependency has succeeded.
+    // A job that also runs after failed dependencies cannot tell whether a dependency without history has succeeded.
     fan_out(&broker, &["lost".into()], new_job("other", "").if_dependency_fails(DependencyFailure::Run)).await;
     run_parts(&broker, 1).await;
     let job = broker.worker("other").await.next().await;

@@ -265,15 +265,14 @@ impl Findings {
         let mut by_job: HashMap<i64, Vec<(u64, u64, Lease)>> = HashMap::new();
         for (lease, delivery) in &self.deliveries {
             if delivery.begun == 0 {
-                wrong.push(format!("{lease:?} was never delivered, and is spoken of"));
+                wrong.push(format!("{lease:?} was never delivered, but a later record names it"));
             }
             by_job.entry(lease.id).or_default().push((delivery.begun, delivery.held_until(), *lease));
         }
         for leases in by_job.values_mut() {
             leases.sort_unstable();
             for (n, (_, until, lease)) in leases.iter().enumerate() {
-                // Finds a lease that began before an earlier lease of the job was last confirmed, and that was itself
-                // confirmed later.
+                // Finds a later lease that began before the last confirmation of this lease, and that was itself confirmed.
                 let inside = leases[n + 1..].iter().find(|(begun, held, _)| begun < until && held > begun);
                 if let Some((_, _, other)) = inside {
                     wrong.push(format!("overlapping: {lease:?} and {other:?}"));
@@ -336,7 +335,7 @@ impl Findings {
             let request = delivery.name.rsplit_once('-').expect("a name").0;
             let first = acked.get(format!("{request}-8").as_str());
             if first.is_none_or(|first| *first > delivery.begun) {
-                wrong.push(format!("{} began before what it comes after was acked", delivery.name));
+                wrong.push(format!("{} began before its dependency was acked", delivery.name));
             }
         }
     }

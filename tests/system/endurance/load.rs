@@ -33,7 +33,7 @@ pub(super) struct Plan {
     pub(super) brokers: usize,
     pub(super) workers: usize,
     pub(super) mix: Mix,
-    /// Approximate duration of the load. The producers spread their jobs over it.
+    /// Approximate duration of the load. The producers spread their jobs over this time.
     pub(super) duration: Duration,
     /// Additional arguments of the brokers.
     pub(super) settings: Vec<&'static str>,

@@ -12,8 +12,8 @@ use crate::{
 
 /// Number of runs of all operations, each with and without the locks.
 const ROUNDS: usize = 20;
-/// Permitted difference between the longest time of an operation with and without the lock. Jobs that become due, expire or
-/// time out are found by sweeps, so the times of these operations vary as much without a lock.
+/// Permitted difference between the longest time of an operation with and without the lock. Sweeps find jobs that become due,
+/// expire or time out, so the times of these operations vary by this much even without a lock.
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// Returns the longest time of each operation over all rounds.

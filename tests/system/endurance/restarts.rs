@@ -53,8 +53,8 @@ async fn fifty_rolling_restarts_use_up_no_attempt_and_end_well_in_time() {
         load.pause(Duration::from_millis(600)).await;
     }
     eprintln!("longest drain: {longest:?}");
-    // The workers leave when they get a `Drain`. A worker without a `Drain` would keep the broker running until it closes all
-    // streams after 27 s.
+    // The workers leave when they get a `Drain`. A worker without a `Drain` would keep the broker running until the broker
+    // closes all streams after 27 s.
     assert!(longest < Duration::from_secs(25), "a worker did not get a Drain: {longest:?}");
     let found = load.check("rolling restart", 50).await;
     assert_eq!(found.tried_again(), 0, "restarts used up attempts");

@@ -103,8 +103,7 @@ async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() 
     assert_well(&broker.http).await;
 }
 
-/// Tests request smuggling: a proxy may use the other one of two lengths, and would then read this body as another
-/// request.
+/// Tests request smuggling: a proxy that uses the other one of two lengths would read this body as a separate request.
 #[tokio::test]
 async fn a_request_with_two_lengths_is_the_last_one_of_its_connection() {
     let broker = TestBroker::start_with(|config| config.http_enqueue = true).await;

@@ -197,7 +197,7 @@ async fn fired(broker: &TestBroker, name: &str) {
     assert!(with_timeout("an answer", client.delete_schedule(name)).await.expect("delete"));
 }
 
-/// Leases a job to a dead broker, and waits until this broker has rescued the job and delivered it to a worker.
+/// Leases a job to a dead broker, and waits until `broker` has rescued the job and delivered it to a worker.
 async fn rescued(broker: &TestBroker, name: &str) {
     let id = broker.enqueue(name).await;
     assert_eq!(broker.pull(name).lease(HOUR).await[0].id, id);

@@ -306,8 +306,8 @@ async fn an_undo_reads_only_the_part_of_the_journal_that_it_puts_back() {
     }
 }
 
-/// The test leaves out the empty database, where any scan is cheap, because VACUUM or ANALYZE makes new plans before a table
-/// becomes large.
+/// The test omits the empty database, where any scan is cheap: VACUUM or ANALYZE invalidates its plans before a table becomes
+/// large.
 #[tokio::test]
 async fn functions_that_applications_call_read_no_table_as_a_whole_when_the_planner_is_free() {
     let database = database().await;

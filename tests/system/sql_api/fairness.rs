@@ -58,8 +58,8 @@ async fn a_flood_of_one_key_holds_up_no_other_and_is_forgotten_when_it_is_over()
     assert!(one::<bool>(&client, now).await);
 }
 
-/// Sets the hint (task type, rank, age in seconds) below which the search for the lowest rank does not look, and enqueues a job
-/// of this fair key.
+/// Sets the rank hint of a task type, at which the search for the lowest rank begins, with its age in seconds. Then enqueues a
+/// job with this fair key.
 async fn enqueue_after_hint(client: &Client, key: char, of_type: &str, rank: &str, seconds_ago: i32) {
     let sql = format!(
         "SELECT setval(format('howdah.fair_floor_%s', t.id & 7)::regclass,
@@ -142,8 +142,8 @@ async fn fair_jobs_enqueued_without_a_notification_are_found_by_the_notification
     }
 }
 
-/// Enqueues a job while another connection seems to be notifying brokers of jobs, with ranks from the current time plus `from`
-/// µs on. Returns the number of notifications that this transaction sends.
+/// Enqueues a job while another connection seems to be notifying brokers of jobs whose ranks begin `from` µs after the current
+/// time. Returns the number of notifications that this transaction sends.
 async fn notified_beside(client: &Client, database: &TestDatabase, from: i64) -> i64 {
     let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'notify'";
     let before = database.count(calls).await;
@@ -169,7 +169,7 @@ async fn an_enqueue_of_a_fair_job_notifies_brokers_only_if_its_rank_is_below_the
     for _ in 0..5 {
         assert_eq!(notified_beside(&client, &database, 60_000_000).await, 1);
     }
-    // Repeats the call, because a transaction that is older than the other connection's notification, as on a slow machine,
+    // Repeats the call: on a slow machine, the transaction may be older than the other connection's notification, and then
     // sends its own.
     let silent = async { while notified_beside(&client, &database, -60_000_000).await > 0 {} };
     with_timeout("an enqueue without a notification", silent).await;

@@ -10,7 +10,7 @@ async fn a_drain_and_the_counts_of_a_type_cover_every_store() {
     // Attempts end by a timeout, and the next one begins at once.
     mail.sql("SELECT howdah.enqueue('t', 'x'::text, timeout => '1 s', retry_policy => '{\"initial_delay\": \"0 s\"}')")
         .await;
-    // The broker finds the new type of the second store at its next look for the stores of the type.
+    // The broker finds the type in the second store when it next looks up the stores of the type.
     eventually("the counts of both stores", async || {
         let (_, counts, _) = run(&["types", "t", "--server", &broker.grpc], b"").await;
         counts.contains("shop") && counts.contains("mail")

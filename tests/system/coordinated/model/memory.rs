@@ -332,7 +332,7 @@ impl Model {
     }
 
     /// Handles the end of jobs: frees their keys or gives the keys to the next jobs, and releases or cancels their dependents.
-    /// With `new`, the jobs have ended before, and only the new dependent is affected.
+    /// With `new`, the jobs ended before `new` was enqueued, and only `new` is affected.
     fn follow(&mut self, ended: Vec<(usize, i16)>, new: Option<usize>) {
         let mut ended: Vec<_> = ended.into_iter().map(|(i, state)| (i, state, state == DEAD)).collect();
         let mut released = BTreeSet::new();
