@@ -50,8 +50,8 @@ pub struct Args {
     /// Jobs per second, for the workload rates; repeatable [default: 10, 100, 1000, 5000, 20000]
     #[arg(long = "rate", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rates: Vec<u32>,
-    /// Write the hundred slowest jobs of each case to this file as CSV, for the workload rates: the time at which each was due, and
-    /// the ms from then until its enqueue transaction began, its call was answered, and its handler began
+    /// Write the hundred slowest jobs of each case to this file as CSV, for the workload rates: the due time, and the ms from
+    /// then until the enqueue transaction began, the call was answered, and the handler began
     #[arg(long, value_name = "FILE")]
     pub(crate) slowest: Option<PathBuf>,
     /// Workers

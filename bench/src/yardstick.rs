@@ -18,7 +18,7 @@ const SQL: &str = include_str!("../sql/yardstick.sql");
 const DROP: &str = "DROP SCHEMA IF EXISTS howdah_yardstick CASCADE";
 /// Jobs per statement, as in a typical batch of a broker under load.
 const BATCH: u32 = 500;
-/// Settings that leave only one possible plan per statement. Otherwise a plan made for an empty table would be kept.
+/// Settings that leave only one possible plan per statement. Otherwise Postgres would keep plans for empty tables.
 const PINNED: &str = "SET search_path = howdah_yardstick; SET plan_cache_mode = force_generic_plan; SET jit = off; \
                       SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
 
@@ -147,7 +147,8 @@ pub(crate) async fn add_pair_times(
     Ok(())
 }
 
-/// Measures the first commit of each pair, from the time the statement is sent. Timer ticks are too coarse to be the start.
+/// Measures the first commit of each pair, from the time the statement is sent, because timer ticks are too coarse to be the
+/// start.
 async fn pair(connection: &Database, number: u64, per_second: f64, time: Duration) -> Result<Micros> {
     let (mut taken, mut tick) = (micros()?, interval(Duration::from_secs_f64(1.0 / per_second)));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);

@@ -69,7 +69,7 @@ impl Pgbench {
         command.args(["-n", "-M", "prepared", "-c", &clients, "-j", THREADS, "-T", SECONDS]);
         command.args(variables.iter().flat_map(|(name, value)| ["-D".to_owned(), format!("{name}={value}")]));
         command.arg("-f").arg(&file);
-        // A separate process group: if this process is killed while pgbench is stopped, the kernel ends pgbench.
+        // A separate process group: if this process is killed, the kernel sends SIGHUP to a stopped pgbench, which ends it.
         command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let process = command.spawn().map_err(failed)?;
         let mut this = Self { process, directory, name: script.name, database: database.another_connection().await? };

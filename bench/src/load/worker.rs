@@ -79,8 +79,9 @@ fn ack(job: &LeasedJob) -> Outcome {
     Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Ack(Ack::default())) }
 }
 
-/// Runs the worker of the Rust client, with one handler call per job, as in a user's program. The client does not report confirmed outcomes, so a job counts as settled when its handler
-/// ends. Fails if not all received jobs have been acked at the end.
+/// Runs the worker of the Rust client, with one handler call per job, as in a user's program. The client does not report
+/// confirmed outcomes, so a job counts as settled when its handler ends. Fails if not all received jobs have been acked at the
+/// end.
 pub(super) async fn of_client(
     tally: Arc<Tally>,
     client: Client,

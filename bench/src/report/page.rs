@@ -155,7 +155,7 @@ fn memory(rows: &[&Row]) -> Result<Option<Figure>> {
     figure("Resident memory of the brokers, in MB; below, seconds", &lines, over_time)
 }
 
-/// Plots the latencies by percentile. The axis is logarithmic: each unit to the right leaves a tenth of the jobs.
+/// Plots the latencies by percentile. The axis is logarithmic: with each unit to the right, a tenth as many jobs are slower.
 fn percentiles(rows: &[&Row]) -> Result<Option<Figure>> {
     const STEPS: u32 = 100;
     let lines = lines(rows, |row| {
