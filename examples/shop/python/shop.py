@@ -25,7 +25,7 @@ def confirm(email: str, job: howdah.Job) -> str:
 
 
 def place(client: howdah.Client, email: str, quantities: list[int]) -> int:
-    """Enqueues a job for each item, and a job that runs after them and gets their results. Returns the latter's id."""
+    """Enqueues a job for each item, and a job that runs after them and gets their results. Returns the id of the last job."""
     items = [
         howdah.new_job("item.reserve", n, local_name=f"item {i}", max_attempts=5, retry_policy={"initial_delay": "1s"})
         for i, n in enumerate(quantities)

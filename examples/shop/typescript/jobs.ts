@@ -19,7 +19,7 @@ export async function confirm(email: string, job: Job): Promise<string> {
   return `${email} pays ${total}`;
 }
 
-/** Enqueues a job for each item, and a job that runs after them and gets their results. Returns the latter's id. */
+/** Enqueues a job for each item, and a job that runs after them and gets their results. Returns the id of the last job. */
 export async function place(client: Enqueuer, { email, quantities }: Order): Promise<bigint> {
   const retries = { maxAttempts: 5, retryPolicy: { initialDelay: "1s" } };
   const items = quantities.map((n, i) => newJob(reserveItem, n, { localName: `item ${i}`, ...retries }));
