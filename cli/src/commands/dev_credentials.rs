@@ -1,5 +1,5 @@
-//! Certificates and token that `howdah dev` generates for the broker and its clients, in directories beside its data directory or
-//! in temporary ones.
+//! Certificates and token that `howdah dev` generates for the broker and its clients. They are in directories beside the data
+//! directory, or in temporary directories.
 
 use std::{
     fs::{self, OpenOptions},

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_a_line_with_the_whole_of_its_name() {
+    fn a_group_is_a_line_with_its_full_name() {
         let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
         let group = ErrorGroup {
             task_type: "email.send".into(),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_called_by_its_flag_and_a_duration_is_as_it_was_given() {
+    fn a_field_is_named_by_its_flag_and_a_duration_is_shown_as_typed() {
         let cases: [(&[&str], &str, &str, &str); 8] = [
             (
                 &["workers", "--stuck-after", "100000d"],

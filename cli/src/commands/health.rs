@@ -23,9 +23,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Check whether the broker on this machine is ready
 ///
-/// Reads the flags, variables and file of `howdah serve`, and sends a request to their HTTP address. The exit status is 0 if the
-/// broker is ready, and 69 if it is not ready or does not answer. Does not verify the broker's certificate, because it sends no
-/// secrets.
+/// Reads the flags, variables and file of `howdah serve`, and sends a request to the HTTP address that they set. The exit
+/// status is 0 if the broker is ready, and 69 if it is not ready or does not answer. Does not verify the broker's certificate,
+/// because it sends no secrets.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_lose_their_ends_and_nothing_else() {
+    async fn lines_lose_only_their_line_breaks() {
         let text: &[u8] = b"a\n\n b \r\n\xff\0\r\r\nlast";
         let mut input = Input::new(text, "text".into());
         let mut lines = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_not_there_is_named() {
+    async fn a_missing_input_file_is_named() {
         let failure = Input::open(Path::new("/no/such/file")).await.err().unwrap();
         assert!(format!("{failure:?}").contains("/no/such/file"));
     }

@@ -39,8 +39,8 @@ pub(super) struct Args {
     /// selects its group too, unless the worker reported a place
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
-    /// List in this order; attempts: only unfinished jobs that have started, including dead jobs, most attempts first, at most
-    /// 1,000; failure: only dead jobs and jobs that wait for a retry, newest failure first
+    /// List in this order; attempts: unfinished and dead jobs that have started, most attempts first, at most 1,000; failure:
+    /// dead jobs and jobs that wait for a retry, newest failure first
     #[arg(long, value_enum, value_name = "ORDER", conflicts_with = "Conditions")]
     sort: Option<Sort>,
     #[command(flatten)]

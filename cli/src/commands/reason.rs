@@ -59,8 +59,8 @@ fn within(command: Command, outer: &str) -> Command {
     })
 }
 
-/// Returns what to do before a command is repeated, if it is unknown whether its last call took effect. `None` for commands that
-/// change nothing, or that give such advice themselves.
+/// Returns advice for repeating a command if it is unknown whether the last call took effect. `None` for commands that change
+/// nothing, or whose message already has the advice.
 pub(super) fn advice(matches: &ArgMatches) -> Option<&'static str> {
     let (at, path) = innermost(matches);
     match path.trim_start() {

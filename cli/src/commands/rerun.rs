@@ -18,7 +18,7 @@ use super::{
 /// Run finished jobs again, as new jobs
 ///
 /// A new job has the type, payload, headers, key, tags, priority, attempts, retry policy, limit key, fair key and stages of the
-/// finished one, whose id is its parent. A job that went to its fallback runs again with its first type, and a job with stages
+/// finished job, which is its parent. A job that went to its fallback runs again with its first type, and a job with stages
 /// from its first stage. The finished job stays in the history. For dead jobs, use howdah retry.
 ///
 /// Prints the ids of the new jobs, one per line. The exit status is 1 if a job was not run again.

@@ -232,7 +232,7 @@ impl Selection {
             loop {
                 let answer = call(filter.clone(), token.clone()).await?;
                 report.add(&filter, &answer)?;
-                // The loop also ends if a broker repeats a page token, because it would otherwise be endless.
+                // The loop also ends if a broker repeats a page token, which would make the loop endless.
                 if answer.next.is_empty() || answer.next == token {
                     break;
                 }

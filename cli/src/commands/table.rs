@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_and_lines_have_no_tail() {
+    fn columns_are_as_wide_as_their_widest_cell_without_trailing_spaces() {
         let rows = [(7, "é", ""), (1234, "longer", "x")];
         let table = Table::new(&rows).right("ID", |row| row.0).left("NAME", |row| row.1).left("NOTE", |row| row.2);
         assert_eq!(table.to_string(), "  ID  NAME    NOTE\n   7  é\n1234  longer  x");

@@ -30,9 +30,9 @@ Each line of that file has a token, the name of its principal, and its scopes:
 
 /// Create a token for a program or person that calls brokers with --auth token
 ///
-/// Prints the token once, on stdout; it cannot be read again. Its scopes limit what it allows. A scope is OPERATION:TYPES.
-/// Operations are enqueue, work, read (jobs and counts), payload (payloads and results), operate (cancel, retry, settings) and
-/// admin (tokens). TYPES is the name of a task type, or a prefix followed by a star.
+/// Prints the token once, on stdout; it cannot be read again. The scopes limit what the token allows. A scope is
+/// OPERATION:TYPES. Operations are enqueue, work, read (jobs and counts), payload (payloads and results), operate (cancel,
+/// retry, settings) and admin (tokens). TYPES is the name of a task type, or a prefix followed by a star.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -150,8 +150,8 @@ fn table(tokens: &[proto::Token]) -> Table<'_, proto::Token> {
 
 /// Revoke a token or all tokens of a principal, including JSON Web Tokens
 ///
-/// All brokers refuse calls with a revoked token within a second. Streams opened with it are drained and end within 30 seconds;
-/// jobs that they hold are not lost.
+/// All brokers refuse calls with a revoked token within a second. Streams opened with a revoked token are drained and end
+/// within 30 seconds; their jobs are not lost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

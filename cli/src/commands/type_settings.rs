@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_kind_drops_what_means_nothing_to_it() {
+    fn a_new_retry_kind_drops_fields_that_it_does_not_use() {
         let before = ["--retry-initial-delay", "5s", "--retry-multiplier", "3", "--retry-max-delay", "1h"];
         let before = settings(&before, &TaskTypeSettings::default());
         let after = |kind| changed(&["--retry-kind", kind], &before);

@@ -125,8 +125,8 @@ impl Table {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Moves all planned tasks. Reports each task, in the order of ids, after its transaction has committed. Without a broker, it
-    /// only reports what it would do. Returns the values of the column `max` of the moved tasks, which limit their groups.
+    /// Moves all planned tasks. Reports each task, in the order of ids, after its transaction has committed. Without a broker,
+    /// only reports what would be moved. Returns the values of the column `max` of the moved tasks, which limit their groups.
     pub async fn move_to(
         &self,
         broker: Option<&Client>,

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slots_needed_are_those_that_start_all_jobs_within_the_drain_time() {
+    fn the_needed_slots_start_all_jobs_within_the_drain_time() {
         // 600 jobs of 2 s in a minute: 10 jobs start each second, and each occupies a slot for 2 s.
         assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE), 20.0));
         assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE * 10), 2.0));

@@ -88,7 +88,7 @@ fn ends(pid: Pid, data_dir: &Path) -> bool {
     true
 }
 
-/// Whether this pid is a postmaster of this directory, which is then its working directory.
+/// Whether this pid is a postmaster of this directory. A postmaster's working directory is its data directory.
 #[cfg(target_os = "linux")]
 fn is_postmaster(pid: Pid, data_dir: &Path) -> bool {
     // An unreadable process belongs to another user, who cannot run Postgres on this directory.

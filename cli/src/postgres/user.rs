@@ -13,7 +13,7 @@ const OWNERS: [&str; 2] = ["postgres", "howdah"];
 /// User that Postgres must not run as: other programs that run as this user could access its files.
 const NOBODY: &str = "nobody";
 
-/// The user that Postgres runs as if howdah runs as root, because Postgres refuses to run as root.
+/// User for Postgres when howdah runs as root, because Postgres refuses to run as root.
 #[derive(Debug, Clone)]
 pub(super) struct User {
     pub(super) name: String,
@@ -30,7 +30,7 @@ impl User {
         OWNERS.into_iter().find_map(Self::named).map(Some).ok_or(DevError::NoUser)
     }
 
-    /// The owner of an existing data directory, as which Postgres must run; `None` for the current user.
+    /// The owner of an existing data directory. Postgres must run as this user. `None` for the current user.
     pub(super) fn owner_of(data_dir: &Path) -> Result<Option<Self>, DevError> {
         let (uid, gid) = fs::metadata(data_dir)
             .map(|meta| (meta.uid(), meta.gid()))

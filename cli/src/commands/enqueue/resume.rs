@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_before_the_one_at_fault_are_sent_by_themselves() {
+    fn the_lines_before_a_refused_line_are_sent_separately() {
         assert_eq!(classified(Code::InvalidArgument, "jobs[7].payload", 10), Refusal::Lines(7));
         assert_eq!(classified(Code::InvalidArgument, "jobs[0].payload", 10), Refusal::First);
         assert_eq!(classified(Code::OutOfRange, "", 10), Refusal::Lines(5));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_is_not_of_the_lines_ends_the_run() {
+    fn an_error_unrelated_to_a_line_ends_the_run() {
         assert_eq!(classified(Code::PermissionDenied, "", 10), Refusal::All);
         assert_eq!(classified(Code::ResourceExhausted, "", 10), Refusal::Lines(5));
         assert_eq!(classified(Code::ResourceExhausted, "", 1), Refusal::All);

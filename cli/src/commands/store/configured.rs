@@ -55,9 +55,10 @@ pub(in crate::commands) struct AddArgs {
 
 /// Add and remove stores of the broker, as its configuration now says
 ///
-/// The broker at --server reads its configuration again: its file, and the file that HOWDAH_STORES_FILE names. It migrates and
-/// serves new stores. A store that is no longer configured must be closed (`howdah store drain`) or unreachable. Jobs that run are
-/// not affected. The first store, and the settings of the other stores, change only with a restart. SIGHUP does the same.
+/// The broker at --server reads its configuration again: its file, and the file that HOWDAH_STORES_FILE names. The broker
+/// migrates and serves new stores. A store that is no longer configured must be closed (`howdah store drain`) or unreachable.
+/// Jobs that run are not affected. The first store, and the settings of the other stores, change only with a restart. SIGHUP
+/// does the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

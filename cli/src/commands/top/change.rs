@@ -118,7 +118,7 @@ async fn retry_type(client: &Client, task_type: &str) -> Result<String, Error> {
         let answer = client.retry_jobs(request.clone()).await?;
         retried += answer.retried_ids.len() as i64;
         held += answer.key_held_ids.len() as i64;
-        // Stops if a broker repeats a page token, because the loop would otherwise be endless.
+        // Stops if a broker repeats a page token, which would make the loop endless.
         if answer.next_page_token.is_empty() || answer.next_page_token == request.page_token {
             break;
         }

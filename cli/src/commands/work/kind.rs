@@ -36,7 +36,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Gives the worker the client that it receives its jobs with.
+    /// Adds the client through which the worker receives its jobs.
     pub(super) fn with_client(self, client: &Client) -> Self {
         match self {
             Self::Sql(sql) => Self::Sql(Box::new(sql.by_store(client.clone()))),

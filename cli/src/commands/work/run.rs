@@ -62,8 +62,7 @@ impl Work {
                 () = drained => handle.stop().await,
             };
             total.add(&ended?);
-            // With --drain the worker starts again if jobs are left, for example jobs that the worker released while it
-            // stopped.
+            // With --drain the worker starts again if jobs are left, for example jobs that it released while stopping.
             let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
             let Some(drain) = args.drain else { break };
             if stop.is_cancelled() || max_reached || self.is_empty(drain).await {

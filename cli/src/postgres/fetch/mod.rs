@@ -43,7 +43,7 @@ pub struct Fetch {
 /// Allows downloads unless `HOWDAH_NO_FETCH` forbids them, and sends notifications to the log.
 impl Default for Fetch {
     fn default() -> Self {
-        // Values that allow downloads: the ones that clap parses as false on the command line.
+        // Values that allow downloads: clap parses the same values as false.
         let no = ["", "0", "f", "false", "n", "no", "off"];
         let allowed = env::var("HOWDAH_NO_FETCH").map_or(true, |value| no.contains(&value.to_lowercase().as_str()));
         Self { allowed, notify: |line| tracing::info!("{line}") }

@@ -125,7 +125,7 @@ fn the_version_that_made_the_data_is_preferred() {
 }
 
 #[test]
-fn nothing_installed_says_how_to_install_it_in_one_line() {
+fn without_postgres_one_line_says_how_to_install_it() {
     let message = Machine::new().places().search(None).unwrap_err().to_string();
     for part in ["apt install", "dnf install", "brew install", "HOWDAH_PG_BIN"] {
         assert!(message.contains(part), "{message}");

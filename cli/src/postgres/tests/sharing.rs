@@ -69,7 +69,7 @@ async fn a_second_start_names_the_pid_of_the_first() {
 }
 
 #[tokio::test]
-async fn of_two_that_make_the_same_cluster_at_once_one_gets_it() {
+async fn one_of_two_concurrent_starts_gets_the_data_directory() {
     let base = open_dir();
     let data = base.path().join("data");
     let (one, other) = tokio::join!(Cluster::start(persistent(&data)), Cluster::start(persistent(&data)));
@@ -83,7 +83,7 @@ async fn of_two_that_make_the_same_cluster_at_once_one_gets_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_somebody_else_started_is_left_alone() {
+async fn a_server_that_another_program_started_is_left_alone() {
     let base = open_dir();
     let data = base.path().join("data");
     let postgres = stopped(&data).await.program("postgres");
