@@ -56,7 +56,7 @@ async fn a_clock_that_is_ahead_for_a_while_deletes_nothing_and_leaves_nothing_pl
     broker.until("three schedules that fired", all).await;
     let made = "SELECT count(*) > 0 FROM pg_class WHERE relname = to_char((now() AT TIME ZONE 'UTC')::date, '\"history_\"YYYYMMDD')";
     broker.until("a partition of the wrong day", made).await;
-    // Statistics and key holds that the broker writes with the wrong clock must not make it delete data that is still
+    // Statistics and key holds that the broker writes with the wrong clock must not make the broker delete data that is still
     // needed.
     broker.enqueue(new_job("t", "y").key("other").key_hold(HOUR)).await;
     broker

@@ -172,7 +172,7 @@ async fn limits_of_the_cluster_survive_a_restart_and_hold_from_the_first_call_on
 }
 
 #[tokio::test]
-async fn a_worker_goes_by_the_batch_that_its_welcome_told_while_its_stream_lasts() {
+async fn the_batch_limit_in_the_welcome_applies_until_the_stream_ends() {
     let broker = TestBroker::start().await;
     let outcomes = || (1..=1_001).map(|id| Outcome { id, ..Outcome::default() }).collect();
     let mut before = broker.worker("t").await;

@@ -15,8 +15,8 @@ async fn with_nothing_waiting_and_room_at_a_worker_a_job_is_leased_as_it_is_stor
                CREATE TRIGGER see AFTER INSERT ON howdah.ready FOR EACH ROW EXECUTE FUNCTION see()";
     broker.sql(log).await;
     let mut worker = broker.worker("d").await;
-    // The broker stores a job directly in `leased` only while it knows that no job is ready. At its start and after a poll it
-    // does not know that, and the job goes through `ready`.
+    // The broker stores a job directly in `leased` only while it knows that no job is ready. At its start and after a poll the
+    // broker does not know this, and the job goes through `ready`.
     let (mut in_a_row, mut all) = (0, 0);
     let all_direct = async {
         while in_a_row < 15 {

@@ -54,8 +54,7 @@ fn others(examined: &Examined) -> Vec<&str> {
     examined.checks().into_iter().filter(|check| !of_the_server.contains(check)).collect()
 }
 
-/// Creates a database with the partitions of all days. Its template may lack the last day if it was made before
-/// midnight.
+/// Creates a database with the partitions of all days. A template that was made before midnight lacks the newest day.
 async fn complete() -> TestDatabase {
     let database = database().await;
     Store::new(&Config::new(&database.url)).expect("store").make_partitions(3).await.expect("partitions");

@@ -48,8 +48,8 @@ async fn a_job_that_runs_names_its_holder_and_its_deadline() {
     assert_eq!((running.broker.as_str(), running.worker_id.len()), ("b1", 16));
     assert!(running.since.is_some() && running.until.is_some());
     assert!(running.text.contains(&running.worker_id) && running.text.contains("attempt 1 of 10"), "{running:?}");
-    // Assigns the lease to an expired broker. The running broker does not rescue it during the test, because it must first have
-    // renewed its own row for `broker_lease`, here an hour.
+    // Assigns the lease to an expired broker. The running broker does not rescue the lease during the test: a broker rescues
+    // only after it has renewed its own row for `broker_lease`, here an hour.
     broker
         .sql(
             "INSERT INTO howdah.broker (id, name, expires) VALUES (1000, 'gone', now() - interval '1 s');

@@ -215,7 +215,7 @@ async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
 }
 
 #[tokio::test]
-async fn old_history_that_somebody_reads_is_dropped_soon_after() {
+async fn old_history_is_dropped_soon_after_its_reader_ends() {
     let database = database().await;
     let old = "SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - 40)";
     database.sql(old).await;

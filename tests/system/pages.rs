@@ -11,8 +11,8 @@
 //! | a line `> …` in the output of a command | sent as input, after all output before it has arrived |
 //! | `<!-- run` … `-->` | bash runs it, hidden from readers: prerequisites of a block |
 //!
-//! Brokers, and workers without an end, run until the page ends. Listeners use free ports: where a page has 7432, 7433 or
-//! 8080 on 127.0.0.1, or the addresses of its `ready` line, the test puts the real ones.
+//! Brokers, and workers without an end, run until the page ends. Listeners use free ports: where a page has 7432, 7433 or 8080
+//! on 127.0.0.1, or the addresses of its `ready` line, the test inserts the real ones.
 
 mod compare; // compares shown and actual output
 mod dialog; // interactive commands

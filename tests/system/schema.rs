@@ -269,7 +269,7 @@ async fn the_default_step_is_the_same_in_sql_and_in_rust() {
 /// Statements use only built-in types, because a driver asks the database for each type that it does not know; behind a pooler,
 /// once per connection.
 #[tokio::test]
-async fn no_statement_has_a_parameter_or_a_column_of_a_type_of_ours() {
+async fn no_statement_has_a_parameter_or_a_column_of_a_custom_type() {
     let database = database().await;
     let client = database.connect().await;
     for statement in Statement::ALL {

@@ -9,7 +9,8 @@ use tonic::Code;
 
 use crate::{access::Guarded, support::*};
 
-/// Flags of a condition, with a job that meets it and one that does not: the options of each job, and an update of its row.
+/// Flags of a condition, a job that meets the condition, and a job that does not. Each job is given by its options and an
+/// update of its row.
 struct Case {
     flags: &'static str,
     wanted: (fn(NewJob) -> NewJob, &'static str),

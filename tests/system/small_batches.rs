@@ -83,8 +83,7 @@ async fn counted(database: &TestDatabase) -> Vec<(i32, i64, i64)> {
     rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
 }
 
-/// Returns a store without a running broker, so that no background task changes it, its types, and the id of a
-/// registered broker.
+/// Returns a store, its types, and the id of a registered broker. No broker runs, so no background task changes the store.
 async fn store(database: &TestDatabase) -> (Store, Vec<TypeId>, i32) {
     let store = Store::new(&Config::new(&database.url)).expect("a store");
     store.create_task_types(&[TYPES, FORGETFUL].concat(), "").await.expect("types");

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_scenario_has_a_name_of_its_own_a_reason_and_steps() {
+    fn each_scenario_has_a_unique_name_a_reason_and_steps() {
         let all = all().unwrap();
         let names: BTreeSet<_> = all.iter().map(|scenario| &scenario.name).collect();
         assert_eq!(names.len(), all.len());

@@ -303,7 +303,7 @@ impl State {
 }
 
 impl Broker {
-    /// Returns the broker's number and, if it recognizes its former numbers, those too.
+    /// Returns the broker's number, and also its former numbers if the broker recognizes them.
     pub fn numbers(&self) -> Vec<Number> {
         let former = self.former.iter().filter(|_| self.knows_former);
         former.copied().chain([self.number]).collect()

@@ -193,7 +193,7 @@ async fn streams_end_when_their_token_expires() {
 }
 
 #[tokio::test]
-async fn a_token_that_holds_for_longer_than_its_issuers_may_is_refused() {
+async fn a_token_with_a_longer_lifetime_than_its_issuer_permits_is_refused() {
     let issuers = Issuers::new();
     let broker = issuers.broker().await;
     let (day, key) = (86_400, &issuers.keys[0]);

@@ -128,7 +128,7 @@ async fn jobs_that_are_retried_or_run_by_hand_count_for_the_rate() {
 }
 
 #[tokio::test]
-async fn bytes_have_a_rate_of_their_own() {
+async fn bytes_have_a_separate_rate() {
     let guarded = Guarded::start_with(|config| config.limits.principal_bytes_per_second = Some(1 << 10)).await;
     let ann = guarded.caller("ann", &["enqueue:*"]).await;
     ann.enqueue(new_job("t", vec![0; 100 << 10])).await;

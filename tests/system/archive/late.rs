@@ -84,7 +84,7 @@ impl Setting {
 }
 
 #[tokio::test]
-async fn the_current_day_can_be_archived_so_far_and_the_rest_of_it_later() {
+async fn the_current_day_can_be_archived_in_part_and_completed_later() {
     let setting = Setting::with(10).await;
     let broker = TestBroker::on(&setting.database).await;
     let mut worker = broker.worker("today").await;

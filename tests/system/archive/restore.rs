@@ -24,7 +24,7 @@ impl Setting {
 }
 
 #[tokio::test]
-async fn chosen_jobs_come_back_as_new_ones_with_what_they_were_enqueued_with() {
+async fn chosen_jobs_are_restored_as_new_jobs_with_their_original_options() {
     let setting = Setting::with(1_000).await;
     let everything = "
         UPDATE howdah.history SET payload = '', priority = -3, max_attempts = 7, options = jsonb_build_object('payload_bytes', 100000,
@@ -151,7 +151,7 @@ async fn a_job_that_the_database_refuses_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn jobs_without_payloads_are_not_restored_and_that_is_said() {
+async fn jobs_without_payloads_are_not_restored_and_the_command_says_so() {
     for (payloads, name) in [(ArchivePayloads::Hash, "hash"), (ArchivePayloads::None, "none")] {
         let setting = Setting::with(50).await;
         setting.turn_on().await;

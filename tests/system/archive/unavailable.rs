@@ -77,7 +77,7 @@ async fn commands_and_the_page_say_that_an_archive_does_not_answer_and_do_not_as
 }
 
 #[tokio::test]
-async fn an_archive_that_is_away_is_not_tried_file_by_file_and_its_error_is_told() {
+async fn an_unavailable_archive_is_not_tried_file_by_file_and_its_error_is_reported() {
     let address = unused_address().to_string();
     let (_database, broker) = broker_of(&address, 1_900).await;
     // Eight concurrent lookups are more than the broker permits. Each caller has a separate connection, because the broker also
@@ -87,7 +87,7 @@ async fn an_archive_that_is_away_is_not_tried_file_by_file_and_its_error_is_told
     for answer in answers {
         let refused = answer.expect_err("the archive is unavailable");
         assert_eq!(refused.code(), tonic::Code::Unavailable);
-        // The lookup repeats refused connections, so it may time out before it reports the refused connection.
+        // The lookup retries a refused connection, so the error may also be the timeout of the lookup.
         let problem = refused.message();
         let known = [&*address, "no answer within 4 s", "4 others read it"];
         assert!(known.iter().any(|known| problem.contains(known)), "{refused}");

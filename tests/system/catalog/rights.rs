@@ -118,7 +118,7 @@ async fn rights_and_owners_that_were_changed_are_set_again() {
 }
 
 #[tokio::test]
-async fn default_privileges_give_nobody_a_right_on_anything_of_ours() {
+async fn default_privileges_give_no_rights_on_objects_of_howdah() {
     let database = database().await.empty("defaults", "").await;
     let stranger = role(&database, "report");
     database
@@ -149,7 +149,7 @@ async fn default_privileges_give_nobody_a_right_on_anything_of_ours() {
 }
 
 #[tokio::test]
-async fn rights_of_others_are_named_with_what_takes_them_back() {
+async fn rights_of_other_roles_are_named_with_the_statements_that_revoke_them() {
     let database = database().await;
     let stranger = role(&database, "stranger");
     database

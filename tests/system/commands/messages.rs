@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_task_type_that_does_not_exist_is_said_by_all_commands_that_take_one() {
+async fn all_commands_report_a_task_type_that_does_not_exist() {
     let broker = TestBroker::start().await;
     broker.enqueue("there").await;
     let commands: [&[&str]; 21] = [

@@ -78,8 +78,8 @@ impl Arena {
         let client = broker.client().await;
         let schedule = NewSchedule::new("planned", NewJob::new("planned"), Plan::every(secs(1)));
         with_timeout("a schedule", client.create_schedule(schedule)).await.expect("create");
-        // Creates a day partition of history that is 40 days old. In the operation `retention`, another broker drops it at its
-        // start.
+        // Creates a day partition of history that is 40 days old. In the operation `retention`, another broker drops this
+        // partition at its start.
         broker
             .sql(
                 "SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - 40);

@@ -21,7 +21,7 @@ const BACKGROUND: &[&str] = &["claim", "schedule", "statistics"];
 /// been stored.
 pub(super) const OUTCOMES: &[&str] = &["ack", "nack", "snooze", "release", "extend", "wait"];
 
-/// Operations that start a program, which fails at its first connection with an error that has the reason.
+/// Operations that start a program. The program fails at its first connection, and its error has the reason.
 const STARTS: &[&str] = &["retention", "second broker", "doctor"];
 
 pub(super) const FEW_CONNECTIONS: Condition = Condition {

@@ -13,7 +13,7 @@ const OVER: &str = "UPDATE howdah.ready SET options = options || '{\"expire_at_u
     UPDATE howdah.expiry SET expire_at = now()";
 
 #[tokio::test]
-async fn a_job_that_nobody_began_in_time_expires() {
+async fn a_job_that_does_not_start_in_time_expires() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue(expiring()).await;
     assert!(broker.job(id).await.expire_time.is_some());

@@ -10,7 +10,7 @@ fn keyed(policy: KeyPolicy, payload: &str) -> NewJob {
 }
 
 #[tokio::test]
-async fn a_job_that_has_not_begun_is_replaced_where_it_is() {
+async fn a_job_that_has_not_started_is_replaced_in_place() {
     let broker = TestBroker::start().await;
     let first = broker.enqueue_all([new_job("index", "before"), keyed(KeyPolicy::Keep, "old")]).await;
     let enqueued = broker.enqueue(keyed(KeyPolicy::Replace, "new")).outcome().await;

@@ -1,4 +1,4 @@
-//! Tests jobs that say how many jobs of their limit key may run at once when they start.
+//! Tests the option `limit_max`: the number of jobs of the limit key that may run at once when the job starts.
 
 use howdah_proto::v1::{ExplainJobRequest, JobState, NewJob, ReasonKind, TaskTypeSettings};
 
@@ -16,7 +16,7 @@ async fn checked(broker: &TestBroker) {
 }
 
 #[tokio::test]
-async fn of_the_waiting_jobs_those_with_a_larger_limit_go_first() {
+async fn waiting_jobs_with_a_larger_limit_go_first() {
     let broker = TestBroker::start().await;
     let jobs = broker.enqueue_all([job(1), job(1), job(3), job(3), job(2), job(3)]).await;
     let mut worker = broker.worker("work").window(50).await;
@@ -97,7 +97,7 @@ async fn in_strict_order_a_job_that_is_tried_again_goes_before_jobs_with_a_large
     let later = broker.enqueue(job(2)).await;
     worker.nack(&first, "later").retry_after(HOUR).await;
     worker.ack(&beside).await;
-    // The retry keeps its slot while it is scheduled, so that one more job may run beside it.
+    // While the retry is scheduled, it keeps its slot, and one more job may run beside it.
     let beside = worker.next().await;
     assert_eq!(beside.id, later);
     let last = broker.enqueue(job(2)).await;

@@ -52,7 +52,7 @@ async fn keys(database: &TestDatabase) -> i64 {
 }
 
 #[tokio::test]
-async fn a_successor_that_is_replaced_while_the_one_before_it_ends_runs() {
+async fn a_successor_that_is_replaced_while_its_predecessor_ends_runs() {
     let broker = TestBroker::start().await;
     broker.enqueue(replacing("1")).await;
     let mut worker = broker.worker("index").await;
@@ -70,7 +70,7 @@ async fn a_successor_that_is_replaced_while_the_one_before_it_ends_runs() {
 }
 
 #[tokio::test]
-async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends() {
+async fn a_key_is_free_when_a_successor_expires_while_its_predecessor_ends() {
     let broker = TestBroker::start().await;
     broker.enqueue(replacing("1")).await;
     let mut worker = broker.worker("index").await;

@@ -73,7 +73,7 @@ async fn a_job_is_retried_at_a_time_or_after_a_delay_and_the_past_is_now() {
 }
 
 #[tokio::test]
-async fn a_payload_is_edited_and_retried_whether_it_was_large_or_will_be() {
+async fn a_job_is_retried_with_another_payload_whether_the_old_or_new_one_is_large() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("t").window(1).await;
     let (small, large) = (vec![b's'; 10], vec![b'l'; 50_000]);

@@ -23,7 +23,7 @@ async fn empty_jobs_that_wait_for_postgres_are_bounded_by_what_they_take_in_memo
 }
 
 #[tokio::test]
-async fn pages_that_nobody_reads_are_bounded_and_others_still_get_theirs() {
+async fn unread_pages_are_bounded_and_other_callers_still_get_pages() {
     let database = database().await;
     let broker = Program::serve(&database, &[]).await;
     let grpc = format!("http://{}", broker.address());
@@ -59,7 +59,7 @@ async fn pages_that_nobody_reads_are_bounded_and_others_still_get_theirs() {
 }
 
 #[tokio::test]
-async fn messages_that_are_announced_and_do_not_come_keep_nobody_waiting() {
+async fn announced_messages_that_never_come_keep_no_caller_waiting() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let mut connections = Vec::new();

@@ -200,7 +200,7 @@ async fn a_first_start_that_fails_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
+async fn locks_that_any_role_may_take_keep_no_broker_from_starting() {
     let (database, _) = empty_database().await;
     let (mallory, _) = login(&database, "locks").await;
     // Takes the advisory locks that earlier versions used for migrations and partitions, as any login can.
@@ -236,7 +236,7 @@ async fn locks_that_anybody_may_take_keep_no_broker_from_starting() {
 }
 
 #[tokio::test]
-async fn with_nothing_to_migrate_nobody_waits_for_a_lock() {
+async fn a_start_without_a_migration_waits_for_no_lock() {
     let database = database().await;
     let client = database.connect().await;
     client

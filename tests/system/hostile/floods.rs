@@ -91,7 +91,7 @@ async fn a_worker_that_pings_and_never_reads_the_answers_costs_no_memory() {
 }
 
 #[tokio::test]
-async fn a_worker_that_settles_one_job_thousands_of_times_holds_nobody_up_for_long() {
+async fn a_worker_that_settles_one_job_thousands_of_times_hardly_delays_others() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", "")]).await;

@@ -1,4 +1,4 @@
-//! Tests that a job that runs again has what the finished job was enqueued with, as far as history keeps it.
+//! Tests that the new job has the options and the payload of the finished job, as far as history keeps them.
 
 use howdah_proto::v1::{JobState, NewJob, RerunJobsRequest, RerunOutcome, StagePayload};
 

@@ -1,4 +1,4 @@
-//! Tests which callers may run which jobs again, and where.
+//! Tests which callers may run which jobs again, and in which store the new jobs are.
 
 use howdah_proto::v1::RerunOutcome;
 

@@ -14,8 +14,7 @@ use crate::support::*;
 /// Number of jobs to move, so many that the move needs several batches.
 const JOBS: i64 = 2_500;
 
-/// A step of a move, named by the statement that does it: in the old or the new store, on a table, and of a kind such
-/// as `INSERT`.
+/// A step of a move, identified by its statement: the store (old or new), the table, and the kind, such as `INSERT`.
 struct Step {
     in_old: bool,
     table: &'static str,

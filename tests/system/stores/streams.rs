@@ -231,7 +231,7 @@ async fn a_second_stream_of_a_session_ends_the_first_in_all_stores() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_hurts_only_its_own_jobs() {
+async fn an_unavailable_store_delays_only_its_own_jobs() {
     let shop = empty("away_shop").await;
     // Turns fsync on, because committed data must survive an immediate stop.
     let mut config = cluster_config();

@@ -30,7 +30,7 @@ async fn works(broker: &Service, authority: &Authority) {
 }
 
 #[tokio::test]
-async fn clients_that_stall_in_the_handshake_hold_up_nobody_and_are_closed() {
+async fn clients_that_stall_in_the_handshake_hold_up_no_others_and_are_closed() {
     let authority = Authority::new("own");
     let broker = broker_with(&authority.broker("server"), |_| {}).await;
     let hello = hello(&authority);

@@ -47,7 +47,7 @@ async fn only_clients_with_a_good_certificate_get_in_and_the_others_learn_why_no
 }
 
 #[tokio::test]
-async fn a_certificate_that_names_nobody_does_not_get_in() {
+async fn a_certificate_without_a_name_is_refused() {
     let authority = Authority::new("own");
     let broker = guarded(&authority).await;
     let nameless = authority.client_with("urn:nameless", |params| params.subject_alt_names.clear());

@@ -107,8 +107,8 @@ impl Collector {
         let spans =
             received.wait_for(|received| received.by_trace.get(trace).is_some_and(|spans| spans.len() >= count));
         let mut spans = with_timeout("the spans", spans).await.expect("a collector").by_trace[trace].clone();
-        // The span of a wait ends when the span of its attempt starts, so the end orders an empty wait before its
-        // attempt.
+        // The span of a wait ends when the span of its attempt starts. If the wait is empty, both have the same start, so the
+        // end decides.
         spans.sort_by_key(|span| (span.start, span.end));
         spans
     }

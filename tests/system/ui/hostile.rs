@@ -41,7 +41,7 @@ async fn characters_that_turn_text_around_are_written_out() {
 }
 
 #[tokio::test]
-async fn a_form_from_elsewhere_changes_nothing() {
+async fn a_form_from_another_origin_changes_nothing() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("t").delay(HOUR).await;
     let mut browser = Browser::at(&broker);

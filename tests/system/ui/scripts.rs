@@ -57,7 +57,7 @@ async fn scripts(guarded: &Guarded, browser: &mut Browser) -> (i64, i64, Worker)
 }
 
 #[tokio::test]
-async fn scripts_in_everything_that_others_write_are_shown_as_text() {
+async fn scripts_in_all_user_input_are_shown_as_text() {
     let guarded = Guarded::start_with(|config| config.name = SCRIPT.into()).await;
     let all = ["enqueue:*", "work:*", "read:*", "payload:*", "operate:*", "admin:*"];
     let mut browser = Browser::logged_in(&guarded.broker, &guarded.token(PRINCIPAL, &all).await).await;

@@ -1,4 +1,4 @@
-//! Tests that valid records pass the replay, and that for each rule a record that breaks it fails.
+//! Tests that the replay accepts valid records, and refuses a violation of each rule.
 
 use super::*;
 
