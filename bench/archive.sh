@@ -4,8 +4,9 @@
 #
 #   howdah migrate --database-url URL && bench/archive.sh URL DIRECTORY [jobs]
 #
-# Use a database that you can throw away, and a DIRECTORY that does not exist; the script deletes it at the end. HOWDAH names
-# the program, a release build. Needs GNU time, and 1 kB of disk per job. Processor time is howdah's, without Postgres.
+# Use a database that you can throw away, and a DIRECTORY that does not exist; the script deletes this directory at the
+# end. HOWDAH names the program, a release build. Needs GNU time, and 1 kB of disk per job. Processor time is howdah's,
+# without Postgres.
 #
 #   howdah serve --database-url URL &    CYCLE=http://127.0.0.1:7432 bench/archive.sh URL DIRECTORY
 #

@@ -58,8 +58,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Plans each tenant's insert, or move if moves is set, without running it, so that the session has all tables
--- in its caches before the measurement.
+-- Plans each tenant's insert, or move if moves is set, without running the statement, so that the session caches all
+-- tables before the measurement.
 CREATE PROCEDURE touch(tenants integer, moves boolean) LANGUAGE plpgsql AS $$
 BEGIN
     FOR tenant IN 0..tenants - 1 LOOP

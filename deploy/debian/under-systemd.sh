@@ -6,8 +6,8 @@
 
 readonly secret=s3cr3t-w0rd
 
-# boot ROOT: boots systemd in the root directory, with Postgres's socket where Debian has it. On a host without systemd, this
-# creates its cgroups, and `leave_cgroups` removes them.
+# boot ROOT: boots systemd in the root directory, with Postgres's socket where Debian has it. On a host without systemd,
+# this function creates systemd's cgroups, and `leave_cgroups` removes them.
 cgroups=()
 boot() {
     local root=$1 hierarchy own=(--keep-unit)

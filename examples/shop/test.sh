@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests the shop in each language, or in the languages that the arguments name: runs its tests, then starts it twice with one
-# broker, places orders over HTTP, and compares the results of their last jobs. HOWDAH_BIN names the program howdah; default:
-# howdah on the PATH. Programs are built below target/shop.
+# Tests the shop in each language, or in the languages that the arguments name: runs the shop's tests, then starts two
+# shops with one broker, places orders over HTTP, and compares the results of their last jobs. HOWDAH_BIN names the
+# program howdah; default: howdah on the PATH. Programs are built below target/shop.
 set -euo pipefail
 HOWDAH_BIN=$(realpath "$(command -v "${HOWDAH_BIN:-howdah}")")
 export HOWDAH_BIN PYTHONDONTWRITEBYTECODE=1

@@ -18,7 +18,7 @@ const BACKLOG_SECONDS: u64 = 60;
 const BACKLOG_JOBS: u64 = 5_000_000;
 /// Jobs per `INSERT` statement. The progress bar moves after each statement.
 const AT_ONCE: i64 = 250_000;
-/// Maximum wait until the broker has released the jobs that it had sent to workers which then stopped.
+/// Maximum wait until the broker has released the jobs in transit to stopped workers.
 const RELEASED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -69,8 +69,7 @@ async fn fill(database: &Database, trial: &Trial<'_>, name: &str, jobs: i64, pay
     database.execute("VACUUM ANALYZE howdah.ready", "VACUUM").await
 }
 
-/// Waits until no job of the type is leased. Jobs on the way to a worker when it stops stay leased until the broker releases
-/// them.
+/// Waits until no job of the type is leased. Jobs in transit to a worker that stops stay leased until the broker releases them.
 async fn all_released(database: &Database, name: &str) -> Result<()> {
     let leased = "SELECT count(*) FROM howdah.leased l JOIN howdah.task_type t ON t.id = l.type_id WHERE t.name = $1";
     let deadline = Instant::now() + RELEASED;
