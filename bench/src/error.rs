@@ -13,21 +13,12 @@ pub enum Error {
     Process(String),
     /// Postgres returned an error or could not be reached.
     #[error("{operation}: {}", chain(.error))]
-    Postgres {
-        /// Operation that failed.
-        operation: &'static str,
-        error: tokio_postgres::Error,
-    },
+    Postgres { operation: &'static str, error: tokio_postgres::Error },
     #[error("{0}")]
     Broker(#[from] howdah_client::Error),
     /// Output could not be written.
     #[error("{operation}: {error}")]
-    Output {
-        /// Operation that failed.
-        operation: String,
-        /// Error of the operating system.
-        error: io::Error,
-    },
+    Output { operation: String, error: io::Error },
     /// A plot of the report could not be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(String),

@@ -22,7 +22,6 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Reads the counters.
     pub(crate) async fn take(environment: &Environment) -> Self {
         let (mut postgres, mut wal, mut switched) = (None, None, None);
         if let Some(database) = &environment.database {

@@ -46,7 +46,6 @@ impl Maker {
         (0..count).map(|_| self.job(payload.clone())).collect()
     }
 
-    /// Creates one job.
     fn job(&mut self, payload: bytes::Bytes) -> NewJob {
         let task_type = self.types[self.next % self.types.len()].clone();
         self.next += 1;

@@ -184,7 +184,6 @@ impl Tally {
         self.progress.notify_one();
     }
 
-    /// Number of settled jobs.
     pub(crate) fn settled_count(&self) -> u64 {
         self.settled.load(Relaxed)
     }

@@ -88,7 +88,6 @@ impl<'a> Trial<'a> {
         Ok(client)
     }
 
-    /// Connects the workers.
     pub(crate) async fn connect_workers(&mut self) -> Result<()> {
         let plan = self.plan.clone();
         let brokers = self.environment.brokers.len();
@@ -303,9 +302,7 @@ pub(crate) struct Sample {
 /// A measurement.
 #[derive(Debug)]
 pub(crate) struct Span {
-    /// Jobs settled.
     pub(crate) jobs: u64,
-    /// Duration in seconds.
     pub(crate) seconds: f64,
     pub(crate) samples: Vec<Sample>,
     /// Resources used in the measurement.

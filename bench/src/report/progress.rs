@@ -38,7 +38,6 @@ impl Bar {
         Self { bar, whole: 1.0 }
     }
 
-    /// Sets the position.
     pub(crate) fn at(&self, position: f64) {
         self.bar.set_position((position / self.whole * STEPS) as u64);
     }

@@ -39,7 +39,6 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Reads from stdin.
     pub(super) fn stdin() -> Self {
         Self::new(tokio::io::stdin(), "standard input".into())
     }

@@ -36,7 +36,6 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Formats the job as text.
 pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), text::state(job.state))];
     let mut add = |name: &str, value: Option<String>| lines.extend(value.map(|value| field(name, value)));

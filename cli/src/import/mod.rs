@@ -60,7 +60,6 @@ pub enum Moved {
 pub enum Rows {
     /// The row gets the state DONE, and its column `output` names the job or schedule.
     Marked,
-    /// The rows are deleted.
     Deleted,
 }
 

@@ -131,10 +131,7 @@ pub enum DevError {
     NotAGuard,
     /// The path of the Unix socket is longer than the limit of about 100 bytes.
     #[error("{path} is too long for a Unix socket: set XDG_RUNTIME_DIR to a shorter directory, or unset it")]
-    SocketPathTooLong {
-        /// Path of the socket.
-        path: PathBuf,
-    },
+    SocketPathTooLong { path: PathBuf },
     /// The operating system returned an error.
     #[error("cannot {doing} {path}: {source}")]
     Io {
@@ -142,7 +139,6 @@ pub enum DevError {
         doing: &'static str,
         /// File or directory of the failed operation.
         path: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
     /// The private Postgres returned an error.
@@ -221,7 +217,6 @@ pub enum FetchError {
     Unusable {
         /// Version of Postgres.
         postgres: &'static str,
-        /// Name of the package.
         name: &'static str,
         why: String,
     },

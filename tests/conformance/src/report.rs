@@ -5,7 +5,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::json;
 
-/// The result of one scenario.
 pub(crate) struct Verdict {
     pub(crate) name: String,
     pub(crate) why: String,

@@ -16,7 +16,6 @@ pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of the step `connect`, long enough for languages that warm up first.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A running scenario.
 pub(crate) struct ScenarioRun<'w> {
     pub(crate) environment: Environment<'w>,
     /// Index of the scenario's first event in the adapter's log.

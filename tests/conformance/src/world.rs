@@ -99,7 +99,6 @@ impl World {
     }
 }
 
-/// Generates a token.
 async fn token(program: &Path) -> Result<String, String> {
     let made = Command::new(program).args(["token", "generate"]).stderr(Stdio::null()).output().await;
     let made = made.map_err(|error| format!("howdah token generate: {error}"))?;

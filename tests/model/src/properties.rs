@@ -23,7 +23,6 @@ pub const COUNTED: &str = "attempts are counted as promised";
 /// When only faults remain possible, no job is leased and no worker holds a job.
 pub const AT_REST: &str = "when no step remains, each job has ended or is ready, and no worker runs one";
 
-/// All properties.
 pub fn all() -> Vec<Property<Protocol>> {
     vec![
         Property::always(ONE_TABLE, |_, state: &State| one_table(state)),

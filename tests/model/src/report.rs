@@ -12,7 +12,6 @@ use crate::{Action, Checks, Protocol, Size, State, action, properties};
 /// Result of the check for one model size.
 #[derive(Debug)]
 pub struct Checked {
-    /// Model size.
     pub size: Size,
     /// Number of distinct states.
     pub states: usize,

@@ -9,11 +9,8 @@ use crate::{state::Faults, tables::Outcome};
 pub struct Size {
     /// Name to display.
     pub name: &'static str,
-    /// Number of jobs.
     pub jobs: i64,
-    /// Number of brokers.
     pub brokers: i32,
-    /// Number of workers.
     pub workers: usize,
     /// Window of a worker: maximum number of jobs that it holds.
     pub window: usize,

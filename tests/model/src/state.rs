@@ -28,15 +28,11 @@ pub struct State {
 /// Limits for how often each event may occur in a run, to keep the model finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
-    /// Claims.
     pub claims: u8,
-    /// Killed brokers.
     pub broker_kills: u8,
     /// Drained brokers.
     pub stops: u8,
-    /// Killed workers.
     pub worker_kills: u8,
-    /// Broken streams.
     pub breaks: u8,
     /// Answers of Postgres that are lost, or that the broker no longer awaits.
     pub lost: u8,
@@ -50,9 +46,7 @@ pub struct Faults {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "these flags are independent")]
 pub struct Broker {
-    /// Whether the broker process runs.
     pub up: bool,
-    /// Whether the broker drains.
     pub draining: bool,
     /// Incarnation of the broker's slot, incremented when a new process starts in the slot. The process ignores answers to
     /// statements of earlier incarnations.
@@ -100,7 +94,6 @@ pub struct Held {
 /// A job and the token of its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
-    /// Job id.
     pub job: Job,
     pub token: Token,
 }
@@ -132,7 +125,6 @@ pub struct Holding {
 /// Progress of a job that a worker holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doing {
-    /// The job runs.
     Runs,
     /// The outcome was sent on the current stream.
     Sent(Outcome),
@@ -157,9 +149,7 @@ pub struct Statement {
     pub broker: usize,
     /// Incarnation of the broker's slot when it sent the statement.
     pub life: u8,
-    /// Kind and parameters.
     pub kind: Kind,
-    /// Progress.
     pub phase: Phase,
     /// Whether the broker no longer awaits the answer.
     pub lost: bool,
@@ -176,14 +166,11 @@ pub enum Kind {
     Settle {
         /// Session of the worker: the worker's slot and incarnation.
         from: (usize, u8),
-        /// The lease.
         claim: Claim,
-        /// The outcome.
         outcome: Outcome,
     },
     /// Ends a lease for a reason other than a worker's outcome.
     End {
-        /// The lease.
         claim: Claim,
         /// Numbers (ids in `howdah.broker`) of the broker when it sent the statement. The lease must be under one of
         /// them.
@@ -203,7 +190,6 @@ pub enum Kind {
     },
     /// Moves the leases of all sessions to the broker's new number.
     Readopt {
-        /// The new number.
         number: Number,
         /// The broker's new number and its former numbers.
         owners: Vec<Number>,
@@ -250,11 +236,9 @@ pub enum Verdict {
 /// Events in the life of one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseHistory {
-    /// Job id.
     pub job: Job,
     /// Whether the row of the lease's current or last broker had not expired when that broker got the lease.
     pub protected: bool,
-    /// Number of adoptions.
     pub adoptions: u8,
     /// Whether a worker has received the job with this lease.
     pub received: bool,
@@ -276,7 +260,6 @@ impl State {
         &mut self.leases[token as usize - 1]
     }
 
-    /// Sends a statement.
     pub fn send(&mut self, broker: usize, kind: Kind) {
         let life = self.brokers[broker].life;
         self.add(Statement { broker, life, kind, phase: Phase::Sent, lost: false });

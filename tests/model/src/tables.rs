@@ -73,7 +73,6 @@ pub enum JobState {
 /// A row of a job table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
-    /// Job id.
     pub job: Job,
     /// The table that contains the job, with the columns that only `leased` has.
     pub state: JobState,
@@ -116,7 +115,6 @@ impl Row {
 /// A lease that a statement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Token of the ended lease.
     pub token: Token,
     /// Number of the broker that held the lease; `None` if the job was pulled.
     pub number: Option<Number>,
@@ -135,7 +133,6 @@ impl Tables {
         &self.rows
     }
 
-    /// Inserts a row.
     pub fn put(&mut self, row: Row) {
         let at = self.rows.partition_point(|other| *other < row);
         self.rows.insert(at, row);

@@ -245,7 +245,6 @@ fn progress_bar() -> ProgressBar {
 const AHEAD_LINES: usize = 20_000;
 const AHEAD_BYTES: u32 = 64 << 20;
 
-/// Line of the input.
 struct Line {
     /// Line number, from 1.
     number: u64,

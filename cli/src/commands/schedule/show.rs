@@ -90,7 +90,6 @@ fn table(schedules: &[Schedule], now: Timestamp) -> Table<'_, Schedule> {
         .left("ERROR", |schedule| text::summary(&schedule.last_error))
 }
 
-/// Describes a schedule as text.
 fn describe(schedule: &Schedule, now: Timestamp) -> String {
     let job = schedule.template.clone().unwrap_or_default();
     let paused = if schedule.paused { ": paused" } else { "" };

@@ -16,26 +16,21 @@ const EXAMPLES: i32 = 3;
 pub enum Change {
     /// Pauses or resumes a task type.
     Pause {
-        /// Name of the task type.
         task_type: String,
         /// New value of the setting `paused`.
         paused: bool,
     },
     /// Reads examples of a type's dead jobs, and asks whether to retry all of them.
     AskRetry {
-        /// Name of the task type.
         task_type: String,
         /// Number of dead jobs of the type, from the broker's last count.
         count: i64,
     },
     /// Retries all dead jobs of a task type.
     RetryType {
-        /// Name of the task type.
         task_type: String,
     },
-    /// Retries one job.
     RetryJob {
-        /// Job id.
         id: i64,
     },
 }

@@ -21,14 +21,11 @@ pub enum View {
     Workers,
     /// View of the jobs of one task type.
     Jobs {
-        /// Name of the task type.
         task_type: String,
         /// State that the jobs are filtered by; unspecified for all.
         state: JobState,
     },
-    /// View of one job.
     Job {
-        /// Job id.
         id: i64,
         /// View to return to.
         from: Box<View>,
@@ -44,7 +41,6 @@ pub enum Effect {
     Read,
     /// Make a change.
     Do(Change),
-    /// Quit.
     Quit,
 }
 

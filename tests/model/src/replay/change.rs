@@ -52,7 +52,6 @@ pub struct Change {
     /// Sequence number of the change. The changes of one job are in the order in which they happened.
     pub seq: i64,
     pub transaction: i64,
-    /// Table of the changed row.
     pub table: Table,
     /// Inserted or deleted.
     pub operation: Operation,

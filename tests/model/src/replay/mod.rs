@@ -25,7 +25,6 @@ use crate::{
 pub struct Violation {
     /// Sequence number of the change that is not allowed.
     pub seq: i64,
-    /// Job id.
     pub job: Job,
     /// Describes the rule that the change breaks.
     pub problem: String,
