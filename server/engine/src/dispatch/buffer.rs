@@ -44,8 +44,8 @@ impl TypeQueue {
     /// Assigns buffered jobs to sessions with free capacity.
     pub(super) fn assign_buffered(&mut self, assigned: &mut Assigned) {
         let mut too_large = VecDeque::new();
-        // Takes only as many jobs as there are free slots in windows: the buffer may hold hundreds of jobs, and slots
-        // become free one by one.
+        // Takes only as many jobs as windows have free slots. Slots become free one by one, and going through a buffer
+        // of hundreds of jobs for each would be slow.
         while !self.open.is_empty()
             && let Some(first) = self.buffer.front()
         {

@@ -50,8 +50,8 @@ impl Dispatch {
     }
 
     /// Decides for each request whether all of its jobs may go direct to workers of this broker. This requires that no
-    /// ready jobs of their task types are known, that workers have capacity, and that memory is left for unsent jobs. A
-    /// request that may not go direct also holds back later requests of its task types.
+    /// ready jobs of their task types are known, that workers have capacity, and that memory is left for unsent jobs.
+    /// If a request may not, neither may later requests of its task types, so that they do not overtake it.
     pub(crate) fn reserve<'a>(&self, requests: impl Iterator<Item = &'a [Need]>) -> (Vec<bool>, Reserved) {
         let mut reserved = Reserved::default();
         let mut behind: Vec<TypeId> = Vec::new();

@@ -1,5 +1,5 @@
-//! Dispatch (step 3 of a job's way, claim): makes one claim at a time, for all task types with ready jobs and workers
-//! with capacity. Assigns the jobs to the least loaded session.
+//! Step 3 of a job's path, claim: makes one claim at a time, for all task types with ready jobs and workers with
+//! capacity. Assigns the jobs to the least loaded session.
 
 mod buffer;
 mod claiming;

@@ -4,8 +4,8 @@
 //! capacity. Workers with slow handlers free no capacity during a claim, so nothing is prefetched for them.
 //!
 //! The number of prefetched jobs comes from average rates, not from the jobs that finish during one claim. Handlers
-//! that got their jobs from one claim often end together, before the next claim begins. Then no handler ends during
-//! that claim.
+//! that got their jobs from one claim often end together, before the next claim begins. Then a count during that claim
+//! would find none.
 
 use std::time::{Duration, Instant};
 

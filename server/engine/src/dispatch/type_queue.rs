@@ -35,7 +35,7 @@ pub(super) struct TypeQueue {
     pub(super) last_requested: SessionKey,
     /// Sessions whose windows this store may fill, and for which another store has requested that right.
     pub(super) wanted_elsewhere: BTreeSet<SessionKey>,
-    // Total size, in jobs, of the windows whose requests by this store are not handled yet.
+    // Total size, in jobs, of the windows for which a request by this store is not handled yet.
     requested_jobs: u64,
     // Number of subscriptions by the size in bytes of the largest job that they can take.
     largest: BTreeMap<u64, u32>,

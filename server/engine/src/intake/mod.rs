@@ -42,13 +42,13 @@ pub use queue::JOB_BYTES;
 pub(crate) use queue::Queue;
 use rounds::Kind;
 
-/// Maximum size of a statement, unless one request is larger: the number of jobs, and the bytes (8 MiB of payloads, and
-/// the memory of the jobs besides).
+/// Maximum size of a statement, unless one request is larger: the number of jobs, and the bytes (8 MiB of payloads,
+/// plus the memory of the jobs).
 const BATCH: Size = Size { items: BATCH_JOBS, bytes: (8 << 20) + BATCH_JOBS * queue::JOB_BYTES };
 const BATCH_JOBS: usize = 4_000;
 /// Payloads above this size are stored in their own table, so that they are not copied when the job row moves between
-/// tables. For a payload of 1 KiB this takes 1.8 bytes of WAL per byte instead of 2.5. For smaller payloads, the cost
-/// of the additional row and index entry exceeds the saving.
+/// tables. For a payload of 1 KiB this takes 1.8 bytes of WAL per byte of payload instead of 2.5. For smaller payloads,
+/// the additional row and index entry cost more than that saves.
 const OUT_OF_LINE_BYTES: usize = 1_024;
 /// The side lane for lock-blocked requests holds at most the queue's limits divided by this number.
 const LOCKED_SHARE: usize = 4;
@@ -328,8 +328,8 @@ async fn write_all(writer: Writer, queue: Arc<Queue>, lane: Closer<Pending>) {
         writer.breaker.begin();
         write_batch(&writer, &lane.0, locked::divert(&lane.0, batch)).await;
         if writer.breaker.error().is_some() {
-            // Fails the queued requests, too: they have waited for Postgres as long as this batch, and would wait as
-            // long again.
+            // Fails the queued requests, too, if the circuit breaker is open: they have waited for Postgres during this
+            // batch, and would wait as long again.
             writer.breaker.reply_if_open(queue.take_all());
         }
     }

@@ -87,8 +87,8 @@ fn held_before(context: &Context, time: Instant) -> Vec<Lease> {
 }
 
 async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
-    // Waits for a change of the broker id, during which leases under the new id would look like leases of another
-    // broker.
+    // Waits until a change of the broker id is complete. During the change, leases under the new id would look like
+    // leases of another broker.
     let _id_change = context.id_change.lock().await;
     if context.readopt.load(Ordering::Acquire) {
         return Ok(());

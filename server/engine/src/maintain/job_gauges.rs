@@ -27,7 +27,7 @@ pub const MOST_TYPES: i32 = 1_000;
 /// Maximum cost of counting for which a page or call triggers a new count. If counting is slower, the last count is
 /// returned.
 const CHEAP: Duration = Duration::from_millis(400);
-/// Minimum age up to which the last count is returned without a new one.
+/// Minimum age of the last count before a new one is made.
 const FRESH: Duration = Duration::from_secs(1);
 /// Pages and calls cause counts during at most a fifth of the time. So a count of a million jobs, which takes 150 to 350 ms, is
 /// at most 2 s old.

@@ -245,8 +245,8 @@ async fn fire_held(
         let mut made = Vec::new();
         for job in stored.by_ref().take(planned.len()) {
             match job {
-                // `job.id` may belong to an older job that held the template's key and was replaced by the new one.
-                // That job counts as fired.
+                // If the new job replaced an older one with the same key, `job.id` is the older job's id, which the
+                // replacement keeps. It counts as fired.
                 Some(job) if !matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => made.push(job.id),
                 _ => schedule.state.skipped += 1,
             }

@@ -20,15 +20,15 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(15);
-/// Number of readings from one examination of the database to the next. The first examination follows the second reading: a
-/// start is busy enough.
+/// Number of readings from one examination of the database to the next. The first examination follows the second reading,
+/// to add no load while the broker starts.
 const READINGS_PER_EXAMINATION: u32 = 4;
 
 pub(super) async fn run(context: Arc<Context>) {
     tokio::time::sleep(BEFORE_READINGS).await;
     let mut watch = SnapshotWatch::default();
     let (mut reading_fails, mut examination_fails) = (false, false);
-    // Only the first of several failures is logged: if Postgres forbids the query, each of them fails.
+    // Logs only the first of several failures in a row: if the role lacks a right, every reading fails.
     let log_first = |what: &str, done: Result<(), StoreError>, failing: &mut bool| {
         if let (Err(error), false) = (&done, *failing) {
             context.store.log_failure(what, error);

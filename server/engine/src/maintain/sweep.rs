@@ -1,5 +1,5 @@
-//! Maintenance task: the sweep, a periodic query that finds all work whose notification was missed. An idle broker runs
-//! no other statement.
+//! Maintenance task: the sweep, a periodic query that finds all work whose notification was missed. An idle broker
+//! looks for jobs with no other statement.
 
 use std::{sync::Arc, time::Duration};
 

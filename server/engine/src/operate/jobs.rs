@@ -54,7 +54,8 @@ pub const CANCEL_STATES: [JobState; 5] =
 pub const LIST_BYTES: i64 = 3 << 20;
 /// Maximum number of statements to read one page of jobs.
 const LIST_STATEMENTS: usize = 16;
-/// Maximum time to scan jobs of other task types for a list, in states that have no index by type. The caller waits meanwhile.
+/// Time limit of a list that must scan jobs of other task types, in states without an index by type. It is short, because the
+/// caller waits.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(80);
 
 /// Order of the states in `ListJobs`. `Succeeded` stands for all finished states.

@@ -26,8 +26,8 @@ impl Operator {
             return Err(error.public_text());
         }
         let operator = self.clone();
-        // The check runs in a separate task and continues if the caller gives up, because a statement that waits in Postgres
-        // keeps its connection.
+        // The check runs in a separate task and continues if the caller gives up: a cancelled statement would still occupy a
+        // connection while it waits in Postgres.
         let checking = tokio::spawn(async move {
             let mut last = operator.last_check.0.lock().await;
             match &*last {

@@ -38,7 +38,7 @@ pub enum Reran {
 type Prepared = (Resolved, Option<RequestKey>);
 
 impl Operator {
-    /// Returns the task types and states of jobs, which are neither if the database does not contain the job.
+    /// Returns the task types and states of jobs. A job that the database does not contain has neither.
     pub async fn states_of(&self, ids: &[i64]) -> Result<Vec<RelatedJob>, Error> {
         Ok(self.context.store.states_of_jobs(ids).await?)
     }
@@ -58,7 +58,7 @@ impl Operator {
         let mut copies: HashMap<i64, Prepared> = HashMap::with_capacity(reruns.len());
         let mut ids = Vec::with_capacity(reruns.len());
         for Rerun { old_id, job, request } in reruns {
-            // Each job is resolved alone, because only a job that its type refuses must fail.
+            // Resolves each job alone, so that a job that its task type refuses does not fail the others.
             match resolve(&self.context.registry, vec![job], LockWait::Long, by.name()).await {
                 Ok((resolved, _)) => {
                     ids.push(old_id);

@@ -198,7 +198,8 @@ impl Operator {
                 Ok(Run::Found(job))
             }
             (Some(job), _) => {
-                // The schedule still records the jobs of earlier runs.
+                // Keeps the recorded jobs of earlier firings (`|_| true`): this call has not checked which of them have
+                // ended.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
                 transaction.record(&schedule, by).await?;

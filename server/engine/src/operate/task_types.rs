@@ -80,8 +80,8 @@ impl Operator {
         Ok(Some(all.into_iter().find(|row| row.id == id).map(|row| row.settings).unwrap_or_default()))
     }
 
-    /// Storage health, and the last examination of the database. `None` if the broker's role may not read the health, which
-    /// must not fail the rest of a response.
+    /// Storage health, and the last examination of the database. `None` if the broker's role may not read the health, so
+    /// that the caller can still return the rest of its response.
     pub async fn storage_health(&self) -> Option<(StorageHealth, Option<Arc<Examination>>)> {
         let health = self.context.store.storage_health().await;
         let health =

@@ -83,12 +83,12 @@ pub(super) async fn attach(
             return Err(error.into());
         }
     };
-    // Jobs that exceed the message size of the worker are left for other brokers, because this broker could not send
-    // them to it.
+    // Jobs that do not fit into a message to this worker are not claimed for it. Other brokers may have workers that
+    // take them.
     let max_message_bytes = subscribe.max_message_bytes.min(context.config.limits.message_bytes) as u64;
     let liveness = subscribe.liveness.unwrap_or(context.config.liveness);
-    // Jobs that the session held and that the worker does not list never reached the worker, because the session's
-    // older stream belonged to the same worker.
+    // A worker lists every lease that it has received. So other jobs that the session held here never reached the
+    // worker.
     let Some(unlisted) = session.take_over(stream, &adopted, &wanted, max_message_bytes, liveness) else {
         // The worker has opened a later stream meanwhile, perhaps without some of these leases.
         detach::fail_unless_held(context, own);
@@ -105,7 +105,8 @@ pub(super) async fn attach(
     }
     session.state.lock().activity.connect(client, subscribe.labels.clone());
     adopt_when_unlocked(context, adopted.iter().filter(|a| a.locked).map(|a| a.lease).collect());
-    // The worker listed these leases, and this broker could not adopt them. Their jobs may have started.
+    // The worker listed these leases, but this broker could not adopt them. Their attempts fail, because the jobs may
+    // have started.
     let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
     context.release.fail(listed, detach::LOST);
     context.release.release(unlisted);
@@ -165,7 +166,7 @@ async fn adopt(context: &Arc<SessionContext>, store: &Store, wanted: &[Lease]) -
 }
 
 /// Adopts leases that another transaction has locked, as soon as they are unlocked. The worker keeps them meanwhile.
-/// The adopting task continues after the session has ended. If a lease has ended by then, the worker is told.
+/// The adopting task continues after the session has ended. If a lease ends before its adoption, the worker is told.
 fn adopt_when_unlocked(context: &Arc<SessionContext>, mut locked: Vec<Lease>) {
     let context = context.clone();
     tokio::spawn(async move {

@@ -81,7 +81,7 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
 }
 
 impl Session {
-    /// Detaches the session if it holds one of these leases, and has done so since before `before`: then its worker has
+    /// Detaches the session if it has held one of these leases since before `before`, because its worker has then
     /// resumed at another broker. Returns the other leases of the session, which never reached the worker.
     pub(super) fn leases_moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
         let state = self.state.lock();

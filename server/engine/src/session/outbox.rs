@@ -161,8 +161,7 @@ impl Outbox {
         }
         let jobs = take_part(&mut self.jobs, bound, memory_of);
         self.discharge(&jobs);
-        // The worker is reading. So the timeout of one second, after which its remaining jobs are released, starts
-        // again.
+        // The worker is reading, so the second after which its remaining jobs are released starts again.
         self.since = (!self.jobs.is_empty()).then(Instant::now);
         (!jobs.is_empty()).then_some((ServerMessage::Jobs(jobs), 0))
     }

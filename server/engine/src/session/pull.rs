@@ -202,8 +202,8 @@ impl Pulls {
         Pulling { pulls: self.clone(), types: types.to_vec() }
     }
 
-    /// Takes the permit with which a `PullJobs` call waits for a slow store for longer than its caller asked for. Only
-    /// one call has the permit at a time; returns `None` to the others.
+    /// Takes the permit to wait for a slow store longer than the caller of `PullJobs` asked for. One call has it at a
+    /// time; returns `None` to the others.
     pub fn late_wait_permit(&self) -> Option<OwnedMutexGuard<()>> {
         self.late_wait_permit.clone().try_lock_owned().ok()
     }

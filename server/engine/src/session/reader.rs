@@ -307,9 +307,9 @@ const MIN_UNANSWERED: usize = 3;
 
 /// Number of unanswered settle messages: the current one and the highest so far.
 ///
-/// A worker may hold back outcomes while a certain number of its settle messages is unanswered. The broker does not
-/// know this number, but has never seen more unanswered messages. So when nearly as many are unanswered as ever, the
-/// outcomes skip the commit delay.
+/// A worker may hold back outcomes while too many of its settle messages are unanswered. The broker does not know the
+/// worker's limit, and takes the highest number seen so far. Close to it, outcomes skip the commit delay, so that the
+/// worker does not wait.
 #[derive(Default)]
 pub(super) struct Settling {
     current: AtomicUsize,

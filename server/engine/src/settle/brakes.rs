@@ -1,6 +1,6 @@
 //! Counts failed attempts in a row for the brakes of task types. The counts are in the database, so that a brake holds on
-//! all brokers together. A broker gathers the ended attempts of a few milliseconds, and then writes them: settles do not
-//! wait for it. Task types without a brake cost one look-up in memory.
+//! all brokers together. A broker collects ended attempts for a few milliseconds, then writes them in one statement.
+//! Settles do not wait for this write. Task types without a brake cost one look-up in memory.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -55,7 +55,7 @@ impl Unwritten {
         self.is_writing.then(|| self.by_type.extract_if(|id, _| !self.held_back.contains(id)).collect())
     }
 
-    /// Queues ended attempts of a type again that could not be written, before those that have ended since.
+    /// Queues ended attempts again after a failed write. They count as earlier than attempts that have ended since.
     fn put_back(&mut self, type_id: TypeId, earlier: Ended) {
         let later = self.by_type.entry(type_id).or_default();
         *later = earlier.then(*later);
@@ -86,8 +86,8 @@ impl Brakes {
         self.count(types.iter().copied(), Ended { succeeded: true, failed: 0 });
     }
 
-    /// Counts attempts that have failed. As with successes, only leases with the mark `limited` count. An attempt that was
-    /// lost with its worker or its broker says nothing about the failures of the task type.
+    /// Counts failed attempts of leases with the mark `limited`. Attempts that were lost with their worker or broker do
+    /// not count, because the task type did not cause their failure.
     pub(super) fn failed(self: &Arc<Self>, nacked: &[Nacked]) {
         let failed = nacked.iter().filter(|nacked| match nacked.action {
             Action::Retry | Action::Dead | Action::Fallback | Action::Superseded => nacked.limited,
@@ -117,7 +117,7 @@ impl Brakes {
         self.counted.notify_one();
     }
 
-    /// Writes until nothing is left. Retries what could not be written, because the success of a trial must end the brake.
+    /// Writes until nothing is left. Retries failed writes; otherwise the success of a trial might not end the brake.
     async fn write_all(self: Arc<Self>) {
         let mut retry_at = Instant::now();
         loop {

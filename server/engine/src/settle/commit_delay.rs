@@ -1,9 +1,11 @@
 //! Commit delay: outcomes that arrive one by one share a commit, because a commit costs Postgres far more than an
-//! outcome. No worker is idle because of the delay: its capacity is free as soon as its outcome has been read.
+//! outcome. The delay keeps no worker idle, because the broker frees a worker's capacity as soon as it has read the
+//! outcome.
 //!
-//! Natural batching only gathers outcomes that arrive during a commit. At a thousand jobs per second that is less than
-//! one outcome, so each outcome would have a separate commit. If more outcomes are expected soon, the first one waits
-//! for them. The Postgres setting `commit_delay` does the same, but the delay here also saves statements.
+//! Without the delay, a batch has only the outcomes that arrived during the previous commit. At a thousand jobs per
+//! second that is less than one, so each outcome would have a separate commit. If more outcomes are expected soon, the
+//! first one waits for them. The Postgres setting `commit_delay` also lets transactions share a commit, but saves no
+//! statements.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +14,10 @@ use tokio::{sync::Notify, time};
 
 /// Maximum mean gap between outcomes for which the commit delay applies.
 const WORTH: Duration = Duration::from_millis(2);
-/// Divisor for the weight of the newest gap in the moving average of gaps: the weight is 1/8.
+/// Divisor of the newest gap in the moving average of gaps, where it has the weight 1/8.
 const NEWEST: u32 = 8;
-/// Maximum gap between outcomes in the moving average; longer gaps count as this. After a pause, several outcomes must
-/// arrive before the delay applies again.
+/// Maximum gap in the moving average; longer gaps between outcomes count as this one. After a pause, several outcomes
+/// must arrive before the delay applies again.
 const LONGEST_GAP: Duration = Duration::from_millis(20);
 
 /// Decides when queued outcomes are written.
@@ -62,7 +64,7 @@ impl CommitDelay {
         self.skip.notify_one();
     }
 
-    /// Waits until outcomes that have been queued since `since` should be written.
+    /// Waits for further outcomes, after the first one was queued at `since`, until all of them should be written.
     pub(super) async fn pause(&self, since: Instant) {
         if !self.pace.lock().is_worthwhile() {
             return;

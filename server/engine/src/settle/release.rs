@@ -84,9 +84,9 @@ impl Release {
         }
     }
 
-    /// Releases leases in the background that a worker left behind when it resumed at another broker. That broker may
-    /// be waiting to adopt locked leases. So this broker releases a locked lease only after the lock is gone, and the
-    /// other broker adopts first.
+    /// Releases leases in the background that a worker left behind when it resumed at another broker. If a lease is
+    /// locked, the other broker may be waiting to adopt it. So this broker waits until the lock is gone, and the other
+    /// broker gets the lease first.
     pub(crate) fn release_left_behind(&self, leases: Vec<Lease>) {
         if leases.is_empty() {
             return;
@@ -176,8 +176,8 @@ impl Release {
         }
     }
 
-    /// Ends locked leases in the background, so that no other lease waits for them. Does not wait for the locks inside
-    /// Postgres, so another broker that wants to adopt a lease gets the lock first.
+    /// Ends locked leases in the background, so that no other lease waits for them. Retries instead of waiting inside
+    /// Postgres, so that another broker that waits there to adopt a lease gets it first.
     fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool, ending: Option<Arc<Ending>>) {
         if nacks.is_empty() {
             return;
@@ -265,8 +265,8 @@ impl Release {
         for broker in brokers {
             let nacks: Vec<Nack> =
                 leases.iter().filter(|(_, owner)| *owner == broker).map(|(lease, _)| nack(*lease)).collect();
-            // The statement with an owner does not keep the token, so a later settle by the worker does not count as a
-            // repeat.
+            // For an operator, the statement does not store the token, so a later settle by the worker is not answered
+            // as a repeat.
             match writer.end_leases(&nacks, broker, by).await {
                 Ok(nacked) => {
                     let is_ended = |lease: &&Lease| nacked.iter().any(|n| n.id == lease.id);

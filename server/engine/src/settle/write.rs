@@ -13,8 +13,8 @@ use crate::{
     store::{Action, Actor, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
 };
 
-/// Maximum number of times that a batch is split: enough to find one refused outcome among thousands, and few if
-/// Postgres refuses all.
+/// Maximum number of splits of a batch: enough to find one refused outcome among thousands. It bounds the statements if
+/// Postgres refuses all outcomes.
 const MOST_SPLITS: u32 = 13;
 
 /// Minimum time that outcomes wait for an unreachable Postgres. If they were answered earlier, callers would retry
@@ -22,8 +22,8 @@ const MOST_SPLITS: u32 = 13;
 const MIN_RETRY: Duration = Duration::from_secs(1);
 
 impl Writer {
-    /// Writes outcomes and returns their results in order. To settle is a compare-and-set, so it is repeated after a
-    /// lost connection. Outcomes of jobs for which `is_locked` returns true are not tried.
+    /// Writes outcomes and returns their results in order. Settling compares the token first, so it can safely be
+    /// repeated after a lost connection. Outcomes of jobs for which `is_locked` returns true are not tried.
     pub(super) async fn write(&self, settlements: &[&Settlement], is_locked: impl Fn(i64) -> bool) -> Vec<Written> {
         let mut written = vec![Written::As(SettleStatus::Unavailable); settlements.len()];
         let (rounds, repeats) = rounds(settlements);
@@ -99,7 +99,8 @@ impl Writer {
     }
 
     /// Returns the outcomes of a round that no other transaction has locked, and marks the others. Returns `None` if no
-    /// outcome is left, or if something else is locked. In the latter case each outcome is written alone.
+    /// outcome is left. If no lease is locked, another lock blocks the round, and all outcomes are marked to be written
+    /// one by one.
     async fn without_locked(
         &self,
         settlements: &[&Settlement],
@@ -184,7 +185,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the outcomes without effect that an earlier call had already settled in the same way.
+    /// Returns the indexes among `failed`, the outcomes without effect, that an earlier call had settled in the same
+    /// way.
     async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<usize>, StoreError> {
         if failed.is_empty() {
             return Ok(HashSet::new());
@@ -304,7 +306,7 @@ impl<'a> Ack<'a> {
 }
 
 /// Maximum number of different outcomes that are tried for one job in a batch. A job has one current lease, and perhaps
-/// one that the current one has replaced.
+/// an earlier one whose worker still sends an outcome.
 const ROUNDS: usize = 3;
 
 /// Groups the indexes of the outcomes into rounds, sorted by id, in which each job id occurs once. If two tokens or two

@@ -68,7 +68,7 @@ impl SettingsBefore {
     pub(super) const CLUSTER: &'static str = "cluster";
     pub(super) const TASK_TYPE: &'static str = "task_type";
     pub(super) const SCHEDULE: &'static str = "schedule";
-    /// The name is the task type, a space and the limit key.
+    /// Kind of a limit key's settings. Their `name` is the task type, a space and the limit key.
     pub(super) const LIMIT_KEY: &'static str = "limit_key";
 
     /// Reads the settings in the transaction that will change them.

@@ -24,8 +24,8 @@ pub const DEFAULTS: [(&str, &str); 4] =
 /// Position in the scan of scheduled jobs: the time and id of the last job seen.
 pub(crate) type ScheduledPosition = (SystemTime, i64);
 
-/// Result of the sweep, the statement that looks for work of all kinds. An idle broker runs only this statement, once
-/// per poll interval.
+/// Result of the sweep, the statement that looks for work of all kinds. An idle broker looks for work only with this
+/// statement, once per poll interval.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// Task types with ready jobs, and the lowest rank of each.

@@ -40,7 +40,7 @@ pub(super) struct JobTable {
     since: &'static str,
     /// Whether an attempt of a row has failed, for `{fits}`.
     failed: &'static str,
-    /// Whether a row failed before `$10` and waits since, for `{fits}`.
+    /// Whether a row failed before `$10` and was not retried since, for `{fits}`.
     failed_before: &'static str,
     /// Error group of a row, for `{fits}`.
     group: &'static str,
@@ -92,7 +92,7 @@ pub(super) const LEASED: JobTable = JobTable {
     ..BY_ID
 };
 
-/// With `failed_before`, a job that has been retried since, and so is due, is not selected.
+/// `failed_before` excludes jobs that are due, because they may have been retried since their failure.
 pub(super) const SCHEDULED: JobTable = JobTable {
     table: "scheduled",
     state: "'scheduled'::text",

@@ -215,8 +215,8 @@ impl Store {
         self.general().await?.one(Statement::BeginArrival, params).await
     }
 
-    /// Makes this store the home store of a task type, which is the store where the type is oldest: sets its creation
-    /// time here to before `oldest`, its earliest creation time in other stores. Returns the settings version.
+    /// Makes this store the home of a task type. The home is the store with the type's earliest creation time, so this
+    /// function sets the time here to before `oldest`, the earliest one in other stores. Returns the settings version.
     pub async fn make_home_store(&self, type_id: TypeId, oldest: SystemTime) -> Result<i64, StoreError> {
         self.general().await?.one(Statement::MakeHomeStore, &[&type_id, &oldest]).await
     }

@@ -1,5 +1,5 @@
-//! Connections: the manager of the pools, the LISTEN connection, and the connection limits of the server. bb8's own manager for Postgres prepares no statements, sends a query at each
-//! checkout, and treats a read-only former primary as healthy.
+//! Connections: the manager of the pools, the LISTEN connection, and the connection limits of the server. The manager replaces bb8's own one for Postgres, which prepares no
+//! statements, sends a query at each checkout, and treats a read-only former primary as healthy.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -34,9 +34,9 @@ pub enum Purpose {
 }
 
 /// Session settings that the SQL of Howdah requires, whatever the role or the database sets. With another
-/// `search_path`, a role that may create functions in it could have them called with the rights of the broker. The
-/// other settings change how values are read and written. `default_transaction_read_only` is not set, because an
-/// operator may have set it on purpose.
+/// `search_path`, the broker might call functions that another role has created in one of its schemas. The other
+/// settings change how values are read and written. `default_transaction_read_only` is not set, because an operator may
+/// have set it on purpose.
 const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET client_encoding = 'UTF8'; \
                        SET standard_conforming_strings = on; SET transform_null_equals = off; SET array_nulls = on; \
                        SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \

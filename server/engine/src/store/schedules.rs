@@ -147,7 +147,7 @@ impl ScheduleTransaction<'_> {
         Ok(locked(&self.transaction.query(Statement::LockSchedule, &[&name]).await?).pop())
     }
 
-    /// Locks and returns due schedules, except the schedules with the names and the times of the last update in `but`. Skips
+    /// Locks and returns due schedules, except those in `but`, which lists names and times of the last update. Skips
     /// schedules that another transaction has locked.
     pub async fn lock_due(
         &mut self,

@@ -77,7 +77,8 @@ impl Operator {
         };
         let states = spec.states();
         preview.in_states = of_type.map(|_| states.iter().map(in_state).sum());
-        // The count may have reached its limit before the leased jobs. Then the last job counts of the type are used.
+        // If the count reached its limit before the leased jobs, their number comes from the last job counts of the
+        // type.
         if has_more && states.contains(&JobState::Leased) && spec.error_group.is_none() && spec.conditions.is_empty() {
             preview.running = in_state(&JobState::Leased);
         }

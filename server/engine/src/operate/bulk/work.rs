@@ -1,7 +1,7 @@
 //! Executes bulk operations in batches of jobs, with pauses for other work. The broker that owns a bulk operation executes it;
 //! when the owner's row has expired, another broker takes it over. Each transaction that changes jobs also counts them, if the
 //! bulk operation is still running and still owned by this broker. The position in the selection is stored in a separate
-//! transaction. If that is lost, no job is changed twice, because the selection does not find changed jobs again.
+//! transaction. If that transaction is lost, no job is changed twice, because the selection does not find changed jobs again.
 
 use std::time::{Duration, Instant};
 

@@ -34,7 +34,8 @@ pub(super) struct About<'a> {
     pulled: Pulled,
     /// Number of workers with a window for the task type.
     workers: usize,
-    /// Number of workers that accept a job of this size. Those whose window is 0 for now do not say which sizes they accept.
+    /// Number of workers that accept a job of this size. Workers whose window is 0 for now count, because their accepted
+    /// size is unknown.
     takers: usize,
     /// Size in bytes of the largest job that any of the workers accepts.
     largest: u64,

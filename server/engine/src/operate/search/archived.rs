@@ -10,7 +10,7 @@ pub(super) fn is_position(position: SearchPosition) -> bool {
     position.at.rank > 0
 }
 
-/// Removes from an archived job what lists of jobs leave out.
+/// Removes the details that lists of jobs leave out: all failures but the last, and stack traces.
 pub(super) fn listed(mut job: JobView) -> JobView {
     job.failures.drain(..job.failures.len().saturating_sub(1));
     job.failures.iter_mut().for_each(|failure| failure.details.clear());

@@ -46,8 +46,8 @@ impl Walk {
 }
 
 impl Operator {
-    /// Continues a search by key, which has `found` all jobs in the database, in the archive. If the call has found jobs
-    /// in the database, the next call reads the archive, so that an unreadable archive does not hide these jobs.
+    /// Continues a search by key in the archive, after it has `found` all jobs in the database. If the call has found
+    /// jobs in the database, the next call reads the archive, so that an unreadable archive does not hide these jobs.
     pub(in crate::operate::search) async fn search_archive(
         &self,
         task_type: &TaskTypeName,
