@@ -205,8 +205,8 @@ impl BulkChange {
         matches!(self, Self::Cancel | Self::Discard)
     }
 
-    /// States of the jobs to change, in processing order. In this order, few jobs are missed because they change their
-    /// state meanwhile.
+    /// States of the jobs to change, in processing order. Jobs usually pass through the states in this order, so few
+    /// are missed.
     pub const fn states(&self) -> &'static [JobState] {
         match self {
             Self::Retry => &[JobState::Scheduled, JobState::Dead],

@@ -79,7 +79,7 @@ pub struct CoordinationView {
     pub completed_stages: Vec<CompletedStage>,
     /// Ids of the first 100 dependencies, finished or not.
     pub after: Vec<i64>,
-    /// Task type that the job itself names as its fallback; `None` if it names none, or after it went there.
+    /// Task type that the job itself names as its fallback; `None` if it names none, or after the job has moved to it.
     pub fallback: Option<String>,
 }
 

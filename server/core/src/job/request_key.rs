@@ -24,8 +24,8 @@ impl RequestKey {
         if principal.is_empty() { key } else { format!("{principal}{SEPARATOR}{key}") }
     }
 
-    /// Returns the stored form of a request key for one finished job that a request runs again. Each job has its own, so that a
-    /// repeated call handles the other jobs.
+    /// Returns the stored form of a request key for one finished job that a request runs again. Each job has its own request
+    /// key, so that a repeated call still runs the jobs that the first call did not run.
     pub fn name_of_rerun(principal: &str, old_id: i64, key: &str) -> String {
         format!("{principal}{SEPARATOR}rerun{SEPARATOR}{old_id}{SEPARATOR}{key}")
     }

@@ -179,8 +179,8 @@ BEGIN
     RETURN ceil(s * 1000)::bigint;
 END $$;
 
--- Returns a time in microseconds after 1970. Accepts times up to `ahead` plus one hour from now: the hour, which brokers allow
--- too, is for clocks that differ.
+-- Returns a time in microseconds after 1970. Accepts times up to `ahead` plus one hour from now. Brokers allow the same hour,
+-- for clocks that differ.
 CREATE OR REPLACE FUNCTION howdah.us_of(field text, value text, ahead interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     at timestamptz;

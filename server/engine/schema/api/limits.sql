@@ -47,11 +47,11 @@ BEGIN
         'key_rate_per_s', howdah.limit_of('key_rate', key_rate::numeric, 1000000),
         'key_rate_burst', howdah.limit_of('key_rate_burst', key_rate_burst, 1000000)));
     t := howdah.type_of_name(task_type, 'task_type');
-    -- Changes of settings follow one another.
+    -- Serializes changes of settings.
     PERFORM FROM howdah.settings FOR NO KEY UPDATE;
     SELECT * INTO t FROM howdah.task_type o WHERE o.id = t.id;
     limits := howdah.limits_of(t) || given;
-    -- Without a rate there is no burst, and without a gap nothing counts from an end.
+    -- Removing a rate also removes its burst; removing the gap also removes key_gap_from_end.
     SELECT coalesce(jsonb_object_agg(l.key, l.value), '{}') INTO limits FROM jsonb_each(limits) l
     WHERE l.value NOT IN ('0', 'false')
       AND (l.key <> 'key_gap_from_end' OR given -> 'key_min_gap_ms' IS DISTINCT FROM '0')
@@ -75,8 +75,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Changes limits of one limit key of a task type, and creates the type if it is new. max_running: instead of key_max_running of
--- the type. An omitted limit stays; 0 removes it. Returns false if nothing differs.
+-- Changes limits of one limit key of a task type, and creates the type if it is new. max_running replaces the type's
+-- key_max_running for this key. An omitted limit stays; 0 removes it. Returns false if nothing differs.
 CREATE OR REPLACE FUNCTION howdah.set_key_limits(task_type text, limit_key text, max_running integer DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -90,7 +90,7 @@ BEGIN
         PERFORM howdah.refuse('limit_key', 'is empty; name a limit key');
     END IF;
     t := howdah.type_of_name(task_type, 'task_type');
-    -- Changes of settings follow one another.
+    -- Serializes changes of settings.
     SELECT s.key_bytes INTO STRICT most FROM howdah.settings s FOR NO KEY UPDATE;
     limit_key := howdah.text_of('limit_key', limit_key, most);
     named := t.name || ' ' || limit_key;

@@ -14,8 +14,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Checks a cron expression as far as that needs no calendar: its length, characters, fields, names and numbers. The broker that
--- plans the schedule checks the rest, such as a day that never comes.
+-- Checks the parts of a cron expression that need no calendar: its length, characters, fields, names and numbers. The broker
+-- that plans the schedule checks the rest, such as a day that never comes.
 CREATE OR REPLACE FUNCTION howdah.check_cron(field text, expression text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     help CONSTANT text := 'write five fields, minute hour day month weekday, such as 30 2 * * MON-FRI';

@@ -26,10 +26,10 @@ CREATE OR REPLACE FUNCTION howdah.announcement_mark(of_type integer, began_us bi
 CREATE OR REPLACE FUNCTION howdah.rank_now() RETURNS bigint LANGUAGE sql STABLE RETURN (date_part('epoch', now()) * 1000000)::bigint;
 
 -- Returns whether brokers must be notified that a job of this type became ready in this transaction, which began at began_us.
--- No notification is needed if another connection announced the same type at most 20 ms before or 40 ms after. In that case the
--- difference of the two sequence values has type bits of 0, and pid bits that are not 0, so subtracting 1 borrows nothing from
--- the type bits. An earlier announcement of this connection does not count: its transaction may have been rolled back, or
--- brokers received it long ago.
+-- No notification is needed if another connection announced the same type at most 20 ms before or 40 ms after. The stored
+-- value, XOR the pid and type of this transaction, then has type bits of 0 and pid bits that are not 0, so subtracting 1
+-- borrows nothing from the type bits. An earlier announcement of this connection does not count: its transaction may have been
+-- rolled back, or brokers received it long ago.
 CREATE OR REPLACE FUNCTION howdah.needs_announcement(of_type integer, began_us bigint) RETURNS boolean LANGUAGE sql VOLATILE
     RETURN now() < clock_timestamp() - interval '80 ms'
         OR ((pg_sequence_last_value(howdah.announcement_sequence(of_type)) # pg_backend_pid() # (of_type::bigint << 22))

@@ -3,10 +3,10 @@
 -- Returns, for task types with limits, how many of the wanted jobs may be claimed now. retry_in_ms: delay before the next call,
 -- if only time raises the quota (rate limit, brake) or the row of the type is locked. A claim calls this function first, in its
 -- transaction: the type's row of limit_state stays locked until the transaction ends. Only leases with the mark `limited`
--- count, which claims of a type with a limit set. For about two seconds after a limit is set, all leases of the type count,
--- because brokers that have not read the limit claim without the mark. No index supports this rare count. A type whose row
--- another transaction has locked gets a quota of 0, so that the other types do not wait. The call waits up to lock_timeout for
--- the first locked row, and 1 ms for each further one, because brokers hold such rows for milliseconds.
+-- count; a claim sets this mark if it knows a limit of the type. For about two seconds after a limit is set, all leases of the
+-- type count, because brokers that have not read the limit claim without the mark. No index supports this rare count. A type
+-- whose row another transaction has locked gets a quota of 0, so that the other types do not wait. The call waits up to
+-- lock_timeout for the first locked row, and 1 ms for each further one, because brokers hold such rows for milliseconds.
 CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
 RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint, is_locked boolean) LANGUAGE plpgsql AS $$
 DECLARE

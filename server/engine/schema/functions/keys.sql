@@ -292,10 +292,10 @@ BEGIN
 END $$;
 
 -- Frees the keys of jobs that have ended, except keys that are held for a time, and records the versions of jobs that have
--- succeeded. Returns the ids of the successors, which get
--- the keys and run next. The caller has locked the successors. Keys are locked first, and each decision is a separate
--- statement, which sees the changes of the transactions that held the locks. Otherwise a successor that was replaced meanwhile
--- would wait for ever, and a key whose successor has ended meanwhile would never be freed.
+-- succeeded. Returns the ids of the successors, which get the keys and run next. The caller has locked the successors. Keys
+-- are locked first, and each decision is a separate statement, which sees the changes of the transactions that held the locks.
+-- Otherwise a successor that was replaced meanwhile would wait forever, and a key whose successor has ended meanwhile would
+-- never be freed.
 CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE

@@ -37,13 +37,14 @@ CREATE OR REPLACE FUNCTION howdah.limit_max_of(options jsonb) RETURNS integer LA
                 THEN least(greatest((options -> 'limit_max')::numeric, 1), 1000000)::integer END
 $$;
 
--- Returns how many jobs of its limit key may run at once when a job starts, with this job; null: any number. t: limits_of_key.
+-- Returns the maximum number of running jobs of its limit key, including this job, with which a job may start; null: no
+-- maximum. t: limits_of_key.
 CREATE OR REPLACE FUNCTION howdah.limit_of_job(t howdah.task_type, options jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN t.key_gap_from_end THEN 1 ELSE coalesce(howdah.limit_max_of(options), t.key_max_running) END
 $$;
 
 -- Returns the number of ready jobs of a limit key, and the lowest of their limits (limit_of_job; null: no limit). t:
--- limits_of_key. Counts to one more than the largest limit and than `at_least`, since a higher number makes no difference.
+-- limits_of_key. Stops counting above all limits and `at_least`, because a higher number makes no difference.
 CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text, at_least integer, OUT jobs bigint, OUT most integer)
 LANGUAGE sql STABLE AS $$
     SELECT count(*), min(n.most) FROM (
@@ -102,10 +103,10 @@ BEGIN
     RETURN have_states;
 END $$;
 
--- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. Stores the time from
--- which the minimum gap counts after the ended attempts. It is called in the transaction that ended the leases, after
--- after_end, which gets options without limit keys, because limit states are locked last and all at once. Returns a null row if
--- limit keys must be checked, and the id of each job that waits now.
+-- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. Stores the time
+-- from which the minimum gap counts after the ended attempts. Runs in the transaction that ended the leases, after after_end.
+-- The caller passes options without limit keys to after_end, because limit states are locked last and all at once. Returns a
+-- null row if limit keys must be checked, and the id of each job that waits now.
 CREATE OR REPLACE FUNCTION howdah.requeue_for_limit(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
@@ -158,11 +159,12 @@ BEGIN
     SELECT k.id FROM kept k;
 END $$;
 
--- Makes the first waiting jobs of a limit key ready, at most `free` of them. Returns their number and lowest rank. With key_strict,
--- jobs that have started before go first. The other jobs follow in the order of their limits, the largest first, and then of
--- their ranks. A job becomes ready only if its limit, the limits of the jobs before it and of the ready jobs (ready_most)
--- allow it with all jobs that hold a slot (used). So a ready job also holds up jobs with a larger limit, which are checked again
--- when a job of the key ends or arrives. own_most: the largest limit_max of the waiting jobs. t: limits_of_key.
+-- Makes the first waiting jobs of a limit key ready, at most `free` of them. Returns their number and lowest rank. With
+-- key_strict, jobs that have started before go first. The other jobs follow in the order of their limits, the largest first,
+-- and then of their ranks. A job becomes ready only if the number of jobs that hold a slot (used), with this job and those
+-- before it, exceeds none of these limits: its own, those of the jobs before it, and the lowest one of the ready jobs
+-- (ready_most). So a ready job also holds up jobs with a larger limit, which are checked again when a job of the key ends or
+-- arrives. own_most: the largest limit_max of the waiting jobs. t: limits_of_key.
 CREATE OR REPLACE FUNCTION howdah.admit_jobs(t howdah.task_type, of_key text, used bigint, ready_most integer, own_most integer,
                                              free bigint, OUT jobs bigint, OUT lowest bigint) LANGUAGE plpgsql AS $$
 DECLARE

@@ -16,7 +16,7 @@ CREATE TABLE howdah.job_key (
 CREATE INDEX job_key_held ON howdah.job_key (held_until) WHERE held_until IS NOT NULL;
 
 -- The version of the last job of each key that succeeded, compared by key_policy replace_if_newer. Only keys of jobs with a
--- key_version have a row. It is deleted when the type's history of that day is.
+-- key_version have a row. A row is deleted when history no longer keeps the day on which its job ended.
 CREATE TABLE howdah.key_version (
     type_id  integer NOT NULL,
     key      text COLLATE "C" NOT NULL,
@@ -43,8 +43,8 @@ CREATE TABLE howdah.expiry (
     PRIMARY KEY (expire_at, id)
 );
 
--- The state of a limit key for which jobs wait or that has its own limit, or (with an empty limit_key) of a type with limits. A transaction locks the row
--- before it grants a slot, so that no slot is granted twice.
+-- The state of a limit key that has waiting jobs or its own limit. The row with an empty limit_key is for a type with limits. A
+-- transaction locks the row before it grants a slot, so that no slot is granted twice.
 CREATE TABLE howdah.limit_state (
     type_id       integer NOT NULL,
     limit_key     text COLLATE "C" NOT NULL,

@@ -103,8 +103,8 @@ CREATE TABLE howdah.waiting (
     failures      jsonb,
     payload       bytea NOT NULL
 );
--- The order in which the jobs of a limit key become ready: the larger limit_max first, then jobs without limit_max. Jobs without
--- it are sorted in between by the limit of the key (howdah.admit_jobs).
+-- Index for the order in which the jobs of a limit key become ready: the largest limit_max first. The index has jobs without
+-- limit_max last; howdah.admit_jobs sorts them among the others by the limit of the key.
 CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, (options -> 'limit_max') DESC NULLS LAST, rank, id)
     WHERE limit_key IS NOT NULL;
 -- Index of waiting jobs that have started before. With key_strict, they run before the other jobs of their limit key.

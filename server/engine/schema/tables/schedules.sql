@@ -22,8 +22,9 @@ CREATE TABLE howdah.schedule (
     paused        boolean NOT NULL,
     anchor        timestamptz NOT NULL,      -- periods count from here
     next_planned  timestamptz,               -- null: no time is planned now
-    -- When brokers look at the schedule next: next_planned plus jitter; null: never. If next_planned is null, an SQL function has
-    -- defined the schedule, and a broker plans it. anchor is then the start of the current period, if there is a last_planned.
+    -- When brokers look at the schedule next: next_planned plus jitter; null: never. If next_at is set and next_planned is
+    -- null, an SQL function has defined the schedule, and a broker has to plan it. Then anchor is the start of the current
+    -- period, if there is a last_planned.
     next_at       timestamptz,
     held          timestamptz,               -- a planned time that fires when a job of the schedule has ended
     watching      boolean NOT NULL,          -- true: brokers look at the schedule when one of its jobs ends

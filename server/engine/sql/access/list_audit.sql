@@ -1,7 +1,7 @@
 -- Returns a page of the audit, the newest first, along the index of each partition. ORDER BY names the column a.time, and not
 -- the returned number with the same name, because only the column is in the index.
 -- $1 from this time on $2 before this time (both µs after 1970, or null) $3, $4 after the row of this time and id $5 principal
--- $6 method $7 one of the ids (all may be null) $8 the most rows $9 one of the types (may be null)
+-- $6 method $7 one of the ids (all may be null) $8 rows at most $9 one of the types (may be null)
 SELECT id, (extract(epoch FROM time) * 1e6)::bigint AS time, principal, broker, peer, method, types, count, ids, reason, changes
 FROM howdah.audit a
 WHERE time >= coalesce(to_timestamp($1::bigint / 1000000.0), '-infinity')

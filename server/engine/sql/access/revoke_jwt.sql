@@ -1,7 +1,7 @@
 -- Revokes a JSON Web Token, or all tokens of a principal that were issued until now, unless too many revocations are stored.
 -- Increments the settings version, so that every broker reads the revocations again.
--- $1 the name of the token or the principal $2 whether it is a principal $3 ms until the revocation expires $4 the most
--- revocations that are kept
+-- $1 the name of the token or the principal $2 whether it is a principal $3 ms until the revocation expires $4 maximum
+-- number of revocations
 WITH changed AS (
     UPDATE howdah.settings SET version = version + 1
     WHERE (SELECT count(*) FROM howdah.revoked_jwt WHERE until > now()) < $4::bigint

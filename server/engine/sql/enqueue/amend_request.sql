@@ -1,3 +1,4 @@
--- Corrects the ids with which a repeated request is answered, if keys replaced some of them by ids of other jobs. $1 key
+-- Replaces the ids that a repeat of the request returns. Used if other jobs hold the keys of some of its jobs, so that
+-- the answer has the ids of those other jobs. $1 key
 -- $2 id[]
 UPDATE howdah.request SET ids = $2::bigint[] WHERE key = $1::text

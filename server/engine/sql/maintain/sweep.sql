@@ -1,7 +1,8 @@
--- The only statement of an idle broker, once per poll interval. It returns the types with ready jobs and their lowest rank (a
--- loose index scan: one look-up per type). It returns the times of the next scheduled job, deadline, limit check and expiry. It
--- also returns when a schedule fires or waits for its jobs, when a bulk operation without an owner continues, the settings
--- version, whether a broker has expired, and two values that change if the database is replaced. Times are rounded up, because a timer that fires early would find nothing due.
+-- The statement with which a broker looks for work, once per poll interval. It returns the types with ready jobs and their
+-- lowest rank (a loose index scan: one look-up per type). It returns the times of the next scheduled job, deadline, limit check
+-- and expiry. It also returns when a schedule fires or waits for its jobs, when a bulk operation without an owner continues,
+-- the settings version, whether a broker has expired, and two values that change if the database is replaced. Times are rounded
+-- up, because a timer that fires early would find nothing due.
 -- $1 floor for scheduled
 WITH RECURSIVE types AS (
     (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)

@@ -1,6 +1,5 @@
--- Returns which of the given jobs have finished or are dead, as many as fit into an answer. A job that was revived after it had
--- ended is returned once for each end. $1 id[] $2 bytes at most (but at
--- least one job)
+-- Returns which of the given jobs have finished or are dead, as many as fit into an answer. A job that ended, was revived and
+-- ended again is returned once for each end. $1 id[] $2 bytes at most (but at least one job)
 WITH ended AS (
     SELECT id, died AS finished, options, headers, failures, payload, NULL::bytea AS result FROM howdah.dead WHERE id = ANY ($1::bigint[])
     UNION ALL

@@ -1,7 +1,7 @@
 -- Returns facts about a server and a database for `howdah doctor`, as one JSON object. The database need not have a schema yet,
 -- and any role may run it. It reads settings, statistics and the catalog.
--- * reset_val is used instead of setting: the value with which a session of this role begins. The broker's session changes
---   some.
+-- * reset_val is the value with which a session of this role begins. The column setting has the values of this session,
+--   which sets some itself.
 -- * resets: the statement that removes the value of the database or of the role, for settings that have one.
 -- * collation: its version when the database was created, and its version in the system now, if they differ.
 SELECT json_build_object(

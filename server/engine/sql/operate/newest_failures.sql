@@ -1,6 +1,6 @@
--- Returns the jobs that failed last, the newest failure first. Dead jobs are read by an index-only scan, some 0.2 µs each, because
--- an index by time would cost every job that dies. Of the jobs that wait for a retry, it reads only those among the 10,000
--- scheduled jobs that run soonest.
+-- Returns the jobs that failed last, the newest failure first. All dead jobs are read, by an index-only scan, some 0.2 µs each:
+-- an index of all types by time would cost every job that dies. Of the jobs that wait for a retry, it reads only those among
+-- the 10,000 scheduled jobs that run soonest.
 -- $1 type (null: all) $2 with dead jobs $3 with jobs that wait for a retry $4 error group of dead jobs, or an error of it (null:
 -- any) $5 before this time (µs after 1970, null: any) $6 or at this time, and before this id $7 at most
 WITH bound AS MATERIALIZED (

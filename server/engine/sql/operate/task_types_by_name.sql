@@ -1,5 +1,5 @@
--- Returns types by name, and marks them as used: the caller is about to use them, and remembers their ids for up to an hour.
--- From now on, an unused type is not deleted for as long as history is kept. $1 name[]
+-- Returns types by name, and marks them as used, because the caller is about to use them, and remembers their ids for up to
+-- an hour. An unused type among them is deleted only after another full retention of history. $1 name[]
 WITH used AS (
     UPDATE howdah.task_type SET unused_since = now()
     WHERE id IN (SELECT id FROM howdah.task_type

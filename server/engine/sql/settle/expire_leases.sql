@@ -1,5 +1,5 @@
--- Moves jobs to history as expired whose time to start had passed when they were claimed. They were not delivered, so their
--- attempt has not begun. $1 id[] (sorted, unique) $2 token[] $3 broker (null: pulled)
+-- Moves jobs to history that had expired when they were claimed. They were not delivered, so no attempt has begun. $1 id[]
+-- (sorted, unique) $2 token[] $3 broker (null: pulled)
 WITH deleted AS (
     DELETE FROM howdah.leased
     WHERE id = ANY ($1::bigint[]) AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])] AND broker_id IS NOT DISTINCT FROM $3::integer

@@ -2,9 +2,9 @@
 -- compared with its own token only. Alternatives are worse: token = ANY ($2) would accept the token of another job of the
 -- batch, and is 8 to 18 % slower with batches of 500; with a join on unnest the planner may choose a scan, which is 6 times
 -- slower. Jobs with the mark `coordinated` (their end affects other jobs) are skipped. The caller passes all jobs that this
--- statement did not find to howdah.ack_coordinated. Statistics: the broker that claimed the jobs knows when they became ready
--- and started. It sends the attempts in groups, which costs a fifth of grouping the rows. If an ack has no effect, or a start
--- is not known, the rows are grouped here.
+-- statement did not find to howdah.ack_coordinated. Statistics: a broker that knows when its jobs became ready and started
+-- sends the attempts in groups ($7 to $11), which costs a fifth of grouping the rows here. The rows are grouped here if an
+-- ack has no effect, or if a start is not known.
 -- $1 id[] $2 token[] $3 result[] (null: none) $4 types that keep no succeeded jobs $5 types that keep succeeded jobs only if
 -- they failed before $6 types of $5 that also keep jobs with a result; mostly all three are empty
 -- Attempts in groups (null: not known): $7 type_id[] $8 start[] (µs after 1970) $9 wait_bucket[] $10 attempts[] $11 sum of

@@ -8,7 +8,7 @@ use howdah_archive::JobFilter;
 use super::{ArchiveError, Reader, find::WITHIN, history::micros};
 use crate::store::TypeFile;
 
-/// Number of files that a step reads at least, if there are as many. A step reads all files of a day.
+/// Minimum number of files that a step reads, if that many are left. A step reads all files of each day.
 const FILES: i32 = 64;
 /// Number of files read concurrently.
 const TOGETHER: usize = 16;

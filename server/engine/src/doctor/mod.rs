@@ -56,7 +56,7 @@ pub async fn examine_start(store: &Store, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(machine::files(config));
     match store.try_write().await {
-        // Another role than the brokers' has another finding.
+        // A role without the rights of brokers (42501) and a missing schema are found by other checks.
         Err(error) if error.code() != Some("42501") && !error.is_schema_missing() => {
             let found = format!("the database refuses to store a job on trial: {}", error.public_text());
             findings.push(Finding::problem("writes", found, error.advice()));

@@ -3,8 +3,8 @@
 //! holds.
 //!
 //! The generic cell rate algorithm stores one number: the time at which the debt is paid. The crate `governor` refuses
-//! every request that is larger than the burst. So its burst would have to be as large as the largest request at any
-//! rate.
+//! each request that is larger than the burst. So its burst would have to be as large as the largest request, even at a
+//! low rate.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
