@@ -48,7 +48,7 @@ impl JobConditions {
 /// statement that changes the job checks the permitted types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// Their ids.
+    /// Ids of the jobs.
     pub ids: Vec<i64>,
     /// Permitted types of the jobs; `None`: any type.
     pub types: Option<Arc<[TypeId]>>,

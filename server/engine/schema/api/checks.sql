@@ -252,8 +252,8 @@ BEGIN
 END $$;
 
 -- Returns the id of the job that the worker of this session runs, from a setting that the worker sets. That job is the parent
--- of jobs that the session enqueues without parent_id. \x2e is a dot, which keeps the name of the setting the same in every
--- schema.
+-- of jobs that the session enqueues without parent_id. The dot in the name of the setting is written as \x2e, because the
+-- prefix of the schema is replaced in this file.
 CREATE OR REPLACE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),

@@ -1,10 +1,10 @@
 -- Announces ready jobs from SQL functions. NOTIFY locks the whole database cluster until the commit is on disk, so transactions
 -- that all notify would commit one by one. Therefore only one connection in 20 ms announces a task type, with the message `e`.
 -- Brokers that receive `e` check the type again shortly afterwards, and find the jobs of connections that sent no message. A
--- transaction may omit its message only if it is younger than 80 ms, and only for jobs that do not rank before the announced
--- jobs. Jobs with older ranks are announced by their rank, with the message `r`. The sweep, a regular poll of the brokers,
--- finds jobs that were still missed. Sequences record which connection last announced a type, and when, because their values
--- are visible before commit, and no transaction waits for them.
+-- transaction may omit its message only while it is younger than 80 ms, and only for jobs that rank after the announced ones.
+-- Jobs with older ranks are announced by their rank, with the message `r`. The sweep, a regular poll of the brokers, finds jobs
+-- that were still missed. Sequences record which connection last announced a type, and when, because their values are visible
+-- before commit, and no transaction waits for them.
 
 -- announcement_sequence, announcement_mark, rank_now and needs_announcement are short, because each operator adds time to a
 -- transaction of one insert. They do not depend on the caller's search_path: announcement_sequence names the schema of each

@@ -1,7 +1,7 @@
 -- Corrects stored times after the database's clock has gone back: a replica with another clock was promoted, or a wrong clock
 -- was set right. Rows that were written while the clock was ahead contain times that are too late. If a row stores when it was
--- written, all of its times move back by the distance of that time from now, so the remaining wait stays the same. Other times
--- are set to now. Locked rows are skipped. Rows of brokers are corrected by their renewals (renew_broker.sql).
+-- written, that time becomes now, and its other times move back as far, so the remaining wait stays the same. In other rows,
+-- times are set to now. Locked rows are skipped. Rows of brokers are corrected by their renewals (renew_broker.sql).
 
 -- Returns whether the clock has gone back: the stored time of the last howdah.sum_statistics is in the future. That function
 -- runs every few seconds while jobs are processed. After the clock has gone back, it does not run until howdah.correct_times

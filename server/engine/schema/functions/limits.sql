@@ -24,9 +24,8 @@ BEGIN
     RETURN t;
 END $$;
 
--- Returns the seconds since a stored time, for token buckets; never negative. With a negative number, after the clock went back
--- (a replica with another clock was promoted), a bucket would lose tokens, and no job would start until the clock had caught
--- up.
+-- Returns the seconds since a stored time, for token buckets; never negative. A negative number, after the clock has gone back,
+-- would take tokens from a bucket, and no job would start until the clock had caught up.
 CREATE OR REPLACE FUNCTION howdah.elapsed_s(since timestamptz) RETURNS double precision LANGUAGE sql STABLE
     RETURN greatest(extract(epoch FROM now() - since)::double precision, 0);
 

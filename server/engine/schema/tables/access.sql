@@ -20,7 +20,7 @@ CREATE TABLE howdah.ended_session (
     ends  timestamptz NOT NULL              -- the session expires then, and the row can be deleted
 );
 
--- JSON Web Tokens that were revoked before they expire (server/src/credentials/jwt/revoked.rs).
+-- JSON Web Tokens that were revoked before they expire (server/src/credentials/jwt).
 CREATE TABLE howdah.revoked_jwt (
     name         text COLLATE "C" NOT NULL,  -- jwt:ISSUER:JTI, or jwt:ISSUER:SUBJECT
     of_principal boolean NOT NULL,          -- true: revokes all tokens of the principal that were issued until `revoked`

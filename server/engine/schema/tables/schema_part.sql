@@ -1,7 +1,7 @@
 -- The release that created each part of the schema. One row is for the tables (version: the last numbered migration that they
 -- contain). The other rows are for the parts that are replaced as a whole when the hash of their text differs
--- (server/engine/schema/README.md). This table is created first: of several brokers that start at once on an empty database, one
--- creates it and the others wait. Later, brokers lock it to migrate.
+-- (server/engine/schema/README.md). This table is created first. If several brokers start at once on an empty database, one of
+-- them creates it, and the others wait. Later, brokers lock it to migrate.
 CREATE TABLE howdah.schema_part (
     part      text COLLATE "C" PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
     hash      text COLLATE "C",

@@ -2,7 +2,7 @@
 
 -- Returns the bucket of a duration. Bucket b has durations over 2^((b-1)/4) and up to 2^(b/4) µs; bucket 0 has all up to 1 µs.
 -- Each bucket is 19 % wider than the one before. So the middle of a bucket is at most 9.1 % away from any of its durations (in
--- Rust: job::DurationBuckets).
+-- Rust: server/core/src/job/statistics.rs).
 CREATE OR REPLACE FUNCTION howdah.duration_bucket(us bigint) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ceil(4 * ln(greatest(us, 1)::double precision) / 0.6931471805599453)::smallint
 $$;

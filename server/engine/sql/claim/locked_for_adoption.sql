@@ -1,6 +1,6 @@
--- Returns the leases, among those that a reconnected worker lists, that another transaction has locked. They exist, so they are
--- not lost, and the broker adopts them when the lock ends. $1 id[] (sorted, unique) $2 token[] $3 only of these brokers (null:
--- of any)
+-- Returns the leases, among those that a reconnected worker lists, that another transaction has locked. These leases still
+-- exist, so the broker does not report them as lost, and adopts them when the lock ends. $1 id[] (sorted, unique) $2 token[] $3
+-- only of these brokers (null: of any)
 SELECT id, token, type_id, broker_id,
        (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes
 FROM howdah.leased

@@ -77,7 +77,7 @@ impl Prefetch {
 
 impl TypeQueue {
     /// Returns the number of jobs to prefetch with the next claim. It is 0 until workers have taken a third of the
-    /// buffered jobs, so that claims are few. The other two thirds suffice for two claims.
+    /// buffered jobs, so that not every claim prefetches. The other two thirds suffice for two claims.
     pub(super) fn wanted_to_prefetch(&self) -> u64 {
         // Nothing is prefetched for windows that other stores may fill as well.
         let most = if self.has_shared_windows() { 0 } else { self.prefetch.jobs() };

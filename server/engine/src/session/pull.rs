@@ -1,6 +1,6 @@
-//! Jobs for workers that poll with `PullJobs` calls instead of a stream. No broker owns such a lease: it lasts until
-//! its deadline. The times of the latest calls by task type distinguish "no worker" from "no call at the moment"; brokers
-//! write them to a table, so that each broker knows of calls at the other brokers.
+//! Jobs for workers that poll with `PullJobs` calls instead of a stream. No broker owns such a lease: it lasts until its
+//! deadline. Brokers write the time of the latest call per task type to a table. So each broker can tell a task type
+//! without workers from one whose workers are between two calls, at any broker.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time};
 
 /// Maximum mean gap between outcomes for which the commit delay applies.
 const WORTH: Duration = Duration::from_millis(2);
-/// Divisor of the newest gap in the moving average of gaps, where it has the weight 1/8.
+/// The newest gap has the weight `1 / NEWEST` in the moving average of gaps.
 const NEWEST: u32 = 8;
 /// Maximum gap in the moving average; longer gaps between outcomes count as this one. After a pause, several outcomes
 /// must arrive before the delay applies again.

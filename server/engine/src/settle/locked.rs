@@ -1,5 +1,5 @@
-//! Outcomes whose leases another transaction has locked. They are written in the side lane, so that no other outcome
-//! waits for them. They are answered after they were written.
+//! Outcomes whose leases another transaction has locked. The side lane writes them, so that no other outcome waits for
+//! them, and answers them after their commit.
 
 use howdah_core::{
     job::{Lease, SettleStatus, Settlement},

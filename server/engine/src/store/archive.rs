@@ -17,8 +17,8 @@ use super::{
     rows::{FromRow as _, from_row},
 };
 
-/// Timeout of reserving a day for an archive run. That may first move the jobs of the day from the default partition to
-/// the day partition.
+/// Timeout of reserving a day for an archive run. It is long, because the jobs of the day may first have to move from
+/// the default partition to the day partition.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Timeout of reading one page of jobs, or the checksums of one range of blocks.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);

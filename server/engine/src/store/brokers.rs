@@ -186,8 +186,8 @@ impl Store {
         Ok(self.general().await?.find(Statement::WorkerOfJob, &[&id]).await?.flatten())
     }
 
-    /// Returns ids of the jobs of a task type that a worker holds, as its broker has reported them: of the jobs held for some
-    /// seconds, those held longest.
+    /// Returns ids of the jobs of a task type that a worker holds, as its broker has reported them. A report has only the
+    /// longest-held jobs, among those held for some seconds.
     pub async fn jobs_of_worker(&self, worker_id: &str, type_id: Option<TypeId>) -> Result<Vec<i64>, StoreError> {
         self.general().await?.list(Statement::JobsOfWorker, &[&worker_id, &type_id]).await
     }

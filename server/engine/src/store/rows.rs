@@ -69,8 +69,8 @@ pub(super) fn micros(row: &Row, column: &str) -> Option<Duration> {
     row.get::<_, Option<i64>>(column).map(|us| Duration::from_micros(us.max(0) as u64))
 }
 
-/// Reads a JSON column. `None` if the column is missing or null, or if a role with SQL access has written an invalid
-/// value, with which operators must still be able to read the row.
+/// Reads a JSON column. `None` if the column is missing or null, or has an invalid value, which a role with SQL access
+/// may have written. Operators can still read such a row.
 pub(super) fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Option<T> {
     row.try_get::<_, Option<Json<T>>>(column).unwrap_or_default().map(|Json(value)| value)
 }

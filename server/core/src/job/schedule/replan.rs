@@ -44,8 +44,8 @@ impl Schedule {
         state.zone_offset = None;
     }
 
-    /// Moves the next planned time back if it is later than any time that could be planned now. Then the database's
-    /// clock was ahead when it was planned.
+    /// Moves the next planned time back if it is later than any time that could be planned now, because the database's
+    /// clock was then ahead when the time was planned.
     fn pull_back(&mut self, plan: &Plan, now: i64) {
         let Some(next) = self.state.next.filter(|next| *next > now) else { return };
         if self.spec.start.is_some_and(|start| start > now) {
