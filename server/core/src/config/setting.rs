@@ -1,5 +1,5 @@
-//! The type of a setting: key, description, and functions that parse and format the value. The effective settings as a
-//! configuration file, without passwords.
+//! The type of a setting: key, description, and functions that parse and format the value. Also formats the effective
+//! settings as a configuration file without passwords.
 
 use std::fmt::Write as _;
 

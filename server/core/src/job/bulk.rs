@@ -217,7 +217,7 @@ impl BulkChange {
             Self::Undo(_) => &[JobState::Cancelled],
             // A move excludes leased jobs, because their workers know them by their task type.
             Self::Move(_) => &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Dead],
-            // A new start time excludes leased jobs, which have started, and dead jobs, which do not start at a time.
+            // A new start time excludes leased jobs, which have started, and dead jobs, which have no start time.
             Self::Set(fields) if fields.has_start() => &[JobState::Scheduled, JobState::Waiting, JobState::Ready],
             Self::Cancel | Self::Set(_) => {
                 &[JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead]

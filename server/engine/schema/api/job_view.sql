@@ -1,8 +1,7 @@
 -- The view howdah.job: every job with its state, for queries by hand. The columns have the names of the protocol. The function
 -- howdah.job_of(ids) returns the rows of these jobs, and reads only the history partitions that may contain them. New columns
 -- come last, because CREATE OR REPLACE VIEW can only append them. The last ones, plain_columns, are the plain options without a
--- column above (server/engine/src/store/option_sql.rs). updated: time of the last known change of the job (enqueue, start,
--- failure or end).
+-- column above (server/engine/src/store/option_sql.rs). updated: time of the last known enqueue, start, failure or end.
 DO $do$
 DECLARE
     jobs text := $jobs$

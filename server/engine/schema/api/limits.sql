@@ -21,9 +21,8 @@ BEGIN
     END IF;
 END $$;
 
--- Changes limits of a task type, and creates the type if it is new. An omitted limit stays; 0 removes it (false: key_strict_order,
--- key_gap_from_end).
--- Returns false if nothing differs.
+-- Changes limits of a task type, and creates the type if it is new. An omitted limit stays, and 0 removes a limit. false turns
+-- key_strict_order and key_gap_from_end off. Returns false if nothing differs.
 CREATE OR REPLACE FUNCTION howdah.set_limits(
     task_type text, max_running integer DEFAULT NULL, rate double precision DEFAULT NULL, rate_burst integer DEFAULT NULL,
     key_max_running integer DEFAULT NULL, key_strict_order boolean DEFAULT NULL, key_min_gap interval DEFAULT NULL,

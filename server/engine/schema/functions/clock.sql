@@ -4,8 +4,7 @@
 -- times are set to now. Locked rows are skipped. Rows of brokers are corrected by their renewals (renew_broker.sql).
 
 -- Returns whether the clock has gone back: the stored time of the last howdah.sum_statistics is in the future. That function
--- runs every few seconds while jobs are processed. After the clock has gone back, it does not run until howdah.correct_times
--- has run.
+-- runs every few seconds while jobs are processed. After the clock has gone back, it runs only after howdah.correct_times.
 CREATE OR REPLACE FUNCTION howdah.clock_went_back() RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM howdah.statistics_sum WHERE summed > now() + interval '2 seconds' AND isfinite(summed))
 $$;

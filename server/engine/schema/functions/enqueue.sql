@@ -253,8 +253,7 @@ BEGIN
         JOIN unnest(new) p ON p.ordinal = e.value::integer
         WHERE n.requested ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
     ),
-    -- Two dependencies may name one job: if another job holds the key of a named job, the dependency is on that holder.
-    -- The first one counts.
+    -- Two dependencies may be on one job, because the holder of a key replaces the named job. The first one counts.
     parent AS MATERIALIZED (SELECT DISTINCT ON (d.id, d.after_id) d.* FROM named d ORDER BY d.id, d.after_id, d.is_local, d.nth),
     stored AS (INSERT INTO howdah.dependency (after_id, job_id) SELECT p.after_id, p.id FROM parent p ON CONFLICT DO NOTHING),
     -- A job keeps the ids of its dependencies in its options, because it gets their results when it runs. The rows of the table

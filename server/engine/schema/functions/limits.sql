@@ -36,8 +36,8 @@ CREATE OR REPLACE FUNCTION howdah.limit_max_of(options jsonb) RETURNS integer LA
                 THEN least(greatest((options -> 'limit_max')::numeric, 1), 1000000)::integer END
 $$;
 
--- Returns the maximum number of running jobs of its limit key, including this job, with which a job may start; null: no
--- maximum. t: limits_of_key.
+-- Returns how many jobs of its limit key may run when a job starts, itself included; null: any number. t:
+-- limits_of_key.
 CREATE OR REPLACE FUNCTION howdah.limit_of_job(t howdah.task_type, options jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN t.key_gap_from_end THEN 1 ELSE coalesce(howdah.limit_max_of(options), t.key_max_running) END
 $$;
@@ -161,7 +161,7 @@ END $$;
 -- Makes the first waiting jobs of a limit key ready, at most `free` of them. Returns their number and lowest rank. With
 -- key_strict, jobs that have started before go first. The other jobs follow in the order of their limits, the largest first,
 -- and then of their ranks. A job becomes ready only if the number of jobs that hold a slot (used), with this job and those
--- before it, exceeds none of these limits: its own, those of the jobs before it, and the lowest one of the ready jobs
+-- before it, exceeds neither the job's own limit, nor a limit of the jobs before it, nor the lowest limit of the ready jobs
 -- (ready_most). So a ready job also holds up jobs with a larger limit, which are checked again when a job of the key ends or
 -- arrives. own_most: the largest limit_max of the waiting jobs. t: limits_of_key.
 CREATE OR REPLACE FUNCTION howdah.admit_jobs(t howdah.task_type, of_key text, used bigint, ready_most integer, own_most integer,

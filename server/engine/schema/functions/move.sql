@@ -71,7 +71,7 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM taken t WHERE t.key = h.key);
 END $$;
 
--- Returns the options of a job in another type. A job does not fall back to the type that it is in.
+-- Returns the options of a job after its move to another type. A fallback to this type is removed.
 CREATE OR REPLACE FUNCTION howdah.in_type(options jsonb, to_type integer, priority smallint, step bigint) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT howdah.with_step(CASE WHEN options -> 'fallback' = to_jsonb(to_type) THEN nullif(options - 'fallback', '{}') ELSE options END,
                             priority, step)

@@ -1,5 +1,5 @@
--- Returns the files of the archive with jobs of a task type, up to a day, the latest day first: at least $3, if there are as
--- many, and all files of each day. $1 type $2 days since 0001-01-01 $3 number of files
+-- Returns the files of the archive with jobs of a task type, up to a day, the latest day first: at least $3 if so many
+-- exist, and all files of each day. $1 type $2 days since 0001-01-01 $3 number of files
 SELECT f.day::text AS day, f.day - '0001-01-01'::date AS day_number, a.url, f.path, f.bytes, f.jobs
 FROM (
     SELECT day, path, bytes, jobs FROM howdah.archive_file

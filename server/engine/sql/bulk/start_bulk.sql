@@ -1,6 +1,6 @@
--- Stores a bulk operation, unless too many have not ended: $14 in all, or a quarter of these for one principal. A repeated
--- request of the same caller returns the operation that the first request started. A delay counts from now, so that all jobs
--- get the same start time.
+-- Stores a bulk operation, unless too many have not ended: $14 in all, a quarter of these per principal. A repeated request
+-- of the same caller returns the operation of the first request. A delay counts from now, so all jobs get the same start
+-- time.
 -- $1 operation $2 type $3 its name $4 state (null: any) $5 error group (null: any) $6 priority $7 jobs per second (null: any)
 -- $8 selected $9 more $10 principal $11 peer $12 reason $13 request key (null: none) $14 open ones at most $15 the bulk
 -- operation to undo (null: none) $16 the name of the target type (null: unchanged) $17 fields to set (null: none) $18 conditions (null: none)

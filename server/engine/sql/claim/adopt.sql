@@ -1,9 +1,8 @@
--- Transfers the leases that a worker lists on reconnect to this broker. The token of a lease gives the right to take it. Rows
--- with an other_id name brokers that had some of the leases. A broker that has registered under a new id also calls it, for
--- the leases that it remembers. It takes only those that still belong to its former ids ($4): the workers of the others have
--- resumed at another broker. If the row of this broker has expired, nothing is transferred, and the only result row is
--- `expired`, from which the caller learns nothing about its leases. traceparent and tracestate are for the job's span, which
--- continues here.
+-- Transfers to this broker the leases that a worker lists when it reconnects. The token of a lease gives the right to take
+-- it. Rows with an other_id name brokers that had some of the leases. A broker that has registered under a new id also calls
+-- it, for the leases that it remembers. Of these it takes only leases that still belong to its former ids ($4), because the
+-- workers of the others have resumed at another broker. If the row of this broker has expired, nothing is transferred, and
+-- the only result row has `expired` set. traceparent and tracestate are for the job's span, which continues here.
 -- $1 id[] (sorted, unique) $2 token[] $3 broker $4 only of these brokers (null: of any)
 WITH live AS MATERIALIZED (SELECT broker.id FROM howdah.broker WHERE broker.id = $3::integer AND broker.expires > now()),
 others AS (

@@ -1,8 +1,8 @@
 -- Claims jobs of all types for which workers of a broker have capacity, in one statement.
 -- * ctid = ANY (ARRAY (...)) is a TID scan of the rows that were just locked. With a join by key, the planner may choose a
 --   sequential scan, because the statistics of a table that changes this fast are always wrong.
--- * rank >= floor: dead rows of jobs that were claimed before stay in the index until VACUUM, and as long as a transaction
---   holds an old snapshot. The scan starts at the floor, behind these dead rows.
+-- * rank >= floor: dead rows of jobs that were claimed before stay in the index until VACUUM removes them, which it cannot
+--   do while a transaction holds an old snapshot. The scan starts at the floor, behind these dead rows.
 -- * The byte limit compares the bytes before a row, so that the first row is always claimed. Rows locked past the limit are not
 --   touched, and their locks end with this statement.
 -- * The weight of a job is its payload plus its headers (as text). Another 512 bytes stand for its numbers and names.

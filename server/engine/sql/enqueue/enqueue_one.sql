@@ -1,7 +1,6 @@
 -- Stores the same row as enqueue.sql, for a single job, because many producers send one job per call. A statement for one job
 -- spends most of its time on starting: each array that is unnested, and each table that may be written, costs as much as
--- storing the job. So this statement takes no arrays and no payload out of line, and calls a function to store the request
--- key, if any.
+-- storing the job. So this statement takes no arrays and no payload out of line, and calls a function to store a request key.
 -- $1 type_id $2 rank_base $3 priority $4 max_attempts $5 timeout_ms $6 headers $7 options $8 payload $9 request key (null:
 -- none) $10 body hash
 WITH stored AS (

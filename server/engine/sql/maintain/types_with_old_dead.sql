@@ -1,5 +1,5 @@
--- Returns the types that have dead jobs older than dead_days, a setting of the type or else of the cluster, with this number of
--- days. One look-up in an index per type.
+-- Returns the types that have dead jobs older than dead_days, and the dead_days of each: the type's own, or else the
+-- cluster's. One look-up in an index per type.
 SELECT t.id, d.days
 FROM howdah.settings s CROSS JOIN howdah.task_type t
 CROSS JOIN LATERAL (SELECT coalesce(t.dead_days, s.dead_days) AS days) d

@@ -4,7 +4,7 @@
 -- * A failed firing postpones next_at, so lateness counts from next_planned, plus the longest jitter.
 -- * Sizes count the pages that the last VACUUM or ANALYZE has seen, of tables, indexes and TOAST. Functions that measure files
 --   would wait for sessions that have locked a table.
--- $1 the most days to look ahead
+-- $1 maximum number of days to look ahead
 WITH relations AS (
     SELECT coalesce(i.inhparent, c.oid) AS root, c.oid, c.reltoastrelid,
            greatest(c.relpages, 0)::bigint + coalesce(t.relpages, 0) AS pages

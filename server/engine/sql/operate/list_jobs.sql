@@ -1,5 +1,5 @@
--- Returns a page of jobs. A page reads at most 20,000 rows, some 30 ms, and may have fewer jobs than requested, because a table
--- has no index by type, or because of the conditions. last_rank and last_id are where the next page starts (null: nothing is
+-- Returns a page of jobs. A page reads at most 20,000 rows, which takes some 30 ms. If many of them have another type or do not
+-- meet the conditions, it has fewer jobs than requested. last_rank and last_id are where the next page starts (null: nothing is
 -- left). They are computed only if the page is not full, because a full page ends the scan early.
 -- $1 type (null: all) $2 and $3 position (history: $2 outcome; an error group: $2 the group) $4 at most $5 with payload $6 bytes
 -- at most (but at least one job) $7 conditions (null: none) $8 jobs of a worker (null: any)

@@ -1,5 +1,5 @@
-//! Archives the finished jobs of one day. Files are staged under names that readers ignore, read back, compared with
-//! the day partition, renamed and recorded in the database.
+//! Archives the finished jobs of one day. Writes files under names that readers ignore. Then reads them back, compares
+//! them with the day partition, renames them, and records them in the database.
 
 use std::{sync::Arc, time::Instant};
 

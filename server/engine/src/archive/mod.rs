@@ -33,7 +33,7 @@ use crate::store::Store;
 /// normally ended. Sealing the day waits for those that still run.
 pub const OVER_MINUTES: i32 = 5;
 
-/// Time after the last heartbeat of an archive run. After that, another run may archive the day of the silent run.
+/// Time after the last heartbeat of an archive run until another run may take over its day.
 const HELD: Duration = Duration::from_secs(120);
 
 /// Writes the finished jobs of whole days to an archive.

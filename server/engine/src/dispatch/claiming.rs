@@ -105,8 +105,8 @@ impl Dispatch {
     }
 
     /// Announces ready jobs for which this broker has no capacity, so that other brokers can claim them. Announces at
-    /// most once per `LEFT_OVER_PAUSE`, because under load the other brokers are full too. Their polls find the other
-    /// jobs.
+    /// most once per `LEFT_OVER_PAUSE`, because under load the other brokers are full too. They find the rest by
+    /// polling.
     fn announce_left_over(&self, wants: &[Want]) {
         let mut last = self.left_over_announced.lock();
         if last.is_some_and(|last| last.elapsed() < LEFT_OVER_PAUSE) {

@@ -1,5 +1,5 @@
 //! Tests of windows that several stores fill: in any order of events, the held jobs do not exceed the window, and no
-//! store waits for ever.
+//! store waits forever.
 
 mod prefetch; // prefetching
 mod direct; // jobs that go direct to a worker of one store

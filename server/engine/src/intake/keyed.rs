@@ -62,8 +62,7 @@ pub(super) async fn write_keyed(writer: &Writer, requests: &[Pending]) -> Result
         }
     };
     if answers.iter().any(Option::is_none) {
-        // The holder of a key has ended meanwhile. Requests are atomic, so the whole batch is rolled back, and its
-        // requests start over one at a time.
+        // A holder has ended meanwhile. Requests are atomic, so all are rolled back and start over, one at a time.
         transaction.roll_back().await;
         let (types, keys) = keys_of(jobs.iter());
         writer.store.free_held_keys(&types, &keys).await?;

@@ -1,6 +1,5 @@
 //! Step 6 of a job's path: maintenance tasks, which act by the clock. Each task has a function `run_once`, and a loop
-//! that decides when to call it. Every broker runs all tasks; the SQL statements make sure that each action happens
-//! once.
+//! that decides when to call it. Every broker runs all tasks; SQL statements ensure that each action happens once.
 
 mod admit;
 #[cfg(feature = "archive")]

@@ -127,9 +127,9 @@ async fn run_once(context: &Context) -> Result<Round, StoreError> {
     Ok(round)
 }
 
-/// Discards dead jobs that are older than `dead_days` of their task type or of the cluster, in transactions of bounded
-/// size with an audit row each. Returns false if jobs of a type must be tried again, because another transaction has locked a job
-/// that depends on one of them, or Postgres refused the change.
+/// Discards dead jobs that are older than `dead_days` of their task type or of the cluster, in small transactions with one
+/// audit row each. Returns false if some jobs must be tried again: another transaction has locked a dependent of one, or
+/// Postgres refused the change.
 async fn discard_dead(context: &Context) -> Result<bool, StoreError> {
     let mut is_done = true;
     for (type_id, days) in context.store.types_with_old_dead().await? {

@@ -54,8 +54,7 @@ pub const CANCEL_STATES: [JobState; 5] =
 pub const LIST_BYTES: i64 = 3 << 20;
 /// Maximum number of statements to read one page of jobs.
 const LIST_STATEMENTS: usize = 16;
-/// Time limit of a list that must scan jobs of other task types, in states without an index by type. It is short, because the
-/// caller waits.
+/// Time limit of a list that scans jobs of other task types, in states without an index by type. The caller waits meanwhile.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(80);
 
 /// Order of the states in `ListJobs`. `Succeeded` stands for all finished states.

@@ -198,8 +198,7 @@ impl Operator {
                 Ok(Run::Found(job))
             }
             (Some(job), _) => {
-                // Keeps the recorded jobs of earlier firings (`|_| true`): this call has not checked which of them have
-                // ended.
+                // Keeps recorded jobs of earlier firings (`|_| true`): this call has not checked which have ended.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
                 transaction.record(&schedule, by).await?;

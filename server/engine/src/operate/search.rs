@@ -301,7 +301,7 @@ impl Entries<'_> {
             _ if filter.state.is_some() || !filter.conditions.is_empty() => INDEX_STEP,
             Self::Key(_) => jobs,
             Self::Held { .. } => INDEX_STEP,
-            // Index entries of a tag may be stale, so a minimum number is read: stale entries must not cost a statement each.
+            // Entries of a tag may be stale. Reads a minimum number, so that many stale entries cost few statements.
             Self::Tag { .. } => jobs.max(INDEX_STEP / 10),
         }
     }

@@ -20,7 +20,7 @@ use crate::{
 
 /// Maximum number of jobs that a statement reads.
 const BATCH: usize = 100;
-/// Number of lookups of a job that is in no table, because it may move from one table to another between two reads.
+/// Number of lookups before a job counts as missing. A single lookup may miss a job that moves between tables.
 const SEARCHES: usize = 2;
 /// Polling interval for jobs whose end was not announced, with notifications (`LOOK`) and without them (`POLL`).
 const LOOK: Duration = Duration::from_secs(2);

@@ -105,8 +105,8 @@ pub(super) async fn attach(
     }
     session.state.lock().activity.connect(client, subscribe.labels.clone());
     adopt_when_unlocked(context, adopted.iter().filter(|a| a.locked).map(|a| a.lease).collect());
-    // The worker listed these leases, but this broker could not adopt them. Their attempts fail, because the jobs may
-    // have started.
+    // The worker listed these leases, but this broker could not adopt them. Their attempts fail: the jobs may have
+    // started.
     let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
     context.release.fail(listed, detach::LOST);
     context.release.release(unlisted);

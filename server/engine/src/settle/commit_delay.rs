@@ -1,11 +1,9 @@
 //! Commit delay: outcomes that arrive one by one share a commit, because a commit costs Postgres far more than an
-//! outcome. The delay keeps no worker idle, because the broker frees a worker's capacity as soon as it has read the
-//! outcome.
+//! outcome. The delay keeps no worker idle: the broker frees a worker's capacity when it has read the outcome.
 //!
 //! Without the delay, a batch has only the outcomes that arrived during the previous commit. At a thousand jobs per
 //! second that is less than one, so each outcome would have a separate commit. If more outcomes are expected soon, the
-//! first one waits for them. The Postgres setting `commit_delay` also lets transactions share a commit, but saves no
-//! statements.
+//! first one waits for them. The Postgres setting `commit_delay` saves commits too, but no statements.
 
 use std::time::{Duration, Instant};
 

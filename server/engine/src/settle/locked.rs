@@ -95,8 +95,8 @@ pub(super) enum Written {
     As(SettleStatus),
     /// The job is locked.
     Locked,
-    /// The outcome must be written in a separate statement: another lock than that of the job blocks it, or Postgres
-    /// refuses it.
+    /// The outcome must be written in a separate statement: another lock than the job's blocks it, or Postgres refuses
+    /// it.
     Alone,
 }
 
@@ -153,8 +153,8 @@ impl Writer {
         (done, locked, Ok(()))
     }
 
-    /// Separates locked leases from the others. If no lease is locked, another lock blocked the statement. Then the
-    /// nacks are split into two halves.
+    /// Separates locked leases from the others. If none is locked, another lock blocked the statement: halves the
+    /// nacks.
     async fn divide(&self, mut nacks: Vec<Nack>) -> (Vec<Nack>, Vec<Vec<Nack>>) {
         let leases: Vec<Lease> = nacks.iter().map(|nack| nack.lease).collect();
         let locked = self.locked_of(&leases).await;

@@ -23,8 +23,8 @@ use crate::{
 const BATCH: usize = 1_000;
 /// First and longest pause before the broker tries again to end locked leases.
 const LOCKED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// Delays before each search for leases of a claim whose answer was lost. After the last search, the statement of the
-/// claim can no longer be running.
+/// Delays before each search for leases of a claim whose answer was lost. When the last search starts, the statement of
+/// the claim can no longer be running.
 const LOST_CLAIM_DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 

@@ -99,8 +99,7 @@ impl Writer {
     }
 
     /// Returns the outcomes of a round that no other transaction has locked, and marks the others. Returns `None` if no
-    /// outcome is left. If no lease is locked, another lock blocks the round, and all outcomes are marked to be written
-    /// one by one.
+    /// outcome is left. If no lease is locked, another lock blocks the round: all outcomes are marked `Alone`.
     async fn without_locked(
         &self,
         settlements: &[&Settlement],
@@ -185,8 +184,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the indexes among `failed`, the outcomes without effect, that an earlier call had settled in the same
-    /// way.
+    /// Returns which of the outcomes without effect (`failed`) an earlier call had settled in the same way.
     async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<usize>, StoreError> {
         if failed.is_empty() {
             return Ok(HashSet::new());
@@ -264,7 +262,7 @@ impl Writer {
         let ready =
             nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
         self.dispatch.ready(ready.clone());
-        // Jobs that this broker could not send are announced to the other brokers, regardless of its capacity.
+        // Jobs that this broker could not send are announced to the other brokers, even if this broker has capacity.
         if nacked.iter().any(|n| n.action == Action::Release) {
             self.wake.announce(&ready.collect::<Vec<_>>());
         }

@@ -351,7 +351,7 @@ impl Store {
     }
 
     /// Returns archive files with jobs of a task type, of this day (the number of days since 0001-01-01) and earlier
-    /// ones, latest day first: at least `at_least`, if there are as many, and all files of each day.
+    /// ones, latest day first: at least `at_least` if so many exist, and all files of each day.
     pub async fn archived_of_type(
         &self,
         task_type: &str,

@@ -107,8 +107,7 @@ impl Traces {
         }
     }
 
-    /// Records that these attempts of another broker continue at this one, which makes a span for the rest of each
-    /// attempt.
+    /// Records that these attempts of another broker continue at this one. Each gets a span for its remaining time.
     pub(crate) fn adopted(&self, attempts: impl Iterator<Item = AdoptedAttempt>) {
         if let Some(tracer) = &self.0 {
             attempts.for_each(|attempt| tracer.adopted(&attempt));

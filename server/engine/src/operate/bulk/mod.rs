@@ -77,8 +77,7 @@ impl Operator {
         };
         let states = spec.states();
         preview.in_states = of_type.map(|_| states.iter().map(in_state).sum());
-        // If the count reached its limit before the leased jobs, their number comes from the last job counts of the
-        // type.
+        // If the count reached its limit before the leased jobs, their number comes from the type's last job counts.
         if has_more && states.contains(&JobState::Leased) && spec.error_group.is_none() && spec.conditions.is_empty() {
             preview.running = in_state(&JobState::Leased);
         }

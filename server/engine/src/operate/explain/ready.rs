@@ -34,8 +34,7 @@ pub(super) struct About<'a> {
     pulled: Pulled,
     /// Number of workers with a window for the task type.
     workers: usize,
-    /// Number of workers that accept a job of this size. Workers whose window is 0 for now count, because their accepted
-    /// size is unknown.
+    /// Number of workers that accept a job of this size, or whose accepted size is unknown because their window is 0.
     takers: usize,
     /// Size in bytes of the largest job that any of the workers accepts.
     largest: u64,

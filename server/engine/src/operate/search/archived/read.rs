@@ -94,8 +94,8 @@ impl Operator {
         let step = self.archive.find_by_key(query, walk.position(), page.size - walk.jobs.len()).await;
         let Some(step) = step.map_err(|error| unread("a job with this key is", error))? else { return Ok(false) };
         let ids: Vec<i64> = step.found.iter().map(|found| found.id).collect();
-        // The search has returned the jobs of the database. They may also be archived: until their day is dropped, or
-        // because they were retried after they had ended.
+        // Skip jobs that are also in the database, where the search has found them: their day is not dropped yet, or
+        // they were retried after they had been archived.
         let stored: HashSet<i64> = if ids.is_empty() {
             HashSet::new()
         } else {
