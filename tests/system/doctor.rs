@@ -175,7 +175,10 @@ async fn missing_objects_of_the_schema_and_foreign_triggers_are_found_with_state
     let text = |check: &str, part: &str| examined.finding(check).expect(check)[part].as_str().unwrap().to_owned();
     assert_eq!(examined.level("structure"), "problem");
     let found = text("structure", "found");
-    assert!(found.contains("constraint job_key_pkey of job_key, index dead_by_key of dead, trigger first_grant of grants"), "{found}");
+    assert!(
+        found.contains("constraint job_key_pkey of job_key, index dead_by_key of dead, trigger first_grant of grants"),
+        "{found}"
+    );
     assert!(text("foreign_triggers", "found").contains("trigger swallow of ready"));
     let change = text("structure", "change");
     let (_, statements) = change.split_once("or run: ").expect("statements");

@@ -6,18 +6,18 @@ mod rules; // every rule and panel, against a real broker
 
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_core::config::Config;
-use howdah_engine::store::{Store, Upkeep};
+use howdah_engine::store::{MaintenanceState, Store};
 
 use crate::support::*;
 
 /// Reads the maintenance figures from the database, as a broker does for its metrics. The figure `days_ahead` covers the next 3
 /// days.
-async fn upkeep(database: &TestDatabase) -> Upkeep {
-    Store::new(&Config::new(&database.url)).expect("store").upkeep(3).await.expect("the figures")
+async fn maintenance_state(database: &TestDatabase) -> MaintenanceState {
+    Store::new(&Config::new(&database.url)).expect("store").maintenance_state(3).await.expect("the figures")
 }
 
-fn bytes(upkeep: &Upkeep, table: &str) -> i64 {
-    upkeep.tables.iter().find(|(name, _)| name == table).map_or(-1, |(_, bytes)| *bytes)
+fn bytes(state: &MaintenanceState, table: &str) -> i64 {
+    state.tables.iter().find(|(name, _)| name == table).map_or(-1, |(_, bytes)| *bytes)
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn a_schedule_whose_planned_time_passed_is_late_and_one_that_could_not_fir
     }
     let database = broker.database.clone();
     broker.stop().await;
-    let figures = upkeep(&database).await;
+    let figures = maintenance_state(&database).await;
     assert_eq!((figures.schedule_delay, figures.schedules_failing), (secs(0), 0));
     database
         .sql(
@@ -77,7 +77,7 @@ async fn a_schedule_whose_planned_time_passed_is_late_and_one_that_could_not_fir
                     last_error = 'refused' WHERE name = 'paused'",
         )
         .await;
-    let figures = upkeep(&database).await;
+    let figures = maintenance_state(&database).await;
     assert_eq!(figures.schedules_failing, 1);
     assert!((secs(480)..secs(480) + PATIENCE).contains(&figures.schedule_delay), "{figures:?}");
 }
@@ -86,17 +86,17 @@ async fn a_schedule_whose_planned_time_passed_is_late_and_one_that_could_not_fir
 async fn a_day_that_misses_a_partition_is_not_counted_as_ahead() {
     let database = database().await;
     Store::new(&Config::new(&database.url)).expect("store").make_partitions(3).await.expect("partitions");
-    assert_eq!(upkeep(&database).await.days_ahead, 3);
+    assert_eq!(maintenance_state(&database).await.days_ahead, 3);
     let day = "to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')";
     let drop = format!("DO $$ BEGIN EXECUTE 'DROP TABLE howdah.payload_' || {day}; END $$");
     database.sql(&drop).await;
-    assert_eq!(upkeep(&database).await.days_ahead, 2);
+    assert_eq!(maintenance_state(&database).await.days_ahead, 2);
 }
 
 #[tokio::test]
 async fn the_size_of_a_table_has_its_partitions_and_needs_no_lock() {
     let database = database().await;
-    let before = upkeep(&database).await;
+    let before = maintenance_state(&database).await;
     for table in ["ready", "leased", "scheduled", "waiting", "dead", "history", "payload", "audit", "task_type"] {
         assert!(bytes(&before, table) >= 0, "{table}: {before:?}");
     }
@@ -109,7 +109,7 @@ async fn the_size_of_a_table_has_its_partitions_and_needs_no_lock() {
         .await;
     let session = database.connect().await;
     session.batch_execute("BEGIN; LOCK TABLE howdah.ready, howdah.history").await.expect("lock");
-    let after = upkeep(&database).await;
+    let after = maintenance_state(&database).await;
     assert!(bytes(&after, "payload") > bytes(&before, "payload"), "{before:?} {after:?}");
 }
 

@@ -4,7 +4,7 @@
 //!
 //! - [`link`]: opens a stream and subscribes
 //! - [`session`]: the lifecycle of a worker: connect, serve, reconnect, stop
-//! - [`upkeep`]: work with or without a stream: commands, mail, timers, unary calls
+//! - [`background`]: work with or without a stream: commands, mail, timers, unary calls
 //! - [`serve`]: one stream: receive and send
 //! - [`flow`]: the messages in flight on that stream
 //! - [`slots`]: limits concurrent handlers
@@ -24,7 +24,7 @@ mod requests;
 mod serve;
 mod session;
 mod slots;
-mod upkeep;
+mod background;
 
 pub(crate) use self::handler::Handler;
 pub use self::{

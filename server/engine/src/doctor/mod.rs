@@ -37,7 +37,7 @@ pub async fn examine(store: &Store, config: &Config) -> Result<Vec<Finding>, Sto
     if facts.has_schema {
         let schema = store.examine_schema().await?;
         findings.extend(schema::check(&facts, &schema, config));
-        findings.extend(tables::check(&schema, &store.storage_health().await?, &store.upkeep(1).await?));
+        findings.extend(tables::check(&schema, &store.storage_health().await?, &store.maintenance_state(1).await?));
     } else {
         findings.push(Finding::advice(
             "schema",

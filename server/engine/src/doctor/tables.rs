@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_core::durations;
 
 use super::Finding;
-use crate::store::{LockHolder, SchemaFacts, StorageHealth, TableFacts, Upkeep};
+use crate::store::{LockHolder, MaintenanceState, SchemaFacts, StorageHealth, TableFacts};
 
 /// Age above which a held snapshot is a problem: vacuum cannot remove rows that died after the snapshot.
 const HELD: Duration = Duration::from_secs(300);
@@ -21,7 +21,7 @@ const SMALL: i64 = 64 << 20;
 const BYTES_A_ROW: i64 = 4 << 10;
 
 /// Runs all checks of the tables.
-pub(super) fn check(schema: &SchemaFacts, health: &StorageHealth, upkeep: &Upkeep) -> Vec<Finding> {
+pub(super) fn check(schema: &SchemaFacts, health: &StorageHealth, state: &MaintenanceState) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(snapshot(health));
     findings.extend(schema.lock_holders.iter().map(lock_holder));
@@ -34,8 +34,8 @@ pub(super) fn check(schema: &SchemaFacts, health: &StorageHealth, upkeep: &Upkee
         ));
     }
     findings.extend(schema.tables.iter().flat_map(table));
-    findings.extend(partitions(schema, upkeep));
-    findings.extend(schedules(upkeep));
+    findings.extend(partitions(schema, state));
+    findings.extend(schedules(state));
     if !schema.invalid_indexes.is_empty() {
         let names = schema.invalid_indexes.join(", ");
         findings.push(Finding::problem(
@@ -111,11 +111,11 @@ fn table(table: &TableFacts) -> Vec<Finding> {
     findings
 }
 
-fn partitions(schema: &SchemaFacts, upkeep: &Upkeep) -> Vec<Finding> {
+fn partitions(schema: &SchemaFacts, state: &MaintenanceState) -> Vec<Finding> {
     let mut findings = Vec::new();
     // The first broker of a new database creates the partitions, shortly after its start.
     let is_new = schema.made_s < NEW_SCHEMA || schema.serving_s.is_some_and(|since| since < NEW_BROKER);
-    if upkeep.days_ahead < 1 && !is_new {
+    if state.days_ahead < 1 && !is_new {
         findings.push(Finding::problem(
             "partitions",
             "tomorrow has no partition of history, payloads or the audit",
@@ -132,18 +132,18 @@ fn partitions(schema: &SchemaFacts, upkeep: &Upkeep) -> Vec<Finding> {
     findings
 }
 
-fn schedules(upkeep: &Upkeep) -> Vec<Finding> {
+fn schedules(state: &MaintenanceState) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if upkeep.schedules_failing > 0 {
-        let found = format!("{} schedules cannot enqueue their jobs", upkeep.schedules_failing);
+    if state.schedules_failing > 0 {
+        let found = format!("{} schedules cannot enqueue their jobs", state.schedules_failing);
         findings.push(Finding::problem(
             "schedules",
             found,
             "howdah schedule list shows the schedules, howdah schedule show NAME the error",
         ));
     }
-    if upkeep.schedule_delay > LATE {
-        let found = format!("a planned time of a schedule is {} late", durations::short(upkeep.schedule_delay));
+    if state.schedule_delay > LATE {
+        let found = format!("a planned time of a schedule is {} late", durations::short(state.schedule_delay));
         findings.push(Finding::problem(
             "schedules_late",
             found,
@@ -164,7 +164,7 @@ mod tests {
     struct Looked {
         schema: SchemaFacts,
         health: StorageHealth,
-        upkeep: Upkeep,
+        state: MaintenanceState,
     }
 
     /// Returns the facts of a healthy table of unfinished jobs, for which no check has a finding.
@@ -176,10 +176,10 @@ mod tests {
     fn findings(change: impl FnOnce(&mut Looked)) -> Vec<Finding> {
         let mut looked = Looked::default();
         looked.schema.tables = vec![good()];
-        looked.upkeep.days_ahead = 1;
+        looked.state.days_ahead = 1;
         looked.schema.made_s = 1_000_000;
         change(&mut looked);
-        check(&looked.schema, &looked.health, &looked.upkeep)
+        check(&looked.schema, &looked.health, &looked.state)
     }
 
     /// Applies `change` to facts without findings, and returns the names of the checks that then have a finding.
@@ -248,12 +248,12 @@ mod tests {
 
     #[test]
     fn partitions_and_indexes_are_found() {
-        assert_eq!(found(|looked| looked.upkeep.days_ahead = 0), ["partitions"]);
+        assert_eq!(found(|looked| looked.state.days_ahead = 0), ["partitions"]);
         assert_eq!(found(|looked| looked.schema.default_rows = true), ["default_partition"]);
         assert_eq!(found(|looked| looked.schema.invalid_indexes.push("ready_by_id".into())), ["indexes"]);
         let new = |made_s, serving_s| {
             found(|looked| {
-                looked.upkeep.days_ahead = 0;
+                looked.state.days_ahead = 0;
                 looked.schema = SchemaFacts { made_s, serving_s, ..std::mem::take(&mut looked.schema) };
             })
         };
@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn schedules_are_found_when_they_fail_or_are_a_minute_late() {
-        assert_eq!(found(|looked| looked.upkeep.schedules_failing = 1), ["schedules"]);
-        let late = |seconds| found(|looked| looked.upkeep.schedule_delay = Duration::from_secs(seconds));
+        assert_eq!(found(|looked| looked.state.schedules_failing = 1), ["schedules"]);
+        let late = |seconds| found(|looked| looked.state.schedule_delay = Duration::from_secs(seconds));
         assert_eq!(late(60), [""; 0]);
         assert_eq!(late(61), ["schedules_late"]);
     }

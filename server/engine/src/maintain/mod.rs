@@ -26,7 +26,7 @@ pub(crate) mod statistics;
 mod storage;
 mod sweep;
 mod time_out;
-mod upkeep;
+mod maintenance_gauges;
 mod workers;
 
 use std::{
@@ -238,7 +238,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
         tasks.spawn(replica::run(c()));
     }
     tasks.spawn(statistics::run(c()));
-    tasks.spawn(upkeep::run(c()));
+    tasks.spawn(maintenance_gauges::run(c()));
     #[cfg(feature = "archive")]
     tasks.spawn(archive::run(c()));
     if context.config.wake == WakeMode::Listen {

@@ -304,8 +304,7 @@ async fn create(connection: &mut Connection, schema: &str, test_clock: bool) -> 
 
 /// Stores the names and definitions of indexes, constraints and triggers, from which `howdah doctor` finds missing ones.
 async fn record_structure(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
-    let record =
-        format!("UPDATE {schema}.schema_part SET structure = {schema}.structure() WHERE part = 'tables'");
+    let record = format!("UPDATE {schema}.schema_part SET structure = {schema}.structure() WHERE part = 'tables'");
     connection.batch(&record).await
 }
 

@@ -81,7 +81,9 @@ pub use enqueue_keyed::{
     FirstRequests, KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredCoordinated, StoredKeyed,
 };
 pub use error::{Cause, StoreError};
-pub use examine::{Facts, LockHolder, MissingObject, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight};
+pub use examine::{
+    Facts, LockHolder, MissingObject, OwnedFacts, SchemaFacts, TableFacts, UnidentifiedTable, WrongRight,
+};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts, Undone};
 pub use failed::{FailedJob, FailuresArgs, Retried, RetryArgs, RetryStart};
 #[cfg(feature = "archive")]
@@ -111,7 +113,7 @@ pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use source::{Loaded, Source};
 pub use statement::Statement;
 pub use statistics::{StatsRange, StatsRow};
-pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth, Upkeep};
+pub use storage::{HolderKind, MaintenanceState, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
 

@@ -190,7 +190,7 @@ statements! {
         RerankWaiting = "rerank_waiting" on WAITING in "rerank",
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
-        Upkeep = "upkeep",
+        MaintenanceState = "maintenance_state",
     }
     access {
         EndSession = "end_session",

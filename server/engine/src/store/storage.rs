@@ -100,7 +100,7 @@ impl HolderKind {
 
 /// Maintenance figures for metrics.
 #[derive(Clone, Debug, Default)]
-pub struct Upkeep {
+pub struct MaintenanceState {
     /// Time by which the most overdue schedule is late. Zero if no schedule is late.
     pub schedule_delay: Duration,
     /// Number of active schedules whose last attempt to fire failed.
@@ -112,7 +112,7 @@ pub struct Upkeep {
 }
 
 from_row! {
-    Upkeep(row) {
+    MaintenanceState(row) {
         schedule_delay: millis(row, "delay_ms").unwrap_or_default(),
         schedules_failing: row.get("failing"),
         days_ahead,
@@ -149,8 +149,8 @@ impl Store {
     }
 
     /// Reads the maintenance figures. Looks for partitions on the next `days` days.
-    pub async fn upkeep(&self, days: i32) -> Result<Upkeep, StoreError> {
-        self.general().await?.one(Statement::Upkeep, &[&days]).await
+    pub async fn maintenance_state(&self, days: i32) -> Result<MaintenanceState, StoreError> {
+        self.general().await?.one(Statement::MaintenanceState, &[&days]).await
     }
 
     /// Counts days that ended at least `minutes` ago and are not archived. 0 if archiving is off.

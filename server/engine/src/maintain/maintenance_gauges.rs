@@ -20,12 +20,12 @@ pub(super) async fn run(context: Arc<Context>) {
 }
 
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    let upkeep = context.store.upkeep(AHEAD).await?;
+    let state = context.store.maintenance_state(AHEAD).await?;
     let metrics = &context.metrics;
-    metrics.schedules.delay.set(upkeep.schedule_delay.as_secs_f64());
-    metrics.schedules.failing.set(upkeep.schedules_failing);
-    metrics.storage.partition_days_ahead.set(upkeep.days_ahead);
-    for (table, bytes) in by_label(&upkeep.tables) {
+    metrics.schedules.delay.set(state.schedule_delay.as_secs_f64());
+    metrics.schedules.failing.set(state.schedules_failing);
+    metrics.storage.partition_days_ahead.set(state.days_ahead);
+    for (table, bytes) in by_label(&state.tables) {
         metrics.storage.table_bytes.get_or_create(&ByTable { table }).set(bytes);
     }
     Ok(())
