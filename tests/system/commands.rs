@@ -393,6 +393,15 @@ async fn an_unknown_error_group_is_refused_and_a_time_without_a_zone_is_utc() {
 }
 
 #[tokio::test]
+async fn the_http_port_tells_grpc_clients_at_once_that_it_is_the_wrong_port() {
+    let broker = TestBroker::start().await;
+    for command in [&["enqueue", "t", "x"][..], &["types"]] {
+        let (status, _, err) = run(&[command, &["--server", &broker.http]].concat(), b"").await;
+        assert!(!status.success() && err.contains("this is the HTTP port of the broker"), "{command:?}: {err}");
+    }
+}
+
+#[tokio::test]
 async fn health_says_whether_the_broker_is_ready_and_waits_for_it_if_asked() {
     let broker = TestBroker::start().await;
     let http = broker.http.trim_start_matches("http://").to_owned();

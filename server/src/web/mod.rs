@@ -6,6 +6,7 @@ mod guards; // checks of every request: host name, client certificate
 mod job_words; // options of a job as text
 mod stores; // readiness and metrics of several stores
 mod slots; // connection slots, of which a probe always gets one
+mod wrong_port; // gRPC clients that connect to the HTTP port
 pub(crate) mod write_within; // closes connections whose peer does not read
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -109,6 +110,10 @@ async fn answer((stream, from): (TcpStream, SocketAddr), tls: Option<Arc<TlsPort
     let cut = CancellationToken::new();
     let accepted = async {
         match tls {
+            None if wrong_port::is_http2(&stream).await => {
+                wrong_port::refuse(stream).await;
+                None
+            }
             None => Some((Transport::Plain(stream), None)),
             Some(tls) => tls.accept(stream, &cut).await,
         }
