@@ -48,6 +48,11 @@ async fn a_job_that_runs_names_its_holder_and_its_deadline() {
     assert_eq!((running.broker.as_str(), running.worker_id.len()), ("b1", 16));
     assert!(running.since.is_some() && running.until.is_some());
     assert!(running.text.contains(&running.worker_id) && running.text.contains("attempt 1 of 10"), "{running:?}");
+    worker.vanish();
+    eventually("the end of the stream", async || {
+        reason(&broker, id, ReasonKind::Running).await.text.contains(", which is disconnected from broker b1,")
+    })
+    .await;
     // Assigns the lease to an expired broker. The running broker does not rescue the lease during the test: a broker rescues
     // only after it has renewed its own row for `broker_lease`, here an hour.
     broker

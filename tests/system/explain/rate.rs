@@ -47,6 +47,18 @@ async fn the_rate_of_the_last_minutes_says_when_a_job_starts() {
 }
 
 #[tokio::test]
+async fn the_rate_limit_says_when_a_job_starts_while_workers_have_room() {
+    let broker = TestBroker::start().await;
+    broker.sql("INSERT INTO howdah.task_type (name, rate_per_s, rate_burst) VALUES ('e', 0.01, 1)").await;
+    let ids = broker.enqueue_all(["e"; 10]).await;
+    let mut worker = broker.worker("e").window(100).await;
+    worker.next().await;
+    // The next of the nine ready jobs starts within 100 s, and each of the others 100 s later.
+    let expected = expected(&explain(&broker, ids[9]).await).as_secs();
+    assert!((801..=900).contains(&expected), "{expected}");
+}
+
+#[tokio::test]
 async fn the_rate_counts_jobs_settled_by_calls_and_in_sql_over_at_least_a_minute() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(["e"; 3]).await;

@@ -68,7 +68,7 @@ impl Operator {
         // statement's snapshot.
         let Some(job) = self.context.store.get_job(id).await? else { return self.archived_job(id).await };
         let worker = match job.state {
-            JobState::Leased => self.holder_of(id).await?,
+            JobState::Leased => self.holder_of(id).await?.map(|holder| holder.worker_id),
             _ => None,
         };
         Ok(Some(JobView { worker, ..job }))

@@ -11,7 +11,7 @@ use howdah_core::{
 };
 
 use super::Operator;
-use crate::dispatch::Recipient as _;
+use crate::{dispatch::Recipient as _, store::Holder};
 
 /// Programs that have called `PullJobs` for a task type within this time are expected to pull again.
 pub(super) const PULLS_AGAIN: Duration = Duration::from_secs(3_600);
@@ -71,11 +71,14 @@ impl Operator {
         listed.filter(|worker| task_type.is_none_or(|name| worker.has_type(name))).take(at_most).collect()
     }
 
-    /// Returns the public id of the worker that holds a job, if known.
-    pub(super) async fn holder_of(&self, id: i64) -> Result<Option<String>, Error> {
+    /// Returns the worker that holds a job, if known.
+    pub(super) async fn holder_of(&self, id: i64) -> Result<Option<Holder>, Error> {
         let own = self.context.sessions.all().into_iter().find(|session| session.holds_job(id));
         match own {
-            Some(session) => Ok(Some(session.public_id().to_owned())),
+            Some(session) => {
+                let worker_id = session.public_id().to_owned();
+                Ok(Some(Holder { worker_id, is_connected: session.is_connected() }))
+            }
             None => Ok(self.context.store.worker_of_job(id).await?),
         }
     }

@@ -244,6 +244,11 @@ impl Session {
         of_type.map(|(id, _)| *id).collect()
     }
 
+    /// Whether the worker's stream is open.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state.lock().stream.is_some()
+    }
+
     /// Returns the worker id that lists and logs show.
     pub(crate) fn public_id(&self) -> &str {
         &self.public_id

@@ -48,6 +48,17 @@ pub struct BrokerView {
     pub is_alive: bool,
 }
 
+/// Worker that holds a job.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Public id of the worker.
+    pub worker_id: String,
+    /// Whether the worker's stream is open.
+    pub is_connected: bool,
+}
+
+from_row! { Holder(row) { worker_id, is_connected } }
+
 from_row! { BrokerView(row) { id, name, started, is_alive: row.get("lives") } }
 
 from_row! {
@@ -180,10 +191,9 @@ impl Store {
         self.general().await?.list(Statement::TypesWithWorkers, &[&types, &but_of]).await
     }
 
-    /// Returns the id of the worker that holds this job, as its broker has reported it. `None` if no report names the
-    /// job.
-    pub async fn worker_of_job(&self, id: i64) -> Result<Option<String>, StoreError> {
-        Ok(self.general().await?.find(Statement::WorkerOfJob, &[&id]).await?.flatten())
+    /// Returns the worker that holds this job, as its broker has reported it. `None` if no report names the job.
+    pub async fn worker_of_job(&self, id: i64) -> Result<Option<Holder>, StoreError> {
+        self.general().await?.find(Statement::WorkerOfJob, &[&id]).await
     }
 
     /// Returns ids of the jobs of a task type that a worker holds, as its broker has reported them. A report has only the

@@ -66,7 +66,7 @@ use howdah_core::config::{Config, WakeMode};
 #[cfg(feature = "archive")]
 pub use archive::{ArchiveLoad, ArchivePage, ArchivedDay, ArchivedFile, FinishedJob, TakenDay, TypeFile};
 pub use audit::{Actor, AuditEntry, AuditQuery};
-pub use brokers::BrokerView;
+pub use brokers::{BrokerView, Holder};
 pub use bulk::{NewBulk, PickBulk};
 pub use bulk_change::BulkChanged;
 pub use claim::{ClaimRequest, Claimed, Want};

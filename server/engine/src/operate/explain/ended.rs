@@ -6,10 +6,10 @@ use howdah_core::job::{Explanation, JobState, JobView, Reason, RelatedJob};
 use howdah_proto::v1::ReasonKind;
 
 use super::text;
-use crate::store::{JobFacts, Undone};
+use crate::store::{Holder, JobFacts, Undone};
 
 /// Returns the reason why a leased job is not finished: it runs, or its broker is lost.
-pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
+pub(super) fn running(job: &JobFacts, holder: Option<Holder>) -> Reason {
     let broker = job.broker.clone().unwrap_or_default();
     let since = job.leased_at.map_or_else(String::new, |at| format!(" since {}", text::since(at, job.now)));
     let attempt = format!("attempt {} of {}", job.attempt, job.max_attempts);
@@ -24,12 +24,21 @@ pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
             ..reason
         };
     }
+    let is_away = holder.as_ref().is_some_and(|holder| !holder.is_connected);
+    let worker = holder.map(|holder| holder.worker_id);
     let holder = match (&worker, job.broker.is_some()) {
+        (Some(worker), _) if is_away => {
+            format!("Worker {worker}, which is disconnected from broker {broker}, has held the job")
+        }
         (Some(worker), _) => format!("Worker {worker} at broker {broker} has held the job"),
         (None, true) => format!("A worker at broker {broker} has held the job"),
         (None, false) => "A program that called PullJobs has held the job".into(),
     };
     let (ends, remedy) = match deadline {
+        _ if is_away => (
+            String::new(),
+            "Nothing to do: if the worker does not reconnect within the lease time, another worker gets the job.",
+        ),
         Some(deadline) => (
             format!(", until {deadline} at the latest"),
             "Nothing to do: the attempt ends when the worker settles it, or at its deadline.",

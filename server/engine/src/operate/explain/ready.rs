@@ -75,7 +75,8 @@ impl<'a> About<'a> {
         self.facts.settled as f64 * 60.0 / self.facts.settled_s.max(LEAST_S)
     }
 
-    /// Returns the estimated time until the job starts, from the settle rate of the last minutes.
+    /// Returns the estimated time until the job starts: from the rate limit of the task type while workers have room, otherwise
+    /// from the settle rate of the last minutes.
     pub(super) fn expected_in(&self) -> Option<Duration> {
         let is_taken = self.takers > 0 || self.is_pulled();
         if self.job.paused || !is_taken || self.facts.before > MOST_BEFORE {
@@ -84,13 +85,21 @@ impl<'a> About<'a> {
         let first = u64::try_from(self.facts.before).unwrap_or_default();
         // A waiting pull takes at least one job.
         let room = self.room.max(u64::from(self.pulled == Pulled::Now));
-        let is_limited = self.is_at_limit() || self.job.rate_per_s.is_some() || self.facts.braked.is_some();
-        if first < room && !is_limited {
-            return Some(Duration::ZERO);
+        let is_limited = self.is_at_limit() || self.facts.braked.is_some();
+        match self.job.rate_per_s {
+            Some(rate) if room > 0 && !is_limited => return self.expected_by_rate(first, rate),
+            None if first < room && !is_limited => return Some(Duration::ZERO),
+            _ => {}
         }
         let missing = first + 1 - room.min(first);
         let rate = self.settled_per_minute();
         (rate > 0.0).then(|| Duration::try_from_secs_f64(missing as f64 * 60.0 / rate).ok()).flatten()
+    }
+
+    /// Returns the time until the rate limit has let the jobs before this one start, and then this one.
+    fn expected_by_rate(&self, first: u64, rate: f64) -> Option<Duration> {
+        let next = self.facts.next_token.and_then(|next| next.duration_since(self.job.now).ok()).unwrap_or_default();
+        Some(next + Duration::try_from_secs_f64(first as f64 / rate).ok()?)
     }
 
     /// Whether programs have recently pulled jobs of the task type (`PullJobs`).
@@ -203,7 +212,7 @@ impl<'a> About<'a> {
             kind: ReasonKind::WorkersFull,
             text,
             remedy: format!(
-                "{ends}{}; more workers or larger windows make this job start earlier.",
+                "{ends}{}; with more workers or larger windows of the workers, this job starts earlier.",
                 if self.is_pulled() { ", or a program must pull this job (PullJobs)" } else { "" }
             ),
             limit: self.window as f64,
@@ -293,7 +302,7 @@ impl<'a> About<'a> {
                 1 => {
                     format!("That job has another fair key: jobs of that key take turns with jobs of fair key {key:?}.")
                 }
-                _ => format!("Some of those jobs have other fair keys: they take turns with jobs of fair key {key:?}."),
+                _ => format!("Some jobs ahead have other fair keys and take turns with jobs of fair key {key:?}."),
             },
             key: key.clone(),
             ..Reason::default()
