@@ -80,6 +80,20 @@ async fn an_operator_action_that_changes_nothing_writes_no_row() {
     assert_eq!(entries(&guarded.broker.database).await, []);
 }
 
+#[tokio::test]
+async fn settings_that_are_set_to_their_present_values_write_no_row() {
+    let guarded = Guarded::start().await;
+    for rpc in [Rpc::UpdateTaskType, Rpc::UpdateSchedule, Rpc::PauseSchedule, Rpc::UpdateLimitKey, Rpc::UpdateSettings]
+    {
+        let subject = prepare(&guarded.admin, rpc).await;
+        let before = entries(&guarded.broker.database).await.len();
+        for _ in 0..2 {
+            act(&guarded.admin, rpc, &subject, None).await.unwrap_or_else(|error| panic!("{rpc:?}: {error}"));
+        }
+        assert_eq!(entries(&guarded.broker.database).await.len(), before + 1, "{rpc:?}");
+    }
+}
+
 /// Creates a trigger that runs a statement before each INSERT into the audit log.
 async fn before_each_row(database: &TestDatabase, what: &str) {
     let sql = format!(

@@ -201,7 +201,7 @@ impl Operator {
                 // Keeps recorded jobs of earlier firings (`|_| true`): this call has not checked which have ended.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
-                transaction.record(&schedule, by).await?;
+                transaction.record_run(&schedule, by).await?;
                 Ok(Run::Made { job, woken: stored.wakeups })
             }
         }

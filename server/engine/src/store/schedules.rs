@@ -216,6 +216,11 @@ impl ScheduleTransaction<'_> {
         self.transaction.record(by, &change).await
     }
 
+    /// Audits a run of a schedule, which changes none of its settings.
+    pub async fn record_run(&mut self, schedule: &Schedule, by: &Actor) -> Result<(), StoreError> {
+        self.transaction.record(by, &change(schedule)).await
+    }
+
     pub async fn commit(self) -> Result<(), StoreError> {
         self.transaction.commit().await
     }
