@@ -270,6 +270,12 @@ impl SetArgs {
     /// Applies the given flags to the settings.
     fn changed(&self, before: &TaskTypeSettings) -> Result<TaskTypeSettings, Failure> {
         let mut given = self.given.0.clone();
+        let is_given = |field: &String| given.iter().any(|(name, _)| outer(name) == field);
+        if let Some(word) = self.unset.iter().find(|word| unset_fields(word).iter().any(is_given)) {
+            return Err(Failure::usage(format!(
+                "{word} is both set and unset: remove --unset {word}, or the flag that sets it"
+            )));
+        }
         let has = |field: &str| given.iter().any(|(name, _)| name == field);
         let implied = [
             ("retry_policy.delays", "retry_policy.kind", "list"),
@@ -450,6 +456,9 @@ mod tests {
         let unset = unset_words();
         let all: Vec<&str> = unset.iter().flat_map(|word| ["--unset", word]).collect();
         assert_eq!(changed(&all, &set), "");
+        let flags = ["set", "a", "--fallback", "c", "--unset", "fallback"];
+        let both = Line::parse_from(flags).args.changed(&set).expect_err("a contradiction");
+        assert!(format!("{both:?}").contains("fallback is both set and unset"), "{both:?}");
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(in crate::api) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
 fn number(field: &str, value: Option<f64>, range: RangeInclusive<f64>) -> Result<Option<f64>, Error> {
     match value {
         Some(value) if !range.contains(&value) => {
-            let problem = format!("is {value:e}; {} to {} is allowed", range.start(), range.end());
+            let problem = format!("is {value:?}; {} to {} is allowed", range.start(), range.end());
             Err(Error::invalid(field, problem))
         }
         fine => Ok(fine),

@@ -29,12 +29,12 @@ pub(in crate::api) fn duration(
 ) -> Result<Duration, Error> {
     let allowed = || format!("{} to {} is allowed", spoken(*range.start()), spoken(*range.end()));
     let (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) = (u64::try_from(value.seconds), u32::try_from(value.nanos)) else {
-        let problem = format!("is {} s and {} ns; {}", value.seconds, value.nanos, allowed());
-        return Err(Error::invalid(field, problem));
+        let shown = value.seconds as f64 + f64::from(value.nanos) / 1e9;
+        return Err(Error::invalid(field, format!("is {shown} s; {}", allowed())));
     };
     let exact = Duration::new(seconds, nanos);
     if !range.contains(&exact) {
-        return Err(Error::invalid(field, format!("is {exact:?}; {}", allowed())));
+        return Err(Error::invalid(field, format!("is {}; {}", spoken(exact), allowed())));
     }
     Ok(Duration::from_millis(exact.as_nanos().div_ceil(1_000_000) as u64))
 }
@@ -131,7 +131,10 @@ mod tests {
     fn an_error_about_a_duration_has_the_value_and_the_bounds() {
         assert_eq!(millis(0, 999_999).unwrap_err(), "delay is 999.999µs; 1ms to 30 days is allowed");
         assert_eq!(millis(30 * 24 * 3600, 1).unwrap_err(), "delay is 2592000.000000001s; 1ms to 30 days is allowed");
-        assert_eq!(millis(-1, 0).unwrap_err(), "delay is -1 s and 0 ns; 1ms to 30 days is allowed");
+        assert_eq!(millis(0, -5_000_000).unwrap_err(), "delay is -0.005 s; 1ms to 30 days is allowed");
+        assert_eq!(millis(4000 * 24 * 3600, 0).unwrap_err(), "delay is 4000 days; 1ms to 30 days is allowed");
+        assert_eq!(millis(0, 0).unwrap_err(), "delay is 0 s; 1ms to 30 days is allowed");
+        assert_eq!(millis(-1, 0).unwrap_err(), "delay is -1 s; 1ms to 30 days is allowed");
     }
 
     #[test]
