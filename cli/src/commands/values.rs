@@ -40,7 +40,7 @@ pub(super) fn time_or_ago(given: &str) -> Result<Timestamp, String> {
     let parsed = time_or(given, Timestamp::checked_sub, "how long ago");
     let is_negative = given.trim_start().starts_with('-');
     parsed.map_err(
-        |problem| if is_negative { "write how long ago without a minus, such as 90m or 7d".into() } else { problem },
+        |problem| if is_negative { "omit the minus sign: 90m means 90 minutes ago".into() } else { problem },
     )
 }
 

@@ -55,7 +55,7 @@ type AccessServiceClient interface {
 	// Lists tokens, ordered by id. The answer contains no secrets, because the database stores only their hashes.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	// Revokes tokens. Within a second, every broker rejects calls with these tokens with UNAUTHENTICATED. Streams that were opened
-	// with them receive Drain and end within 30 s. Their jobs are not lost. NOT_FOUND: no valid token matches, or the broker does
+	// with them receive Drain and end within 30 s. Their jobs are not lost. NOT_FOUND: no unrevoked token matches, or the broker does
 	// not know the issuer of the JSON Web Token. Brokers do not know which JSON Web Tokens exist, so any id or subject of a known
 	// issuer is accepted. RESOURCE_EXHAUSTED: 10,000 revocations of JSON Web Tokens are stored.
 	RevokeTokens(ctx context.Context, in *RevokeTokensRequest, opts ...grpc.CallOption) (*RevokeTokensResponse, error)
@@ -143,7 +143,7 @@ type AccessServiceServer interface {
 	// Lists tokens, ordered by id. The answer contains no secrets, because the database stores only their hashes.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	// Revokes tokens. Within a second, every broker rejects calls with these tokens with UNAUTHENTICATED. Streams that were opened
-	// with them receive Drain and end within 30 s. Their jobs are not lost. NOT_FOUND: no valid token matches, or the broker does
+	// with them receive Drain and end within 30 s. Their jobs are not lost. NOT_FOUND: no unrevoked token matches, or the broker does
 	// not know the issuer of the JSON Web Token. Brokers do not know which JSON Web Tokens exist, so any id or subject of a known
 	// issuer is accepted. RESOURCE_EXHAUSTED: 10,000 revocations of JSON Web Tokens are stored.
 	RevokeTokens(context.Context, *RevokeTokensRequest) (*RevokeTokensResponse, error)

@@ -1052,7 +1052,7 @@ type CancelJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the jobs that this call cancelled. Other jobs were finished or never existed.
 	CancelledIds []int64 `protobuf:"varint,1,rep,packed,name=cancelled_ids,json=cancelledIds,proto3" json:"cancelled_ids,omitempty"`
-	// The page_token of the next call: there may be more jobs. Empty: all jobs have been processed.
+	// The page_token of the next call, if more jobs may be left. Empty: all jobs have been processed.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1225,7 +1225,7 @@ type RetryJobsResponse struct {
 	RetriedIds []int64 `protobuf:"varint,1,rep,packed,name=retried_ids,json=retriedIds,proto3" json:"retried_ids,omitempty"`
 	// Ids of dead jobs that stay dead, because another job of the type holds their key.
 	KeyHeldIds []int64 `protobuf:"varint,2,rep,packed,name=key_held_ids,json=keyHeldIds,proto3" json:"key_held_ids,omitempty"`
-	// The page_token of the next call: there may be more jobs. Empty: all jobs have been processed.
+	// The page_token of the next call, if more jobs may be left. Empty: all jobs have been processed.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Ids of cancelled jobs that wait for the retried jobs again. Contains only jobs that the caller may operate.
 	RevivedIds    []int64 `protobuf:"varint,4,rep,packed,name=revived_ids,json=revivedIds,proto3" json:"revived_ids,omitempty"`
@@ -1606,7 +1606,7 @@ type EndLeasesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the jobs whose leases this call ended. Other jobs were not leased.
 	EndedIds []int64 `protobuf:"varint,1,rep,packed,name=ended_ids,json=endedIds,proto3" json:"ended_ids,omitempty"`
-	// The page_token of the next call: there may be more jobs. Empty: all jobs have been processed.
+	// The page_token of the next call, if more jobs may be left. Empty: all jobs have been processed.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1716,7 +1716,7 @@ type DiscardJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the jobs that this call discarded. Other jobs were not dead.
 	DiscardedIds []int64 `protobuf:"varint,1,rep,packed,name=discarded_ids,json=discardedIds,proto3" json:"discarded_ids,omitempty"`
-	// The page_token of the next call: there may be more jobs. Empty: all jobs have been processed.
+	// The page_token of the next call, if more jobs may be left. Empty: all jobs have been processed.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

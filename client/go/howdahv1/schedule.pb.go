@@ -221,7 +221,7 @@ type Schedule struct {
 	// For MISSED_POLICY_ALL: maximum number of missed times to enqueue jobs for, newest first. 1 to 1,000. 0: 100. Must be 0 with
 	// another policy.
 	MissedLimit uint32 `protobuf:"varint,8,opt,name=missed_limit,json=missedLimit,proto3" json:"missed_limit,omitempty"`
-	// Earliest planned time, and the first one of a period. Years 1970 to 9999. Unset: the time of the creation.
+	// No planned time is before it. A period counts from it. Years 1970 to 9999. Unset: the time of the creation.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// All planned times are before this time. Must be after start_time and after now. Unset: no end.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
@@ -466,7 +466,7 @@ type isSchedule_Plan interface {
 }
 
 type Schedule_Period struct {
-	// One planned time per period, 1 s to 3,650 days. The first planned time is start_time. Without start_time it is the time of
+	// One planned time per period, 1 s to 3,650 days. Periods count from start_time, or without it from the time of
 	// the creation, so the schedule fires at once. See `drift`.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3,oneof"`
 }

@@ -22,7 +22,7 @@ use crate::{Error, layout::below};
 
 /// Timeout of one storage operation, including retries.
 const LONGEST: Duration = Duration::from_secs(180);
-/// Maximum number of tries of a storage operation whose tries fail within `SOON`.
+/// Maximum number of tries of a storage operation. Only a try that fails within `SOON` is repeated.
 const TRIES: usize = 3;
 /// Time within which an operation must fail for [`with_timeout`] to retry it. An operation that fails later has already been
 /// retried by `object_store`.

@@ -106,7 +106,7 @@ impl Incoming {
         let Some(info) = PeerInfo::from_address(address) else {
             self.terms.counts.refused.inc();
             if let Some(times) = self.refusals.count() {
-                tracing::warn!(%from, times, "too many connections (limits.address_connections); closing new ones");
+                tracing::warn!(%from, times, "too many connections of one address (limits.address_connections); closing its new ones");
             }
             return None;
         };

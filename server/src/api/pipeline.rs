@@ -251,7 +251,7 @@ async fn placed(placing: &mut Option<Placing>) -> Storing {
     }
 }
 
-/// Waits until the time limit for the first request has passed. Never completes after the first request.
+/// Waits for the end of the first request's time limit. Never completes once a request has arrived.
 async fn silence(reading: &mut Reading) {
     match reading {
         Reading::First(timer) => pin!(timer).await,

@@ -36,7 +36,7 @@ struct Inner {
     authenticator: Arc<Authenticator>,
 }
 
-/// Names of the stores that a reload concerned.
+/// Result of a reload, as names of stores.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
     pub added: Vec<String>,

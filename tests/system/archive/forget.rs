@@ -40,7 +40,7 @@ async fn the_process_that_is_killed() {
     let _ = archiver.forget(day, &early(day), &Actor::of_session("a test")).await;
 }
 
-/// Returns a query that selects jobs 1 to 500, which are in several files of all types.
+/// Returns a query that selects jobs 1 to 500: jobs of all task types, in several files.
 fn early(day: &str) -> ForgetQuery {
     let parts: Vec<u64> = day.split('-').map(|part| part.parse().expect("a number")).collect();
     // Counts years from March, so that the leap day is the last day of a year.

@@ -28,7 +28,7 @@ async fn a_job_in_its_fallback_skips_its_stages_and_its_dependents_still_wait() 
     let job = fallback.next().await;
     assert_eq!((job.id, &job.payload[..]), (ids[0], &b"first"[..]));
     assert_eq!(a.state(ids[1]).await, JobState::Waiting);
-    // While the job runs in its fallback type, it does not hold its key, as if it were dead.
+    // A job in its fallback type does not hold its key, just as a dead job does not.
     let again = a.enqueue(parent.local_name("")).await;
     assert_ne!(again, ids[0]);
     fallback.ack(&job).await;

@@ -138,7 +138,7 @@ impl Jobs {
             return Ok(Faults::default());
         }
         if last - first + 1 != count {
-            let stored = format!("{count} jobs stored by SQL have ids from {first} to {last}: some are missing");
+            let stored = format!("the ids {first} to {last} of {count} jobs stored by SQL are not consecutive");
             return Err(Error::Process(stored));
         }
         let mut trial = Trial::new(&self.environment, self.sql_plan.clone())?;

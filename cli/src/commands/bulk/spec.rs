@@ -105,7 +105,7 @@ impl Spec {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With set")]
 struct FieldArgs {
-    /// Set the number of attempts, 1 to 1000
+    /// Set the maximum number of attempts, 1 to 1000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000))]
     max_attempts: Option<i32>,
     /// Set the timeout of an attempt, such as 90s, 5m, 2h 30m

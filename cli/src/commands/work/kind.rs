@@ -257,8 +257,8 @@ pub(super) struct SqlArgs {
     /// password secret
     #[arg(long, value_name = "DSN")]
     sql: Option<String>,
-    /// Add a database for jobs whose header sql-database is NAME, and for jobs of the store NAME without this header; repeatable.
-    /// If the broker serves several stores, the worker's token then needs read:*
+    /// Add a database for jobs with the header sql-database NAME, and for jobs of the store NAME without that header;
+    /// repeatable. With this flag, if the broker serves several stores, the token needs read:*
     #[arg(long, value_name = "NAME=DSN", requires = "sql",
           conflicts_with_all = ["exec", "argv", "post"], value_parser = named)]
     name: Vec<(String, String)>,

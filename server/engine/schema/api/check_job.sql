@@ -65,7 +65,7 @@ BEGIN
     RETURN c;
 END $$;
 
--- Checks when a job starts and when it expires.
+-- Checks the options for the start and the expiry of a job.
 CREATE OR REPLACE FUNCTION howdah.check_start(p text, o jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;

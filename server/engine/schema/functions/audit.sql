@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION howdah.audited_settings(kind text, named text) RETURN
             SELECT jsonb_build_object('task_type', s.task_type, 'period_ms', s.period_ms, 'cron', s.cron, 'time_zone', s.time_zone,
                        'drift', s.drift, 'overlap', s.overlap, 'missed', s.missed, 'missed_limit', s.missed_limit,
                        'start_time', s.start_time, 'end_time', s.end_time, 'jitter_ms', s.jitter_ms, 'paused', s.paused,
-                       'job_sha256', left(encode(sha256(s.template), 'hex'), 16),
+                       'job_sha256', left(encode(sha256(convert_to(s.template::text, 'UTF8')), 'hex'), 16),
                        'payload_sha256', left(encode(sha256(s.payload), 'hex'), 16))
             FROM howdah.schedule s WHERE s.name = named)
     END

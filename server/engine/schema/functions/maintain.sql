@@ -1,8 +1,8 @@
 -- Creates and drops day partitions, and deletes history of task types with a shorter retention than others.
 
--- Lets one broker at a time create and drop partitions; the other brokers wait, and then find that nothing is left to do. Acks
--- are not blocked, because this lock on history conflicts only with itself and with changes of the table's definition. Unlike
--- an advisory lock, only roles that may write to history can take it.
+-- Lets one broker at a time create and drop partitions; the other brokers wait, and then find nothing left to do. This lock on
+-- history blocks no acks, because it does not conflict with reads and writes. Only roles that may write to history can take it;
+-- every role can take an advisory lock.
 CREATE OR REPLACE FUNCTION howdah.lock_partitions() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     LOCK TABLE ONLY howdah.history IN SHARE UPDATE EXCLUSIVE MODE;

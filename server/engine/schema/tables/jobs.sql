@@ -182,8 +182,8 @@ CREATE TABLE howdah.id_range (
     last_id   bigint
 );
 
--- Task types may have different retention, so parts of a day's history are deleted before its partition is dropped. A row
--- records the deleted jobs. keep true: only jobs of `types` are left. keep false: all jobs of `types` were deleted.
+-- Task types differ in retention, so jobs of a day are deleted before its partition is dropped. The row of the day records
+-- its last deletion. keep true: only jobs of `types` are left. keep false: all jobs of `types` were deleted.
 CREATE TABLE howdah.history_pruned (
     day    date PRIMARY KEY,
     types  integer[] NOT NULL,

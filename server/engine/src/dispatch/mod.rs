@@ -227,7 +227,7 @@ impl Dispatch {
         self.deliver(assigned);
     }
 
-    /// Adds a load that the session holds again, because the outcomes of the jobs were not written.
+    /// Counts a load in the session's windows again, because the outcomes were not written.
     pub(crate) fn hold(&self, session: SessionKey, type_id: TypeId, load: Load) {
         self.with(|state| state.hold(session, type_id, load));
     }

@@ -1,5 +1,4 @@
-//! Checks of this machine, the clock and the limit on open files; and whether one more broker gets its connections to
-//! Postgres.
+//! Checks of this machine's clock and limit on open files, and of the free Postgres connections for one more broker.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

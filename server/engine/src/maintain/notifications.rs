@@ -83,8 +83,8 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Notifications may have been missed before the connection, or new settings may make jobs ready. The sweep
-        // finds such work. It does not find running jobs that were cancelled; `held_leases` does.
+        // Notifications before the connection may be lost, and new settings may make jobs ready: the sweep finds
+        // these jobs. `held_leases` finds running jobs that were cancelled.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => {
             context.statistics_now.notify_one();

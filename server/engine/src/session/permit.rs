@@ -61,8 +61,8 @@ pub(super) async fn remove_foreign_items<T>(
     permitted
 }
 
-/// Removes outcomes whose next stage has a task type to which the worker may not enqueue, or which its principal may
-/// not create. Adds an answer for each to `refused`.
+/// Removes outcomes whose next stage has a task type that the worker may not enqueue to, or that exceeds the quota of
+/// its principal. Adds an answer for each to `refused`.
 pub(super) async fn remove_denied_stages(
     context: &SessionContext,
     session: &Session,

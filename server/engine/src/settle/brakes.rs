@@ -168,7 +168,11 @@ impl Brakes {
         let BrakeChange { type_id, failures, since, is_braked } = change;
         let task_type = self.registry.name(type_id).map_or_else(|| type_id.to_string(), |name| name.to_string());
         if is_braked {
-            tracing::warn!(task_type, failures, "the task type is braked after failed attempts in a row");
+            tracing::warn!(
+                task_type,
+                failures,
+                "the brake slows claims of the task type after failed attempts in a row"
+            );
             return;
         }
         let seconds = since.elapsed().unwrap_or_default().as_secs();

@@ -121,8 +121,8 @@ pub struct WrongRight {
     pub called: String,
     /// Privilege that the role has or lacks.
     pub privilege: String,
-    /// Whether the role is neither PUBLIC nor one of Howdah's three roles. Also true for any right on the schema
-    /// itself.
+    /// On the schema itself: always true. On other objects: whether the role is neither PUBLIC nor one of Howdah's three
+    /// roles.
     pub is_foreign: bool,
     /// Whether one of Howdah's roles is intended to have this right. If so, an operator may have granted it to another
     /// role on purpose.

@@ -136,7 +136,7 @@ impl Store {
         let mut adoption = self.adopt_all(&free, broker_id, from).await?;
         let (ids, tokens) = lease_columns(locked.iter().copied());
         let rows = self.hot().await?.query(Statement::LockedForAdoption, &[&ids, &tokens, &from]).await?;
-        // A locked lease that already belongs to this broker needs no adoption.
+        // A locked lease that already belongs to this broker counts as adopted.
         let locked =
             |row: &Row| Adopted { locked: row.get::<_, i32>("broker_id") != broker_id, ..Adopted::from_row(row) };
         adoption.adopted.extend(rows.iter().map(locked));

@@ -55,7 +55,7 @@ enum Source {
     Here(Body),
     /// The small message at the start of `rest` waits for memory.
     Waiting(Body, usize, Taking),
-    /// A separate task reads the body and receives a large message.
+    /// A separate task receives a large message from the body.
     Away(Arrival),
     /// The body has ended.
     Over,

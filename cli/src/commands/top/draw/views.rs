@@ -161,7 +161,7 @@ fn facts(top: &Top) -> Vec<Line<'_>> {
 fn draw_plot(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let [title, plot] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     let most = top.jobs.minutes.iter().max().copied().unwrap_or_default();
-    let words = format!("succeeded in each of the last 60 minutes, at most {most}");
+    let words = format!("jobs succeeded per minute, last 60 minutes, peak {most}");
     frame.render_widget(Paragraph::new(words).style(DIM), title);
     // If the plot has no room for all minutes, it shows the newest ones.
     let shown = top.jobs.minutes.len().saturating_sub(plot.width.into());

@@ -142,11 +142,11 @@ impl Verb for RevokeTokens {
             RevokeQuery::Jwt { name, of_principal } => revoke_jwt(call, name, *of_principal).await?,
             RevokeQuery::Id(id) => {
                 let ids = call.broker.store().revoke_tokens(Some(id), None, &call.by()?).await?;
-                some(ids, || format!("there is no valid token {id:?}"))?
+                some(ids, || format!("there is no token {id:?} that has not been revoked"))?
             }
             RevokeQuery::Principal(principal) => {
                 let ids = call.broker.store().revoke_tokens(None, Some(principal), &call.by()?).await?;
-                some(ids, || format!("the principal {principal:?} has no valid token"))?
+                some(ids, || format!("the principal {principal:?} has no token that has not been revoked"))?
             }
         };
         call.all_stores.authenticator().reload().await?;
