@@ -108,10 +108,10 @@ fn typed(matches: &ArgMatches, id: &str, field: &str) -> Option<String> {
     values.nth(index.unwrap_or_default()).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// In an error such as ` is 8640000000s; 1ms to 30 days is allowed`, replaces the duration by the value that the user typed.
+/// In an error such as ` is 100000 days; 1ms to 30 days is allowed`, replaces the duration by the value that the user typed.
 fn as_typed(problem: &str, typed: &str) -> String {
     let is_span = |value: &str| {
-        let number = value.trim_end_matches(|c: char| c.is_alphabetic());
+        let number = value.trim_end_matches(|c: char| c.is_alphabetic()).trim_end();
         !number.is_empty() && number.len() < value.len() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.')
     };
     match problem.strip_prefix(" is ").and_then(|rest| rest.split_once(';')) {
@@ -149,7 +149,7 @@ mod tests {
         let cases: [(&[&str], &str, &str, &str); 8] = [
             (
                 &["workers", "--stuck-after", "100000d"],
-                "stuck_after is 8640000000s; 1ms to 30 days is allowed",
+                "stuck_after is 100000 days; 1ms to 30 days is allowed",
                 "stuck_after",
                 "--stuck-after is 100000d; 1ms to 30 days is allowed",
             ),

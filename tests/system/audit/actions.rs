@@ -228,7 +228,9 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
             schedules.create_schedule(because(request, reason)).await.map(drop)
         }
         Rpc::UpdateSchedule => {
-            let request = v1::UpdateScheduleRequest { schedule: schedule(&subject.task_type), allow_missing: false };
+            let plan = Some(v1::schedule::Plan::Period(wire(HOUR * 2)));
+            let changed = schedule(&subject.task_type).map(|schedule| v1::Schedule { plan, ..schedule });
+            let request = v1::UpdateScheduleRequest { schedule: changed, allow_missing: false };
             schedules.update_schedule(because(request, reason)).await.map(drop)
         }
         Rpc::PauseSchedule => {
