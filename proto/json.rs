@@ -7,7 +7,9 @@ mod words;
 use std::sync::LazyLock;
 
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _, SerializeOptions, Value as Field,
+};
 use serde_json::Value;
 
 use crate::FILE_DESCRIPTOR_SET;
@@ -69,6 +71,58 @@ pub fn write(message: &str, value: &impl Message) -> Result<Value, JsonError> {
         .map_err(|error| JsonError(error.to_string()))
 }
 
+/// Applies an update mask (AIP-134) to a message of the type `message`: returns `old` with the fields at `paths` as they are in
+/// `new`. `outer.inner` is a field of a nested message. Fails if a path names no field.
+pub fn masked<M: Message + Default>(message: &str, old: &M, new: &M, paths: &[String]) -> Result<M, JsonError> {
+    let dynamic = |of: &M| {
+        let mut dynamic = DynamicMessage::new(descriptor(message)?);
+        dynamic.transcode_from(of).map_err(|error| JsonError(error.to_string()))?;
+        Ok::<_, JsonError>(dynamic)
+    };
+    let (mut changed, new) = (dynamic(old)?, dynamic(new)?);
+    for path in paths {
+        replace(&mut changed, &new, path).ok_or_else(|| {
+            JsonError(format!("{path:?} is no field of {message}; its fields are {}", fields(message).join(", ")))
+        })?;
+    }
+    changed.transcode_to().map_err(|error| JsonError(error.to_string()))
+}
+
+/// Replaces one field. Returns `None` if the message has no such field.
+fn replace(old: &mut DynamicMessage, new: &DynamicMessage, path: &str) -> Option<()> {
+    let (name, inner) = path.split_once('.').map_or((path, None), |(name, inner)| (name, Some(inner)));
+    let field = old.descriptor().get_field_by_name(name)?;
+    let mut value = new.get_field(&field).into_owned();
+    let mut is_set = new.has_field(&field);
+    if let Some(inner) = inner {
+        let (Field::Message(mut before), Field::Message(after)) = (old.get_field(&field).into_owned(), value) else {
+            return None;
+        };
+        replace(&mut before, &after, inner)?;
+        // A nested message without fields counts as unset.
+        is_set = before.fields().next().is_some();
+        value = Field::Message(before);
+    }
+    if is_set {
+        old.set_field(&field, value);
+    } else {
+        old.clear_field(&field);
+    }
+    Some(())
+}
+
+/// Returns the path of a setting of a task type in an update mask, from its name in a flat list of settings:
+/// `retry_policy.max_delay` for `retry_max_delay`, `rate.per_second` for `rate`.
+pub fn setting_path(name: &str) -> String {
+    match (name.split_once('_'), name.strip_suffix("_burst")) {
+        (Some(("retry", inner)), _) => format!("retry_policy.{inner}"),
+        (Some(("brake", inner)), _) => format!("brake.{inner}"),
+        (_, Some(rate)) => format!("{rate}.burst"),
+        _ if name == "rate" || name == "key_rate" => format!("{name}.per_second"),
+        _ => name.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +146,34 @@ mod tests {
     fn unknown_fields_and_wrong_types_are_errors() {
         for json in [r#"{"prio": 1}"#, r#"{"priority": "high"}"#, "[]", "{} {}", r#"{"key": 1}"#] {
             assert!(read::<v1::NewJob>("NewJob", json.as_bytes()).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn an_update_mask_replaces_only_the_fields_that_it_names() {
+        let retry = |initial, max| {
+            let seconds =
+                |seconds: i64| Some(prost_types::Duration { seconds, nanos: 0 }).filter(|span| span.seconds > 0);
+            Some(v1::RetryPolicy { initial_delay: seconds(initial), max_delay: seconds(max), ..Default::default() })
+        };
+        let old =
+            v1::TaskTypeSettings { max_attempts: 3, paused: true, retry_policy: retry(1, 2), ..Default::default() };
+        let new =
+            v1::TaskTypeSettings { max_attempts: 5, max_running: 7, retry_policy: retry(9, 0), ..Default::default() };
+        let masked = |paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().copied().map(str::to_owned).collect();
+            super::masked("TaskTypeSettings", &old, &new, &paths)
+        };
+        assert_eq!(masked(&["max_running"]).unwrap(), v1::TaskTypeSettings { max_running: 7, ..old.clone() });
+        assert_eq!(masked(&["paused"]).unwrap(), v1::TaskTypeSettings { paused: false, ..old.clone() });
+        let delay = masked(&["retry_policy.initial_delay"]).unwrap();
+        assert_eq!(delay, v1::TaskTypeSettings { retry_policy: retry(9, 2), ..old.clone() });
+        let reset = masked(&["retry_policy.max_delay", "retry_policy", "retry_policy.initial_delay"]).unwrap();
+        assert_eq!(reset.retry_policy, retry(9, 0));
+        let empty = super::masked("TaskTypeSettings", &old, &Default::default(), &["retry_policy.max_delay".into()]);
+        assert_eq!(empty.unwrap().retry_policy, retry(1, 0));
+        for unknown in ["", "prio", "paused.x", "retry_policy.", "retry_policy.delays.x"] {
+            assert!(masked(&[unknown]).is_err(), "{unknown}");
         }
     }
 

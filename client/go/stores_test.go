@@ -120,6 +120,31 @@ func TestStoresThatAnAnswerLeavesOutAreLogged(t *testing.T) {
 	}
 }
 
+func TestATypeIsCountedAndPausedInEachStoreThatHasIt(t *testing.T) {
+	t.Parallel()
+	two := howdahtest.StartBroker(t, "--stores", "2")
+	client := connect(t, func(cfg *howdah.Config) { cfg.Servers = []string{two.Address} })
+	stores := []*howdah.Client{inStore(t, client, "store1"), inStore(t, client, "store2")}
+	for i, store := range stores {
+		_, err := store.Enqueue(t.Context(), typeName(t), nil)
+		must(t, err)
+		must(t, store.ApplyTaskType(t.Context(), typeName(t), &howdahv1.TaskTypeSettings{MaxAttempts: uint32(i + 3)}))
+	}
+	must(t, client.PauseTaskType(t.Context(), typeName(t)))
+	for i, store := range stores {
+		found, err := store.GetTaskType(t.Context(), typeName(t))
+		must(t, err)
+		if settings := found.Settings; !settings.Paused || settings.MaxAttempts != uint32(i+3) {
+			t.Errorf("store %d: %v", i, settings)
+		}
+	}
+	all, err := client.GetTaskType(t.Context(), typeName(t))
+	must(t, err)
+	if all.Counts.Ready != 2 {
+		t.Errorf("%v", all.Counts)
+	}
+}
+
 func TestWhatCannotBeTheNameOfAStoreIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"m\u00e4il", "a\nb"} {

@@ -162,7 +162,7 @@ async fn a_schema_of_another_name_works_end_to_end() {
     let broker = TestBroker::on_with(&database, |config| config.schema = "jobs_eu".into()).await;
     let mut worker = broker.worker("work").await;
     let limits = TaskTypeSettings { key_max_running: 1, max_running: 5, ..Default::default() };
-    let request = UpdateTaskTypeRequest { task_type: "work".into(), settings: Some(limits) };
+    let request = UpdateTaskTypeRequest { task_type: "work".into(), settings: Some(limits), update_mask: None };
     task_types_client(&broker.grpc).await.update_task_type(request).await.unwrap();
 
     // Enqueues jobs by gRPC: plain, with a key, with a limit, with a dependency, with stages.

@@ -9,6 +9,7 @@ mod moving; // moving a task type to another store
 mod moving_load; // moving a task type under load
 mod reload; // stores that are added and removed while a broker runs
 mod replica; // a store with a read replica
+mod settings; // settings of a type that several stores have
 mod streams; // a worker's stream over several stores
 
 use howdah_core::job::{IDS_OF_A_STORE, StoreNumber};

@@ -4,12 +4,20 @@
 use std::{any::TypeId, time::Duration};
 
 use clap::{Arg, ArgMatches, Args as _, builder::PossibleValue};
-use howdah_client::proto::TaskTypeSettings;
+use howdah_client::{
+    Client,
+    proto::{ListTaskTypesRequest, TaskType, TaskTypeSettings},
+};
 use howdah_core::{config::duration_text, logging::escaped};
-use howdah_proto::json::{self, from_words};
+use howdah_proto::json::{self, from_words, setting_path};
 use serde_json::{Map, Value};
 
-use super::{context::Global, failure::Failure, output, task_type, text, type_move, values};
+use super::{
+    context::Global,
+    failure::Failure,
+    output::{self, note},
+    task_type, text, type_move, values,
+};
 
 subcommands! { |args, global|
     Set(SetArgs) => set(&args, global),
@@ -22,9 +30,10 @@ const MESSAGE: &str = "TaskTypeSettings";
 
 /// Change settings of a task type
 ///
-/// Changes only the given settings. They take effect on every broker within a second. Settings apply to later events: enqueues
-/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failures (--retry-*, --fallback) and successes (--history).
-/// --priority-step and --paused apply to all jobs that wait for a worker. Options of a job override these settings.
+/// Changes only the given settings, in every store that has the type. They take effect on every broker within a second. Settings
+/// apply to later events: enqueues (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failures (--retry-*,
+/// --fallback) and successes (--history). --priority-step and --paused apply to all jobs that wait for a worker. Options of a job
+/// override these settings.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -61,7 +70,7 @@ pub(super) struct SetArgs {
 
 /// Show all settings of a task type
 ///
-/// `-` stands for the broker's default.
+/// `-` stands for the broker's default. If the stores of a broker have different values, each value is shown with its store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -206,14 +215,7 @@ fn settings() -> Vec<Arg> {
 
 /// Returns the field of a setting: `retry_policy.max_delay` for --retry-max-delay, `rate.per_second` for --rate.
 fn field(setting: &Arg) -> String {
-    let name = setting.get_id().as_str();
-    match (name.split_once('_'), name.strip_suffix("_burst")) {
-        (Some(("retry", inner)), _) => format!("retry_policy.{inner}"),
-        (Some(("brake", inner)), _) => format!("brake.{inner}"),
-        (_, Some(rate)) => format!("{rate}.burst"),
-        _ if name == "rate" || name == "key_rate" => format!("{name}.per_second"),
-        _ => name.to_owned(),
-    }
+    setting_path(setting.get_id().as_str())
 }
 
 /// Values of `--unset`: the outer fields of the settings, without the suffix of `retry_policy`.
@@ -243,32 +245,78 @@ fn set(args: &SetArgs, global: &Global) -> Result<(), Failure> {
         return Err(Failure::usage("nothing to set: give a setting, --unset or --reset; --help lists the settings"));
     }
     global.with_client(async |client| {
-        // `update_task_type` replaces all settings, so the current ones are read first.
-        let before = if args.reset { None } else { client.get_task_type(&args.task_type).await? };
-        let settings = args.changed(&before.and_then(|task_type| task_type.settings).unwrap_or_default())?;
-        let stored = client.update_task_type(&args.task_type, settings).await?;
+        let (settings, paths) = args.changes()?;
+        let stored = if args.reset {
+            client.update_task_type(&args.task_type, settings).await?
+        } else {
+            client.change_task_type(&args.task_type, settings, paths).await?
+        };
         output::show(args.json, MESSAGE, &stored, || match settings_words(Some(&stored)) {
             words if words.is_empty() => "the broker's defaults".into(),
             words => words,
-        })
+        })?;
+        // The answer has the settings of one store. Ignores an error, such as a missing right to read types.
+        if let Ok(stores) = in_stores(&client, &args.task_type).await
+            && differ(&stores)
+        {
+            note(format!(
+                "these are the settings in store {}; others differ (howdah type show {})",
+                stores[0].store, args.task_type
+            ));
+        }
+        Ok(())
     })
 }
 
 fn show(args: &ShowArgs, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
-        let found = client.get_task_type(&args.task_type).await?.ok_or_else(|| task_type::unknown(&args.task_type))?;
-        let settings = found.settings.unwrap_or_default();
-        output::show(args.json, MESSAGE, &settings, || {
-            let line =
-                |(flag, value): (String, Option<String>)| format!("{flag:<19} {}", value.as_deref().unwrap_or("-"));
-            settings_list(&settings).into_iter().map(line).collect::<Vec<_>>().join("\n")
-        })
+        let stores = in_stores(&client, &args.task_type).await?;
+        let first = stores.first().ok_or_else(|| task_type::unknown(&args.task_type))?;
+        if args.json && differ(&stores) {
+            let names: Vec<&str> = stores.iter().map(|of| of.store.as_str()).collect();
+            return Err(Failure::usage(format!(
+                "the settings of {} differ between the stores {}: select one with --in-store",
+                args.task_type,
+                names.join(", ")
+            )));
+        }
+        let settings = first.settings.clone().unwrap_or_default();
+        output::show(args.json, MESSAGE, &settings, || shown(&stores))
     })
 }
 
+/// Lists a task type with its settings, once for each store that has it. Does not count the jobs of the type.
+async fn in_stores(client: &Client, task_type: &str) -> Result<Vec<TaskType>, howdah_client::Error> {
+    let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
+    client.find_task_types(request).await
+}
+
+/// Whether stores have different settings of a task type.
+fn differ(stores: &[TaskType]) -> bool {
+    stores.windows(2).any(|pair| pair[0].settings != pair[1].settings)
+}
+
+/// Formats all settings of a task type, one a line. If the values of stores differ, the line has each of them: `timeout 5s in
+/// shop, - in mail`.
+fn shown(stores: &[TaskType]) -> String {
+    let lists: Vec<_> =
+        stores.iter().map(|of| (&of.store, settings_list(&of.settings.clone().unwrap_or_default()))).collect();
+    let line = |nth: usize, flag: &str| {
+        let values: Vec<(&str, &str)> =
+            lists.iter().map(|(store, list)| (store.as_str(), list[nth].1.as_deref().unwrap_or("-"))).collect();
+        let value = match &values[..] {
+            [(_, value), others @ ..] if others.iter().all(|(_, other)| other == value) => (*value).to_owned(),
+            all => all.iter().map(|(store, value)| format!("{value} in {store}")).collect::<Vec<_>>().join(", "),
+        };
+        format!("{flag:<19} {value}")
+    };
+    let flags = lists.first().map(|(_, list)| list.as_slice()).unwrap_or_default();
+    flags.iter().enumerate().map(|(nth, (flag, _))| line(nth, flag)).collect::<Vec<_>>().join("\n")
+}
+
 impl SetArgs {
-    /// Applies the given flags to the settings.
-    fn changed(&self, before: &TaskTypeSettings) -> Result<TaskTypeSettings, Failure> {
+    /// Returns the given settings, and the paths of all fields that change. Fields without a value are reset.
+    fn changes(&self) -> Result<(TaskTypeSettings, Vec<String>), Failure> {
         let mut given = self.given.0.clone();
         let is_given = |field: &String| given.iter().any(|(name, _)| outer(name) == field);
         if let Some(word) = self.unset.iter().find(|word| unset_fields(word).iter().any(is_given)) {
@@ -285,17 +333,11 @@ impl SetArgs {
         let implied = implied.into_iter().filter(|(name, implied, _)| has(name) && !has(implied));
         let implied: Vec<_> = implied.map(|(_, name, value)| (name.to_owned(), value.to_owned())).collect();
         given.extend(implied);
-        let wrong = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
-        let changes: TaskTypeSettings = from_words(MESSAGE, &given).map_err(|error| wrong(&error))?;
-        let mut fields = as_json(before);
-        let dropped = self.unset.iter().flat_map(|word| unset_fields(word));
-        let dropped = dropped.chain(self.no_fallback.then(|| "fallback".to_owned()));
-        // JSON omits default values, such as `false`, so each changed field is removed before it is set.
+        let settings = from_words(MESSAGE, &given).map_err(|error| Failure::usage(error.to_string()))?;
+        let reset = self.unset.iter().flat_map(|word| unset_fields(word));
+        let reset = reset.chain(self.no_fallback.then(|| "fallback".to_owned()));
         let changed = given.iter().flat_map(|(name, value)| without_meaning(name, value).chain([name.clone()]));
-        dropped.chain(changed).for_each(|field| remove(&mut fields, &field));
-        merge(&mut fields, as_json(&changes));
-        fields.retain(|_, value| value.as_object().is_none_or(|object| !object.is_empty()));
-        json::read(MESSAGE, Value::from(fields).to_string().as_bytes()).map_err(|error| wrong(&error))
+        Ok((settings, reset.chain(changed).collect()))
     }
 }
 
@@ -315,24 +357,6 @@ fn as_json(settings: &TaskTypeSettings) -> Map<String, Value> {
     match json::write(MESSAGE, settings) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
-    }
-}
-
-fn remove(fields: &mut Map<String, Value>, field: &str) {
-    match field.split_once('.') {
-        None => drop(fields.remove(field)),
-        Some((outer, inner)) => {
-            fields.get_mut(outer).and_then(Value::as_object_mut).map(|fields| fields.remove(inner));
-        }
-    }
-}
-
-fn merge(fields: &mut Map<String, Value>, changes: Map<String, Value>) {
-    for (name, value) in changes {
-        match (fields.get_mut(&name).and_then(Value::as_object_mut), value) {
-            (Some(fields), Value::Object(changes)) => merge(fields, changes),
-            (_, value) => drop(fields.insert(name, value)),
-        }
     }
 }
 
@@ -370,6 +394,15 @@ pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
+/// Formats the settings that are set in the first of these stores, and says if others differ.
+pub(super) fn settings_of_stores(stores: &[TaskType]) -> String {
+    let words = settings_words(stores.first().and_then(|of| of.settings.as_ref()));
+    match stores.first() {
+        Some(first) if differ(stores) => format!("{words} (in store {}; others differ)", first.store),
+        _ => words,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -384,7 +417,8 @@ mod tests {
     }
 
     fn settings(flags: &[&str], before: &TaskTypeSettings) -> TaskTypeSettings {
-        Line::parse_from(["set", "a"].iter().chain(flags)).args.changed(before).unwrap()
+        let (new, paths) = Line::parse_from(["set", "a"].iter().chain(flags)).args.changes().unwrap();
+        json::masked(MESSAGE, before, &new, &paths).unwrap()
     }
 
     fn changed(flags: &[&str], before: &TaskTypeSettings) -> String {
@@ -457,7 +491,7 @@ mod tests {
         let all: Vec<&str> = unset.iter().flat_map(|word| ["--unset", word]).collect();
         assert_eq!(changed(&all, &set), "");
         let flags = ["set", "a", "--fallback", "c", "--unset", "fallback"];
-        let both = Line::parse_from(flags).args.changed(&set).expect_err("a contradiction");
+        let both = Line::parse_from(flags).args.changes().expect_err("a contradiction");
         assert!(format!("{both:?}").contains("fallback is both set and unset"), "{both:?}");
     }
 

@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -830,8 +831,12 @@ type UpdateTaskTypeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the task type. The type is created if it does not exist.
 	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
-	// New settings. They replace all existing settings.
-	Settings      *TaskTypeSettings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
+	// New settings. Without update_mask they replace all existing settings.
+	Settings *TaskTypeSettings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
+	// Names of the settings to change, such as `paused` or `retry_policy.max_delay`. A setting that is unset in `settings` returns to
+	// its default. In each store, all other settings keep the values that they have there. Concurrent calls each change only their
+	// own settings. INVALID_ARGUMENT: a name is no field of TaskTypeSettings or of one of its messages.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,10 +885,17 @@ func (x *UpdateTaskTypeRequest) GetSettings() *TaskTypeSettings {
 	return nil
 }
 
+func (x *UpdateTaskTypeRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
+}
+
 // Response of UpdateTaskType.
 type UpdateTaskTypeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Settings as stored.
+	// Settings as stored, in the first store that has the type.
 	Settings      *TaskTypeSettings `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1822,7 +1834,7 @@ var File_howdah_v1_task_type_service_proto protoreflect.FileDescriptor
 
 const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\n" +
-	"!howdah/v1/task_type_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\x1a\x17howdah/v1/storage.proto\"\xa8\x06\n" +
+	"!howdah/v1/task_type_service.proto\x12\thowdah.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13howdah/v1/job.proto\x1a\x17howdah/v1/storage.proto\"\xa8\x06\n" +
 	"\x10TaskTypeSettings\x12!\n" +
 	"\fmax_attempts\x18\x01 \x01(\rR\vmaxAttempts\x129\n" +
 	"\fretry_policy\x18\x02 \x01(\v2\x16.howdah.v1.RetryPolicyR\vretryPolicy\x120\n" +
@@ -1885,10 +1897,12 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"task_types\x18\x01 \x03(\v2\x13.howdah.v1.TaskTypeR\ttaskTypes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x122\n" +
 	"\astorage\x18\x03 \x01(\v2\x18.howdah.v1.StorageHealthR\astorage\x126\n" +
-	"\tcount_age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bcountAge\"m\n" +
+	"\tcount_age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bcountAge\"\xaa\x01\n" +
 	"\x15UpdateTaskTypeRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x127\n" +
-	"\bsettings\x18\x02 \x01(\v2\x1b.howdah.v1.TaskTypeSettingsR\bsettings\"Q\n" +
+	"\bsettings\x18\x02 \x01(\v2\x1b.howdah.v1.TaskTypeSettingsR\bsettings\x12;\n" +
+	"\vupdate_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMask\"Q\n" +
 	"\x16UpdateTaskTypeResponse\x127\n" +
 	"\bsettings\x18\x01 \x01(\v2\x1b.howdah.v1.TaskTypeSettingsR\bsettings\"\x87\x01\n" +
 	"\x14PauseLimitKeyRequest\x12\x1b\n" +
@@ -2016,6 +2030,7 @@ var file_howdah_v1_task_type_service_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),    // 26: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),  // 27: google.protobuf.Timestamp
 	(*StorageHealth)(nil),          // 28: howdah.v1.StorageHealth
+	(*fieldmaskpb.FieldMask)(nil),  // 29: google.protobuf.FieldMask
 }
 var file_howdah_v1_task_type_service_proto_depIdxs = []int32{
 	24, // 0: howdah.v1.TaskTypeSettings.retry_policy:type_name -> howdah.v1.RetryPolicy
@@ -2039,42 +2054,43 @@ var file_howdah_v1_task_type_service_proto_depIdxs = []int32{
 	28, // 18: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
 	26, // 19: howdah.v1.ListTaskTypesResponse.count_age:type_name -> google.protobuf.Duration
 	1,  // 20: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
-	1,  // 21: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
-	26, // 22: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
-	23, // 23: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
-	0,  // 24: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
-	27, // 25: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
-	27, // 26: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
-	21, // 27: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
-	27, // 28: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
-	27, // 29: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
-	22, // 30: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
-	22, // 31: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
-	6,  // 32: howdah.v1.Stats.backlog:type_name -> howdah.v1.TaskTypeCounts
-	26, // 33: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
-	26, // 34: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
-	26, // 35: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
-	26, // 36: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
-	27, // 37: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
-	7,  // 38: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
-	9,  // 39: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
-	11, // 40: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
-	13, // 41: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
-	15, // 42: howdah.v1.TaskTypeService.UpdateLimitKey:input_type -> howdah.v1.UpdateLimitKeyRequest
-	17, // 43: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
-	19, // 44: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
-	8,  // 45: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
-	10, // 46: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
-	12, // 47: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
-	14, // 48: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
-	16, // 49: howdah.v1.TaskTypeService.UpdateLimitKey:output_type -> howdah.v1.UpdateLimitKeyResponse
-	18, // 50: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
-	20, // 51: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
-	45, // [45:52] is the sub-list for method output_type
-	38, // [38:45] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	29, // 21: howdah.v1.UpdateTaskTypeRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 22: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
+	26, // 23: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
+	23, // 24: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
+	0,  // 25: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
+	27, // 26: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
+	27, // 27: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
+	21, // 28: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
+	27, // 29: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
+	27, // 30: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
+	22, // 31: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
+	22, // 32: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
+	6,  // 33: howdah.v1.Stats.backlog:type_name -> howdah.v1.TaskTypeCounts
+	26, // 34: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
+	26, // 35: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
+	26, // 36: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
+	26, // 37: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
+	27, // 38: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
+	7,  // 39: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
+	9,  // 40: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
+	11, // 41: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
+	13, // 42: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
+	15, // 43: howdah.v1.TaskTypeService.UpdateLimitKey:input_type -> howdah.v1.UpdateLimitKeyRequest
+	17, // 44: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
+	19, // 45: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
+	8,  // 46: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
+	10, // 47: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
+	12, // 48: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
+	14, // 49: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
+	16, // 50: howdah.v1.TaskTypeService.UpdateLimitKey:output_type -> howdah.v1.UpdateLimitKeyResponse
+	18, // 51: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
+	20, // 52: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
+	46, // [46:53] is the sub-list for method output_type
+	39, // [39:46] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_task_type_service_proto_init() }

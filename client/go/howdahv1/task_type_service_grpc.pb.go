@@ -40,8 +40,8 @@ type TaskTypeServiceClient interface {
 	// Lists the task types by name, with their numbers of jobs. A task type exists once a job of the type was enqueued, a worker
 	// subscribed to it, or its settings were changed.
 	ListTaskTypes(ctx context.Context, in *ListTaskTypesRequest, opts ...grpc.CallOption) (*ListTaskTypesResponse, error)
-	// Replaces the settings of a task type. They take effect immediately on the answering broker, and within a second on other
-	// brokers. Settings apply to later events: enqueues (max_attempts, timeout, max_payload_bytes, max_backlog), failures
+	// Replaces or changes the settings of a task type, in every store that has the type. They take effect immediately on the
+	// answering broker, and within a second on other brokers. Settings apply to later events: enqueues (max_attempts, timeout, max_payload_bytes, max_backlog), failures
 	// (retry_policy, fallback) and successes (history). priority_step and paused apply to all jobs that wait for a worker.
 	UpdateTaskType(ctx context.Context, in *UpdateTaskTypeRequest, opts ...grpc.CallOption) (*UpdateTaskTypeResponse, error)
 	// Pauses one limit key of a task type. Jobs with the key wait. Running jobs continue.
@@ -146,8 +146,8 @@ type TaskTypeServiceServer interface {
 	// Lists the task types by name, with their numbers of jobs. A task type exists once a job of the type was enqueued, a worker
 	// subscribed to it, or its settings were changed.
 	ListTaskTypes(context.Context, *ListTaskTypesRequest) (*ListTaskTypesResponse, error)
-	// Replaces the settings of a task type. They take effect immediately on the answering broker, and within a second on other
-	// brokers. Settings apply to later events: enqueues (max_attempts, timeout, max_payload_bytes, max_backlog), failures
+	// Replaces or changes the settings of a task type, in every store that has the type. They take effect immediately on the
+	// answering broker, and within a second on other brokers. Settings apply to later events: enqueues (max_attempts, timeout, max_payload_bytes, max_backlog), failures
 	// (retry_policy, fallback) and successes (history). priority_step and paused apply to all jobs that wait for a worker.
 	UpdateTaskType(context.Context, *UpdateTaskTypeRequest) (*UpdateTaskTypeResponse, error)
 	// Pauses one limit key of a task type. Jobs with the key wait. Running jobs continue.

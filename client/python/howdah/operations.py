@@ -6,6 +6,8 @@ import uuid
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypedDict, cast
 
+from google.protobuf.field_mask_pb2 import FieldMask
+
 from . import v1
 from .messages import Seconds, encode, fill
 
@@ -228,28 +230,21 @@ class AsyncOperations:
         Missing settings get their defaults, except ``paused``: a paused type stays paused.
         """
         wanted = fill(v1.TaskTypeSettings(), cast("Mapping[str, Any]", settings))
+        paths = [field.name for field in v1.TaskTypeSettings.DESCRIPTOR.fields]
         if "paused" not in settings:
-            wanted.paused = (await self._settings_of(name)).paused
-        return await self._set(name, wanted)
+            paths.remove("paused")
+        return await self._set(name, wanted, paths)
 
     async def pause_task_type(self, name: str) -> v1.TaskTypeSettings:
         """Stops the delivery of a task type's jobs. Running jobs continue, and jobs can be enqueued."""
-        return await self._set_paused(name, True)
+        return await self._set(name, v1.TaskTypeSettings(paused=True), ["paused"])
 
     async def resume_task_type(self, name: str) -> v1.TaskTypeSettings:
-        return await self._set_paused(name, False)
+        return await self._set(name, v1.TaskTypeSettings(), ["paused"])
 
-    async def _set_paused(self, name: str, paused: bool) -> v1.TaskTypeSettings:
-        settings = await self._settings_of(name)
-        settings.paused = paused
-        return await self._set(name, settings)
-
-    async def _settings_of(self, name: str) -> v1.TaskTypeSettings:
-        answer = await self.task_types.ListTaskTypes(v1.ListTaskTypesRequest(task_type=name, last_count=True))
-        return next((each.settings for each in answer.task_types), v1.TaskTypeSettings())
-
-    async def _set(self, name: str, settings: v1.TaskTypeSettings) -> v1.TaskTypeSettings:
-        request = v1.UpdateTaskTypeRequest(task_type=name, settings=settings)
+    async def _set(self, name: str, settings: v1.TaskTypeSettings, paths: List[str]) -> v1.TaskTypeSettings:
+        mask = FieldMask(paths=paths)
+        request = v1.UpdateTaskTypeRequest(task_type=name, settings=settings, update_mask=mask)
         return (await self.task_types.UpdateTaskType(request)).settings
 
 

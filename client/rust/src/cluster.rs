@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
-use prost_types::FieldMask;
+use prost::Message as _;
+use prost_types::{FieldMask, FileDescriptorSet};
 
 use crate::{
     Client, Error, Result,
@@ -32,6 +33,28 @@ impl Client {
             Change task_types.update_task_type(proto::UpdateTaskTypeRequest {
                 task_type: task_type.into(),
                 settings: Some(settings),
+                update_mask: None,
+            }).settings;
+
+        /// Changes the settings of a task type that `paths` names, such as `paused` or `retry_policy.max_delay`, and creates the
+        /// type if it does not exist. Each store that has the type keeps its other settings.
+        ///
+        /// ```no_run
+        /// # async fn f(client: howdah_client::Client) -> howdah_client::Result<()> {
+        /// use howdah_client::proto::TaskTypeSettings;
+        /// let settings = TaskTypeSettings { max_attempts: 3, ..Default::default() };
+        /// client.change_task_type("email.send", settings, ["max_attempts"]).await?;
+        /// # Ok(()) }
+        /// ```
+        fn change_task_type(
+            task_type: impl Into<String>,
+            settings: proto::TaskTypeSettings,
+            paths: impl IntoIterator<Item = impl Into<String>>
+        ) -> proto::TaskTypeSettings =
+            Change task_types.update_task_type(proto::UpdateTaskTypeRequest {
+                task_type: task_type.into(),
+                settings: Some(settings),
+                update_mask: Some(FieldMask { paths: paths.into_iter().map(Into::into).collect() }),
             }).settings;
     }
 
@@ -40,11 +63,11 @@ impl Client {
         pages!(self.task_types().list_task_types(request).task_types, usize::MAX)
     }
 
-    /// Gets one task type with its numbers of jobs; `None` if it does not exist. If several stores have the type, returns the
-    /// entry of the first one; [`find_task_types`](Self::find_task_types) returns all.
+    /// Gets one task type with its numbers of jobs in all stores; `None` if it does not exist. The settings come from the first
+    /// store that has the type; [`find_task_types`](Self::find_task_types) returns an entry for each store.
     pub async fn get_task_type(&self, task_type: impl Into<String>) -> Result<Option<proto::TaskType>> {
         let request = proto::ListTaskTypesRequest { task_type: task_type.into(), ..Default::default() };
-        Ok(self.task_type_page(request).await?.task_types.into_iter().next())
+        Ok(self.find_task_types(request).await?.into_iter().reduce(|all, other| sum_of_stores(all, &other)))
     }
 
     /// Gets the storage health: dead rows, and what prevents Postgres from removing them. `None` if the broker is too old to
@@ -80,30 +103,24 @@ impl Client {
     /// # }
     /// ```
     pub async fn apply_task_type(&self, task_type: impl Into<String>, settings: proto::TaskTypeSettings) -> Result<()> {
-        let keep_pause =
-            |before: proto::TaskTypeSettings| proto::TaskTypeSettings { paused: before.paused, ..settings };
-        self.change_task_type(task_type.into(), keep_pause).await
+        let paths = setting_names().into_iter().filter(|name| name != "paused");
+        self.change_task_type(task_type, settings, paths).await.map(drop)
     }
 
     /// Stops the delivery of the jobs of a type at all brokers until [`resume_task_type`](Self::resume_task_type). Running jobs
     /// continue, and jobs can be enqueued.
     pub async fn pause_task_type(&self, task_type: impl Into<String>) -> Result<()> {
-        self.change_task_type(task_type.into(), |before| proto::TaskTypeSettings { paused: true, ..before }).await
+        self.set_paused(task_type, true).await
     }
 
     /// Ends a pause.
     pub async fn resume_task_type(&self, task_type: impl Into<String>) -> Result<()> {
-        self.change_task_type(task_type.into(), |before| proto::TaskTypeSettings { paused: false, ..before }).await
+        self.set_paused(task_type, false).await
     }
 
-    /// Reads the settings, changes them and stores them. The last of several concurrent changes wins.
-    async fn change_task_type(
-        &self,
-        task_type: String,
-        change: impl FnOnce(proto::TaskTypeSettings) -> proto::TaskTypeSettings,
-    ) -> Result<()> {
-        let before = self.get_task_type(&task_type).await?.and_then(|found| found.settings).unwrap_or_default();
-        self.update_task_type(task_type, change(before)).await.map(drop)
+    async fn set_paused(&self, task_type: impl Into<String>, paused: bool) -> Result<()> {
+        let settings = proto::TaskTypeSettings { paused, ..Default::default() };
+        self.change_task_type(task_type, settings, ["paused"]).await.map(drop)
     }
 
     /// Lists the limit keys of a task type that have waiting jobs, are paused, or have their own limit.
@@ -142,6 +159,35 @@ impl Client {
     pub async fn resume_limit_key(&self, task_type: impl Into<String>, key: impl Into<String>) -> Result<()> {
         let request = proto::ResumeLimitKeyRequest { task_type: task_type.into(), limit_key: key.into() };
         call!(Change self.task_types().resume_limit_key(request)).map(drop)
+    }
+}
+
+/// Names of the settings of a task type: the fields of the message `TaskTypeSettings`.
+fn setting_names() -> Vec<String> {
+    // Decoding cannot fail, because the descriptors are compiled in; a test checks that.
+    let files = FileDescriptorSet::decode(howdah_proto::FILE_DESCRIPTOR_SET).unwrap_or_default().file;
+    let mut messages = files.into_iter().flat_map(|file| file.message_type);
+    let settings = messages.find(|message| message.name() == "TaskTypeSettings").unwrap_or_default();
+    settings.field.into_iter().filter_map(|field| field.name).collect()
+}
+
+/// Adds the numbers of jobs of another store to a task type.
+fn sum_of_stores(all: proto::TaskType, other: &proto::TaskType) -> proto::TaskType {
+    let (counts, more) = (all.counts.unwrap_or_default(), other.counts.unwrap_or_default());
+    let time = |time: &prost_types::Duration| (time.seconds, time.nanos);
+    proto::TaskType {
+        counts: Some(proto::TaskTypeCounts {
+            ready: counts.ready + more.ready,
+            leased: counts.leased + more.leased,
+            scheduled: counts.scheduled + more.scheduled,
+            waiting: counts.waiting + more.waiting,
+            dead: counts.dead + more.dead,
+        }),
+        oldest_ready_age: all.oldest_ready_age.into_iter().chain(other.oldest_ready_age).max_by_key(time),
+        next_due_in: all.next_due_in.into_iter().chain(other.next_due_in).min_by_key(time),
+        store: format!("{}, {}", all.store, other.store),
+        braked: all.braked.or(other.braked),
+        ..all
     }
 }
 
@@ -254,5 +300,18 @@ impl Client {
     async fn revoke(&self, selection: Selection) -> Result<Vec<String>> {
         let request = proto::RevokeTokensRequest { selection: Some(selection) };
         Ok(call!(Change self.access().revoke_tokens(request))?.ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_settings_of_a_task_type_are_known_by_name() {
+        let names = setting_names();
+        for name in ["max_attempts", "retry_policy", "paused", "fallback", "brake", "key_gap_from_end"] {
+            assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
+        }
     }
 }

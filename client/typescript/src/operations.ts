@@ -259,7 +259,6 @@ export abstract class Operations {
     refuseUnknown(same, pb.TaskTypeSettingsSchema.field, "a task type");
     const settings = create(pb.TaskTypeSettingsSchema, {
       ...same,
-      paused: options.paused ?? (await this.#settings(taskType)).paused,
       retryPolicy: retryPolicy && policy(retryPolicy),
       brake: brake && {
         failures: brake.failures,
@@ -273,25 +272,22 @@ export abstract class Operations {
       timeout: duration(timeout, "timeout"),
       keyMinGap: duration(keyMinGap, "keyMinGap"),
     });
-    return this.#set(taskType, settings);
+    const names = pb.TaskTypeSettingsSchema.fields.map((field) => field.name);
+    const paths = names.filter((name) => name !== "paused" || options.paused !== undefined);
+    return this.#set(taskType, settings, paths);
   }
 
   /** Stops the delivery of a task type's jobs. Running jobs continue, and jobs can be enqueued. */
   async pauseTaskType(taskType: string): Promise<pb.TaskTypeSettings> {
-    return this.#set(taskType, { ...(await this.#settings(taskType)), paused: true });
+    return this.#set(taskType, create(pb.TaskTypeSettingsSchema, { paused: true }), ["paused"]);
   }
 
   async resumeTaskType(taskType: string): Promise<pb.TaskTypeSettings> {
-    return this.#set(taskType, { ...(await this.#settings(taskType)), paused: false });
+    return this.#set(taskType, create(pb.TaskTypeSettingsSchema), ["paused"]);
   }
 
-  async #settings(taskType: string): Promise<pb.TaskTypeSettings> {
-    const { taskTypes } = await this.taskTypes.listTaskTypes({ taskType, lastCount: true });
-    return taskTypes[0]?.settings ?? create(pb.TaskTypeSettingsSchema);
-  }
-
-  async #set(taskType: string, settings: pb.TaskTypeSettings): Promise<pb.TaskTypeSettings> {
-    const answer = await this.taskTypes.updateTaskType({ taskType, settings });
+  async #set(taskType: string, settings: pb.TaskTypeSettings, paths: string[]): Promise<pb.TaskTypeSettings> {
+    const answer = await this.taskTypes.updateTaskType({ taskType, settings, updateMask: { paths } });
     return jsonMessage(pb.TaskTypeSettingsSchema, answer.settings as pb.TaskTypeSettings);
   }
 }

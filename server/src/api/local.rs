@@ -30,6 +30,8 @@ use crate::{
 
 mod counted;
 
+pub(crate) use counted::CountedType;
+
 /// Time limit of a local call.
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 

@@ -110,7 +110,11 @@ impl PageRequest {
     /// Names of the task types that forms suggest.
     pub(super) async fn type_names(&self) -> Result<Vec<String>, PageError> {
         let types = self.calls().counted_types(&self.by).await?.types;
-        Ok(types.into_iter().map(|view| view.name).take(SUGGESTED).collect())
+        let mut names: Vec<String> = types.into_iter().map(|view| view.name).collect();
+        // A type that several stores have is listed once for each.
+        names.dedup();
+        names.truncate(SUGGESTED);
+        Ok(names)
     }
 
     /// Settings that apply to task types without own values.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use howdah_core::{config::Config, error::Error};
-use howdah_proto::v1::{Brake, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
+use howdah_proto::{
+    json::setting_path,
+    v1::{Brake, RetryPolicy, RetryPolicyKind, TaskTypeSettings},
+};
 use table::SETTINGS;
 
 use crate::{
@@ -46,6 +49,8 @@ pub(super) struct SettingRow {
     pub(super) label: &'static str,
     /// Value in effect.
     pub(super) value: String,
+    /// Names of the stores and their values, if these differ: `in shop; 3 in mail`. Empty if all stores have this value.
+    pub(super) stores: String,
     /// Where the value in effect comes from.
     pub(super) source: &'static str,
     /// Whether the type has an own value.
@@ -107,14 +112,21 @@ fn is_used(name: &str, settings: &TaskTypeSettings, defaults: &Defaults<'_>) -> 
     }
 }
 
-/// Returns all settings of a type.
-pub(super) fn rows(settings: &TaskTypeSettings, defaults: &Defaults<'_>) -> Vec<SettingRow> {
+/// Returns all settings of a type, from its settings in each store. Own values come from the first store.
+pub(super) fn rows(stores: &[(String, TaskTypeSettings)], defaults: &Defaults<'_>) -> Vec<SettingRow> {
+    let Some(((store, settings), others)) = stores.split_first() else { return Vec::new() };
     let row = |setting: &Setting| {
         let (value, source) = setting.in_effect(settings, defaults);
         let own = setting.own(settings);
+        let other = |(store, settings): &(String, TaskTypeSettings)| {
+            let (other, _) = setting.in_effect(settings, defaults);
+            (other != value).then(|| format!("; {other} in {store}"))
+        };
+        let others: String = others.iter().filter_map(other).collect();
         SettingRow {
             name: setting.name,
             label: setting.label,
+            stores: if others.is_empty() { others } else { format!("in {store}{others}") },
             value,
             source,
             is_own: !own.is_empty(),
@@ -157,6 +169,11 @@ impl Given {
 
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(given, _)| *given == name)
+    }
+
+    /// Returns the paths of the settings in an update mask.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| setting_path(name)).collect()
     }
 
     /// Returns the names and values that encode the settings in a form.
@@ -273,7 +290,10 @@ fn span_text(span: &prost_types::Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use howdah_proto::v1::{HistoryMode, Rate};
+    use howdah_proto::{
+        json::masked,
+        v1::{HistoryMode, Rate},
+    };
 
     use super::*;
 
@@ -298,6 +318,13 @@ mod tests {
             let read = setting.own(&set);
             let again = given(&[(setting.name, &read)]).applied_to(&TaskTypeSettings::default()).unwrap();
             assert_eq!((set.clone(), !read.is_empty()), (again, true), "{}", setting.name);
+            let masked = masked(
+                "TaskTypeSettings",
+                &TaskTypeSettings::default(),
+                &set,
+                &given(&[(setting.name, value)]).paths(),
+            );
+            assert_eq!(masked.unwrap(), set, "{}", setting.name);
             let cleared = given(&[(setting.name, "")]).applied_to(&set).unwrap();
             assert_eq!(cleared, TaskTypeSettings::default(), "{}", setting.name);
         }
@@ -322,7 +349,7 @@ mod tests {
         let config = Config { max_attempts: 12, ..Config::new("") };
         let rate = Some(Rate { per_second: 2.5, burst: 10 });
         let settings = TaskTypeSettings { max_running: 1_000, rate, max_payload_bytes: 2 << 20, ..Default::default() };
-        let rows = rows(&settings, &defaults(&config));
+        let rows = rows(&[(String::new(), settings)], &defaults(&config));
         let of = |name: &str| {
             let row = rows.iter().find(|row| row.name == name).unwrap();
             (row.value.as_str(), row.source, row.is_own)

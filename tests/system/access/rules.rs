@@ -109,7 +109,10 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             .map(drop),
         Rpc::UpdateTaskType => {
             let settings = Some(v1::TaskTypeSettings::default());
-            types.update_task_type(v1::UpdateTaskTypeRequest { task_type: task_type(), settings }).await.map(drop)
+            types
+                .update_task_type(v1::UpdateTaskTypeRequest { task_type: task_type(), settings, update_mask: None })
+                .await
+                .map(drop)
         }
         Rpc::PauseLimitKey => types
             .pause_limit_key(v1::PauseLimitKeyRequest {

@@ -33,7 +33,7 @@ async fn a_principal_creates_a_quarter_of_all_task_types_by_every_way_in_and_oth
     let pull = v1::PullJobsRequest { task_types: vec!["new".into()], max_jobs: 1, ..Default::default() };
     exhausted(flood.workers().pull_jobs(pull).await.expect_err("pulled"));
     let settings = Some(TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() });
-    let update = v1::UpdateTaskTypeRequest { task_type: "new".into(), settings };
+    let update = v1::UpdateTaskTypeRequest { task_type: "new".into(), settings, update_mask: None };
     exhausted(flood.task_types().update_task_type(update).await.expect_err("set"));
     let schedule = Some(NewSchedule::new("s", NewJob::new("new"), Plan::every(HOUR)).into_proto());
     exhausted(flood.schedules().create_schedule(v1::CreateScheduleRequest { schedule }).await.expect_err("a schedule"));

@@ -43,7 +43,7 @@ async fn send(guarded: &Guarded, caller: &Service, way: &str, from: &str, to: &s
         "stage of a schedule" => schedule(v1::NewJob { next_stages: vec![to.into()], ..job() }).await,
         "fallback of a task type" => {
             let settings = Some(v1::TaskTypeSettings { fallback: to.into(), ..Default::default() });
-            let request = v1::UpdateTaskTypeRequest { task_type: from.into(), settings };
+            let request = v1::UpdateTaskTypeRequest { task_type: from.into(), settings, update_mask: None };
             caller.task_types().update_task_type(request).await.map(drop)
         }
         "bulk move" => {

@@ -190,7 +190,7 @@ pub async fn act(admin: &Service, rpc: Rpc, subject: &Subject, reason: Option<&s
         }
         Rpc::UpdateTaskType => {
             let settings = Some(v1::TaskTypeSettings { max_attempts: 3, ..Default::default() });
-            let request = v1::UpdateTaskTypeRequest { task_type: task_type(), settings };
+            let request = v1::UpdateTaskTypeRequest { task_type: task_type(), settings, update_mask: None };
             types.update_task_type(because(request, reason)).await.map(drop)
         }
         Rpc::PauseLimitKey => {

@@ -66,7 +66,8 @@ impl Mix {
         let queued = TaskTypeSettings { key_max_running: 1, ..TaskTypeSettings::default() };
         let mut client = task_types_client(&format!("http://{grpc}")).await;
         for (task_type, settings) in [("limited", limited), ("queued", queued)] {
-            let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
+            let request =
+                UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings), update_mask: None };
             client.update_task_type(request).await.expect("settings");
         }
         // The schedule fires every second, and fires again for each missed time.

@@ -238,7 +238,7 @@ async fn a_task_types_settings_out_of_their_bounds_change_nothing() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
     let mut types = task_types_client(&broker.grpc).await;
-    let update = |settings| UpdateTaskTypeRequest { task_type: "set".into(), settings };
+    let update = |settings| UpdateTaskTypeRequest { task_type: "set".into(), settings, update_mask: None };
     assert_names(&refused(types.update_task_type(update(None))).await, "settings");
     for max_attempts in [1_001, i32::MAX as u32, u32::MAX] {
         let settings = TaskTypeSettings { max_attempts, ..Default::default() };

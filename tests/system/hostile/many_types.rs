@@ -29,7 +29,11 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
     exhausted(&broker.enqueue(new_job("type/1", "").fallback("new/fallback")).answer().await.expect_err("enqueued"));
     exhausted(&broker.worker("new").refused().await);
     let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
-    let request = howdah_proto::v1::UpdateTaskTypeRequest { task_type: "new".into(), settings: Some(settings) };
+    let request = howdah_proto::v1::UpdateTaskTypeRequest {
+        task_type: "new".into(),
+        settings: Some(settings),
+        update_mask: None,
+    };
     exhausted(&with_timeout("an answer", broker.task_types().update_task_type(request)).await.expect_err("set"));
     let client = broker.database.connect().await;
     for call in [

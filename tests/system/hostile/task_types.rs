@@ -51,7 +51,7 @@ async fn a_bad_task_type_is_refused_by_every_call_that_names_its_field_and_index
         assert_names(&refused(workers.pull_jobs(request)).await, "task_types[2]");
 
         let settings = Some(TaskTypeSettings::default());
-        let request = UpdateTaskTypeRequest { task_type: name.clone(), settings };
+        let request = UpdateTaskTypeRequest { task_type: name.clone(), settings, update_mask: None };
         assert_names(&refused(types.update_task_type(request)).await, "task_type");
 
         if !name.is_empty() {

@@ -79,7 +79,7 @@ async fn with_drift_from_the_end_the_period_begins_when_the_job_has_ended() {
     until_schedule(&broker.database, "e", &from("dead", "died", job.id)).await;
     // The schedule counts a job without a row in history as ended when the broker notices that the job is gone.
     let settings = Some(TaskTypeSettings { history: 3, ..Default::default() });
-    let request = UpdateTaskTypeRequest { task_type: "e".into(), settings };
+    let request = UpdateTaskTypeRequest { task_type: "e".into(), settings, update_mask: None };
     broker.task_types().update_task_type(request).await.expect("settings");
     pass(&broker.database, "e", "1 hour").await;
     let job = worker.next().await;

@@ -231,7 +231,7 @@ async fn settings_of_a_type_are_the_same_in_every_store_that_has_it() {
         enqueue_at(&broker, store, "t").await;
     }
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 3, ..Default::default() };
-    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
+    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings), update_mask: None };
     with_timeout("a change", broker.task_types().update_task_type(request)).await.unwrap();
     for database in [&shop, &mail] {
         assert_eq!(database.count("SELECT max_attempts::bigint FROM howdah.task_type WHERE name = 't'").await, 3);
@@ -245,7 +245,7 @@ async fn a_change_that_one_store_cannot_make_fails_and_says_which_stores_have_it
         enqueue_at(&broker, store, "t").await;
     }
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 3, ..Default::default() };
-    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
+    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings), update_mask: None };
     let open = Open::after(&mail, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
     let change = async || with_timeout("an answer", broker.task_types().update_task_type(request.clone())).await;
     let refused = change().await.unwrap_err();
@@ -263,7 +263,7 @@ async fn a_change_that_one_store_cannot_make_fails_and_says_which_stores_have_it
     // If the first store cannot apply a change, no store applies it.
     let open = Open::after(&shop, "psql", "SELECT FROM howdah.task_type FOR UPDATE").await;
     let settings = howdah_proto::v1::TaskTypeSettings { max_attempts: 4, ..Default::default() };
-    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings) };
+    let request = UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings), update_mask: None };
     let refused = with_timeout("an answer", broker.task_types().update_task_type(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Aborted, "{refused}");
     assert_eq!(mail.count("SELECT max_attempts::bigint FROM howdah.task_type").await, 3);

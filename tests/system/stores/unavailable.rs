@@ -120,7 +120,8 @@ async fn a_list_says_which_store_did_not_answer() {
     );
     // A change of a type that may also exist in the unavailable store fails in the same way.
     let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
-    let request = || UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings.clone()) };
+    let request =
+        || UpdateTaskTypeRequest { task_type: "t".into(), settings: Some(settings.clone()), update_mask: None };
     let refused = with_timeout("an answer", broker.task_types().update_task_type(request())).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(

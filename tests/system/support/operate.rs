@@ -60,7 +60,8 @@ impl Service {
 
     /// Replaces the settings of a task type. Awaiting the returned value returns the stored settings.
     pub fn set(&self, task_type: &str, settings: TaskTypeSettings) -> SetType {
-        let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
+        let request =
+            UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings), update_mask: None };
         SetType { service: self.clone(), request }
     }
 

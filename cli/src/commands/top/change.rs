@@ -2,7 +2,7 @@
 
 use howdah_client::{
     Client, Error,
-    proto::{JobFilter, JobState, ListJobsRequest, ListTaskTypesRequest, RetryJobsRequest},
+    proto::{JobFilter, JobState, ListJobsRequest, RetryJobsRequest},
 };
 use howdah_core::logging::escaped;
 
@@ -72,13 +72,11 @@ pub async fn perform(client: &Client, change: Change) -> Result<Done, Error> {
 }
 
 async fn pause(client: &Client, task_type: &str, paused: bool) -> Result<String, Error> {
-    // `update_task_type` replaces all settings, so the current ones are read first. `last_count` saves a count of the jobs and
-    // does not affect the settings.
-    let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
-    let found = client.task_type_page(request).await?.task_types.pop();
-    let mut settings = found.and_then(|found| found.settings).unwrap_or_default();
-    settings.paused = paused;
-    client.update_task_type(task_type, settings).await?;
+    if paused {
+        client.pause_task_type(task_type).await?;
+    } else {
+        client.resume_task_type(task_type).await?;
+    }
     Ok(format!("{} is {}", escaped(task_type), if paused { "paused" } else { "resumed" }))
 }
 

@@ -174,8 +174,14 @@ impl Operator {
         Ok(statistics::complete_until(&self.context).await?)
     }
 
-    /// Replaces a type's settings.
-    pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings, by: &Actor) -> Result<(), Error> {
+    /// Replaces a type's settings. Returns false, and changes nothing, if `expected` is set and the type has other settings now.
+    pub async fn update_task_type(
+        &self,
+        name: &TaskTypeName,
+        settings: &TypeSettings,
+        expected: Option<&TypeSettings>,
+        by: &Actor,
+    ) -> Result<bool, Error> {
         let fallback = match &settings.fallback {
             Some(fallback) => {
                 let fallback = std::slice::from_ref(fallback);
@@ -183,9 +189,10 @@ impl Operator {
             }
             None => None,
         };
-        let version = self.context.store.update_task_type(name.as_str(), &settings, fallback, by).await?;
+        let updated = self.context.store.update_task_type(name.as_str(), settings, (fallback, expected), by).await?;
+        let Some(version) = updated else { return Ok(false) };
         self.context.wake.limit_in(Duration::ZERO);
         self.context.settings_changed(version).await;
-        Ok(())
+        Ok(true)
     }
 }

@@ -75,18 +75,26 @@ impl Store {
     }
 
     /// Replaces the settings of a task type, and creates the type if it does not exist. `fallback` is the id of its
-    /// fallback type. Returns the settings version.
+    /// fallback type. Returns the settings version; `None` if `expected` is set and the type has other settings now.
     pub async fn update_task_type(
         &self,
         name: &str,
         settings: &TypeSettings,
-        fallback: Option<TypeId>,
+        (fallback, expected): (Option<TypeId>, Option<&TypeSettings>),
         by: &Actor,
-    ) -> Result<i64, StoreError> {
+    ) -> Result<Option<i64>, StoreError> {
         let update = |store: Self| async move {
             let mut transaction = store.begin().await?;
             transaction.run(Statement::CreateTaskTypes, &[&[name].as_slice(), &by.name()]).await?;
             transaction.run(Statement::LockSettings, &[]).await?;
+            if let Some(expected) = expected {
+                let all: Vec<SettingsRow> = transaction.list(Statement::AllSettings, &[]).await?;
+                let now = all.into_iter().find(|row| row.name == name).map(|row| row.settings).unwrap_or_default();
+                if now != *expected {
+                    transaction.roll_back().await;
+                    return Ok(None);
+                }
+            }
             let before = SettingsBefore::read(&mut transaction, SettingsBefore::TASK_TYPE, name).await?;
             let params: Params<'_> = &[
                 &name,
@@ -107,7 +115,7 @@ impl Store {
             let change = Change { types: vec![name], count: 1, before: Some(before), ..Change::default() };
             transaction.record(by, &change).await?;
             transaction.commit().await?;
-            Ok(version.unwrap_or_default())
+            Ok(Some(version.unwrap_or_default()))
         };
         retry_while_locked_in_side_lane(self, update).await
     }

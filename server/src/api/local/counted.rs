@@ -34,6 +34,16 @@ pub(crate) struct CountedTypes {
     pub(crate) cut: bool,
 }
 
+/// A task type with its last job counts.
+pub(crate) struct CountedType {
+    /// Names of the stores that have the type, sums of their counts, and the settings in the first one.
+    pub(crate) view: v1::TaskType,
+    /// Age of the oldest job counts; `None` before the first count.
+    pub(crate) age: Option<Duration>,
+    /// Settings in each store that has the type, with the name of the store. If the broker serves one store, its name is empty.
+    pub(crate) settings: Vec<(String, v1::TaskTypeSettings)>,
+}
+
 impl Local {
     /// Task types that the caller may read, with their last job counts. Counts anew only where that is cheap.
     pub(crate) async fn counted_types(&self, by: &By) -> Result<CountedTypes, Status> {
@@ -80,14 +90,22 @@ impl Local {
     }
 
     /// Returns a task type with its current settings, its last job counts, and their age.
-    pub(crate) async fn counted_type(&self, by: &By, name: &str) -> Result<(v1::TaskType, Option<Duration>), Status> {
+    pub(crate) async fn counted_type(&self, by: &By, name: &str) -> Result<CountedType, Status> {
         let name = self.readable(by, name)?;
-        let mut found = None;
+        let mut found: Option<CountedType> = None;
         for (store, broker) in self.stores() {
             let Some((shown, age)) = of_store(broker, &name).await? else { continue };
+            let settings = (store.to_owned(), shown.settings.clone().unwrap_or_default());
             match &mut found {
-                None => found = Some((v1::TaskType { store: store.to_owned(), ..shown }, age)),
-                Some((all, _)) => add(all, store, &shown),
+                None => {
+                    let view = v1::TaskType { store: store.to_owned(), ..shown };
+                    found = Some(CountedType { view, age, settings: vec![settings] });
+                }
+                Some(all) => {
+                    add(&mut all.view, store, &shown);
+                    all.age = all.age.max(age);
+                    all.settings.push(settings);
+                }
             }
         }
         Ok(found.ok_or_else(|| Error::NotFound(format!("there is no task type {name}")))?)
@@ -180,7 +198,7 @@ async fn of_store(
     Ok(Some((shown, counted.age().filter(|_| counts.is_some()))))
 }
 
-/// Adds up the job counts of a task type that exists in several stores. The settings of the first store are kept.
+/// Adds the job counts of another store to a task type. The settings of the first store are kept.
 fn add(all: &mut v1::TaskType, store: &str, other: &v1::TaskType) {
     all.store = format!("{}, {store}", all.store);
     let more = other.counts.unwrap_or_default();
@@ -190,4 +208,8 @@ fn add(all: &mut v1::TaskType, store: &str, other: &v1::TaskType) {
     counts.scheduled += more.scheduled;
     counts.waiting += more.waiting;
     counts.dead += more.dead;
+    let time = |time: &prost_types::Duration| (time.seconds, time.nanos);
+    all.oldest_ready_age = all.oldest_ready_age.into_iter().chain(other.oldest_ready_age).max_by_key(time);
+    all.next_due_in = all.next_due_in.into_iter().chain(other.next_due_in).min_by_key(time);
+    all.braked = all.braked.or(other.braked);
 }

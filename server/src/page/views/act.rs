@@ -65,9 +65,15 @@ async fn make(req: &PageRequest, action: &Action) -> Result<Done, PageError> {
         ActionKind::Discard => discard(req, action).await,
         ActionKind::Release => release(req, action).await,
         ActionKind::Reprioritize => reprioritize(req, action).await,
-        ActionKind::PauseType => set_type(req, action, |now| Ok(v1::TaskTypeSettings { paused: true, ..now })).await,
-        ActionKind::ResumeType => set_type(req, action, |now| Ok(v1::TaskTypeSettings { paused: false, ..now })).await,
-        ActionKind::SetType => set_type(req, action, |now| action.given.applied_to(&now)).await,
+        ActionKind::PauseType | ActionKind::ResumeType => {
+            let paused = action.kind == ActionKind::PauseType;
+            let settings = v1::TaskTypeSettings { paused, ..Default::default() };
+            set_type(req, action, settings, vec!["paused".into()]).await
+        }
+        ActionKind::SetType => {
+            let settings = action.given.applied_to(&v1::TaskTypeSettings::default())?;
+            set_type(req, action, settings, action.given.paths()).await
+        }
         _ if action.kind.starts().is_some() => start_bulk(req, action).await,
         _ => on_name(req, action).await,
     }
@@ -150,12 +156,18 @@ async fn reprioritize(req: &PageRequest, action: &Action) -> Result<Done, PageEr
 async fn set_type(
     req: &PageRequest,
     action: &Action,
-    change: impl FnOnce(v1::TaskTypeSettings) -> Result<v1::TaskTypeSettings, Error>,
+    settings: v1::TaskTypeSettings,
+    paths: Vec<String>,
 ) -> Result<Done, PageError> {
     let Target::Type(name) = &action.target else { return Err(Error::invalid("type", "is missing").into()) };
-    let (view, _) = req.calls().counted_type(&req.by, name).await?;
-    let settings = change(view.settings.unwrap_or_default())?;
-    let request = v1::UpdateTaskTypeRequest { task_type: name.clone(), settings: Some(settings) };
+    if paths.is_empty() {
+        return Err(Error::invalid("settings", "has nothing to change").into());
+    }
+    let request = v1::UpdateTaskTypeRequest {
+        task_type: name.clone(),
+        settings: Some(settings),
+        update_mask: Some(prost_types::FieldMask { paths }),
+    };
     req.calls().call::<UpdateTaskType>(&req.by, request).await?;
     Ok(Done { count: 1, ..Done::default() })
 }

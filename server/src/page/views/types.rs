@@ -7,13 +7,16 @@ use axum::response::Response;
 use howdah_engine::access::Operation;
 use howdah_proto::v1;
 
-use crate::page::{
-    PageError, PageRequest,
-    layout::{Layout, render},
-    params::query,
-    type_settings::{SettingRow, rows},
-    views::parts::TypeRow,
-    words::{State, When, counted, number, span, wire_span},
+use crate::{
+    api::local::CountedType,
+    page::{
+        PageError, PageRequest,
+        layout::{Layout, render},
+        params::query,
+        type_settings::{SettingRow, rows},
+        views::parts::TypeRow,
+        words::{State, When, counted, number, span, wire_span},
+    },
 };
 
 /// Types per page.
@@ -82,7 +85,12 @@ struct OneView {
     name: String,
     /// Names of the stores that have the task type; empty if there is only one store.
     store: String,
+    /// Whether the type is paused in a store.
     paused: bool,
+    /// Whether the type is not paused in a store.
+    runs: bool,
+    /// Names of the stores in which the type is paused; empty if it is paused in all or none.
+    paused_in: String,
     operates: bool,
     enqueues: bool,
     /// Whether the type has ready jobs, but no worker.
@@ -115,15 +123,19 @@ impl BrakedSince {
 
 /// Renders the task type with the requested name.
 pub(in crate::page) async fn one(req: PageRequest) -> Result<Response, PageError> {
-    let (view, age) = req.calls().counted_type(&req.by, req.params.get("name")).await?;
-    let settings = view.settings.clone().unwrap_or_default();
+    let CountedType { view, age, settings } = req.calls().counted_type(&req.by, req.params.get("name")).await?;
+    let paused: Vec<&str> =
+        settings.iter().filter(|(_, settings)| settings.paused).map(|(store, _)| store.as_str()).collect();
+    let runs = paused.len() < settings.len();
     let counts = super::parts::counts(view.counts.unwrap_or_default());
     let view = OneView {
         layout: req.layout("types"),
         operates: req.by.may(Operation::Operate, &view.name),
         enqueues: req.by.may(Operation::Enqueue, &view.name),
         no_worker: req.calls().types_without_workers(&req.by).await.is_ok_and(|names| names.contains(&view.name)),
-        paused: settings.paused,
+        paused: !paused.is_empty(),
+        paused_in: if runs { paused.join(", ") } else { String::new() },
+        runs,
         counts: counts.into_iter().map(|(word, count)| (State { word }, number(count), count == 0)).collect(),
         oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
         next_due: view.next_due_in.map(wire_span).unwrap_or_default(),

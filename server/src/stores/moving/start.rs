@@ -161,7 +161,7 @@ impl Running<'_> {
         let settings = old.operator.type_settings(&name).await?.unwrap_or_default();
         let there = new.operator.type_settings(&name).await?.unwrap_or_default();
         if settings != there && (is_new || there == TypeSettings::default()) {
-            new.operator.update_task_type(name.clone(), settings, &by).await?;
+            new.operator.update_task_type(&name, &settings, None, &by).await?;
         }
         self.new_type = new.operator.make_type(&name, &by).await?;
         Ok(())

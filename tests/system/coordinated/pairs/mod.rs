@@ -79,7 +79,8 @@ async fn set_types(broker: &TestBroker, cases: &[Case]) {
     let mut types = broker.task_types();
     for case in runnable(cases) {
         if let Some(settings) = case.settings() {
-            let request = UpdateTaskTypeRequest { task_type: case.task_type(), settings: Some(settings) };
+            let request =
+                UpdateTaskTypeRequest { task_type: case.task_type(), settings: Some(settings), update_mask: None };
             types.update_task_type(request).await.expect("settings");
         }
     }
@@ -89,7 +90,8 @@ async fn resume(broker: &TestBroker, cases: &[Case]) {
     let mut types = broker.task_types();
     for case in runnable(cases).filter(|case| case.has(JobOption::Paused)) {
         let settings = howdah_proto::v1::TaskTypeSettings { paused: false, ..case.settings().unwrap() };
-        let request = UpdateTaskTypeRequest { task_type: case.task_type(), settings: Some(settings) };
+        let request =
+            UpdateTaskTypeRequest { task_type: case.task_type(), settings: Some(settings), update_mask: None };
         types.update_task_type(request).await.expect("settings");
     }
 }

@@ -1,8 +1,9 @@
-//! `UpdateTaskType`: replaces all settings of a task type.
+//! `UpdateTaskType`: replaces all settings of a task type, or changes some of them.
 
 use std::time::Duration;
 
 use howdah_core::job::{PRIORITY_STEP, TaskTypeName, TypeLimits, TypeSettings};
+use howdah_proto::json::masked;
 
 use crate::api::{
     check::{fallback, history, retry},
@@ -13,6 +14,8 @@ use crate::api::{
 const MOST: u32 = 1_000_000;
 /// Minimum rate in jobs per second, one job in 11 days. With a rate near 0 the time of the next start would overflow.
 const LEAST_RATE: f64 = 0.000_001;
+/// Type of the settings in the protocol.
+const MESSAGE: &str = "TaskTypeSettings";
 /// Defaults of the first and the longest pause of a brake.
 const BRAKE_INITIAL: Duration = Duration::from_secs(1);
 const BRAKE_MAX: Duration = Duration::from_mins(1);
@@ -20,34 +23,51 @@ const BRAKE_MAX: Duration = Duration::from_mins(1);
 impl Verb for UpdateTaskType {
     const RULE: Rule = Rule::Types(Operation::Operate);
 
-    /// Checked request: the task type, and all of its settings.
-    type Args = (TaskTypeName, TypeSettings);
+    /// Checked request: the task type, and its new settings.
+    type Args = (TaskTypeName, Change);
 
     fn check(request: v1::UpdateTaskTypeRequest, cluster: &ClusterSettings, _: &Limits) -> Result<Self::Args, Error> {
         let name = task_type("task_type", &request.task_type)?;
+        let paths = request.update_mask.map(|mask| mask.paths).unwrap_or_default();
+        for (i, path) in paths.iter().enumerate() {
+            let empty = v1::TaskTypeSettings::default();
+            masked(MESSAGE, &empty, &empty, std::slice::from_ref(path))
+                .map_err(|error| Error::invalid(format!("update_mask.paths[{i}]"), error.to_string()))?;
+        }
+        if !paths.is_empty() {
+            return Ok((name, Change::Some(request.settings.unwrap_or_default(), paths)));
+        }
         // The field is required, because otherwise a request without it would reset all settings.
         let Some(settings) = &request.settings else {
             let problem = "is not set; set an empty message to return to the broker's defaults";
             return Err(Error::invalid("settings", problem));
         };
         let settings = self::settings(settings, &name, cluster).map_err(|error| error.within("settings"))?;
-        Ok((name, settings))
+        Ok((name, Change::All(settings)))
     }
 
-    async fn run(call: &mut Call, (name, settings): Self::Args) -> Result<v1::UpdateTaskTypeResponse, Error> {
+    async fn run(call: &mut Call, (name, change): Self::Args) -> Result<v1::UpdateTaskTypeResponse, Error> {
         let by = call.by()?;
         call.caller.check(Operation::Operate, &name)?;
-        let operator = &call.broker.operator;
-        if let Some(to) = &settings.fallback
-            && let Err(denied) = call.caller.check_reroute(&name, to)
-            // A fallback that the caller may not set is accepted if it is the current one.
-            && operator.type_settings(&name).await?.and_then(|now| now.fallback).as_ref() != Some(to)
-        {
-            return Err(denied);
+        let (operator, cluster) = (&call.broker.operator, call.broker.cluster());
+        loop {
+            let before = operator.type_settings(&name).await?.unwrap_or_default();
+            let (settings, expected) = match &change {
+                Change::All(settings) => (settings.clone(), None),
+                Change::Some(new, paths) => (changed(&before, new, paths, &name, &cluster)?, Some(&before)),
+            };
+            if let Some(to) = &settings.fallback
+                && let Err(denied) = call.caller.check_reroute(&name, to)
+                // A fallback that the caller may not set is accepted if it is the current one.
+                && before.fallback.as_ref() != Some(to)
+            {
+                return Err(denied);
+            }
+            // Another call may have changed the settings since they were read.
+            if operator.update_task_type(&name, &settings, expected, &by).await? {
+                return Ok(v1::UpdateTaskTypeResponse { settings: Some(render::settings(&settings)) });
+            }
         }
-        let answer = Some(render::settings(&settings));
-        operator.update_task_type(name, settings, &by).await?;
-        Ok(v1::UpdateTaskTypeResponse { settings: answer })
     }
 
     async fn route(call: &Call, request: v1::UpdateTaskTypeRequest) -> Answer<Self> {
@@ -60,6 +80,27 @@ impl Merge for UpdateTaskType {
     fn merge(all: &mut v1::UpdateTaskTypeResponse, part: v1::UpdateTaskTypeResponse, _: &str) {
         all.settings = all.settings.take().or(part.settings);
     }
+}
+
+/// New settings of a task type.
+pub(crate) enum Change {
+    /// All settings.
+    All(TypeSettings),
+    /// Settings at the paths of an update mask. They are checked together with the stored settings, on which they may depend.
+    Some(v1::TaskTypeSettings, Vec<String>),
+}
+
+/// Applies an update mask to stored settings, and checks the result.
+fn changed(
+    before: &TypeSettings,
+    new: &v1::TaskTypeSettings,
+    paths: &[String],
+    of: &TaskTypeName,
+    cluster: &ClusterSettings,
+) -> Result<TypeSettings, Error> {
+    let all = masked(MESSAGE, &render::settings(before), new, paths)
+        .map_err(|error| Error::Internal(format!("bug: an update mask was not checked: {error}")))?;
+    settings(&all, of, cluster).map_err(|error| error.within("settings"))
 }
 
 fn settings(
@@ -167,20 +208,41 @@ fn rate(field: &str, rate: Option<&v1::Rate>) -> Result<(Option<f64>, Option<i32
 mod tests {
     use super::*;
 
-    fn update_task_type(
-        request: &v1::UpdateTaskTypeRequest,
-        cluster: &ClusterSettings,
-    ) -> Result<(TaskTypeName, TypeSettings), Error> {
-        UpdateTaskType::check(request.clone(), cluster, &Limits::default())
+    fn update_task_type(request: &v1::UpdateTaskTypeRequest, cluster: &ClusterSettings) -> Result<TypeSettings, Error> {
+        let (name, change) = UpdateTaskType::check(request.clone(), cluster, &Limits::default())?;
+        match change {
+            Change::All(settings) => Ok(settings),
+            Change::Some(new, paths) => changed(&TypeSettings::default(), &new, &paths, &name, cluster),
+        }
+    }
+
+    #[test]
+    fn settings_named_by_an_update_mask_are_checked_with_the_stored_ones() {
+        let update = |settings, paths: &[&str]| {
+            let mask = prost_types::FieldMask { paths: paths.iter().copied().map(str::to_owned).collect() };
+            let request = v1::UpdateTaskTypeRequest { task_type: "a".into(), settings, update_mask: Some(mask) };
+            update_task_type(&request, &ClusterSettings::DEFAULT)
+        };
+        let new = v1::TaskTypeSettings { max_attempts: 3, key_strict_order: true, ..Default::default() };
+        assert_eq!(update(Some(new.clone()), &["max_attempts"]).unwrap().max_attempts, Some(3));
+        assert_eq!(update(None, &["max_attempts"]).unwrap(), TypeSettings::default());
+        let refused = |paths: &[&str]| update(Some(new.clone()), paths).unwrap_err();
+        assert_eq!(refused(&["key_strict_order"]).field(), Some("settings.key_strict_order"));
+        let unknown = refused(&["paused", "prio"]);
+        assert_eq!(unknown.field(), Some("update_mask.paths[1]"));
+        assert!(
+            unknown.to_string().contains("\"prio\" is no field of TaskTypeSettings; its fields are max_attempts,"),
+            "{unknown}"
+        );
     }
 
     #[test]
     fn settings_are_checked_like_those_of_a_job() {
         let update = |settings| {
-            let request = v1::UpdateTaskTypeRequest { task_type: "a".into(), settings };
+            let request = v1::UpdateTaskTypeRequest { task_type: "a".into(), settings, update_mask: None };
             update_task_type(&request, &ClusterSettings::DEFAULT)
         };
-        assert_eq!(update(Some(v1::TaskTypeSettings::default())).unwrap().1, TypeSettings::default());
+        assert_eq!(update(Some(v1::TaskTypeSettings::default())).unwrap(), TypeSettings::default());
         assert_eq!(update(None).unwrap_err().field(), Some("settings"));
         let attempts = v1::TaskTypeSettings { max_attempts: 1001, ..Default::default() };
         assert_eq!(update(Some(attempts)).unwrap_err().field(), Some("settings.max_attempts"));

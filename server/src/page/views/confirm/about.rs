@@ -6,7 +6,10 @@ use howdah_proto::v1::{self, BulkOperation, JobState};
 use tonic::Code;
 
 use crate::{
-    api::verbs::{GetBulk, GetJob, ListErrorGroups, ListJobs, PreviewBulk, UpdateTaskType},
+    api::{
+        local::CountedType,
+        verbs::{GetBulk, GetJob, ListErrorGroups, ListJobs, PreviewBulk, UpdateTaskType},
+    },
     page::{
         PageError, PageRequest,
         action::{Action, ActionKind, Target},
@@ -87,18 +90,33 @@ impl About {
         Self { name, ..Self::default() }
     }
 
-    /// Describes a change of a type's settings, with the old and the new value of each.
+    /// Describes a change of a type's settings, with the old and the new value of each. The form has the values of the first
+    /// store. A setting whose value was changed in the form changes in all stores.
     async fn of_settings(req: &PageRequest, name: &str, given: &Given) -> Result<Self, PageError> {
-        let (view, _) = req.calls().counted_type(&req.by, name).await?;
-        let old = view.settings.unwrap_or_default();
-        let new = given.applied_to(&old)?;
-        let update = v1::UpdateTaskTypeRequest { task_type: name.to_owned(), settings: Some(new.clone()) };
-        req.calls().check::<UpdateTaskType>(update)?;
-        let facts = changes(&old, &new, &req.type_defaults());
+        let known = req.calls().counted_type(&req.by, name).await?;
+        let first = known.view.settings.unwrap_or_default();
+        let given = given.clone().without_unchanged(&first, &given.applied_to(&first)?);
+        let mut all: Vec<(&str, Vec<(&'static str, String)>)> = Vec::new();
+        for (store, old) in &known.settings {
+            let new = given.applied_to(old)?;
+            let settings = Some(new.clone());
+            let update = v1::UpdateTaskTypeRequest { task_type: name.to_owned(), settings, update_mask: None };
+            req.calls().check::<UpdateTaskType>(update)?;
+            all.push((store.as_str(), changes(old, &new, &req.type_defaults())));
+        }
+        let is_same = all.iter().all(|(_, facts)| all.first().is_some_and(|(_, first)| first == facts));
+        if is_same {
+            all.truncate(1);
+        }
+        let of_store = |(store, facts): (&str, Vec<(&'static str, String)>)| {
+            let named = |text| if is_same { text } else { format!("{text} (store {store})") };
+            facts.into_iter().map(|(label, text)| (label, named(text))).collect::<Vec<_>>()
+        };
+        let facts: Vec<_> = all.into_iter().flat_map(of_store).collect();
         Ok(Self {
             nothing: facts.is_empty().then(|| format!("{name} has these settings")),
             facts,
-            given: given.clone().without_unchanged(&old, &new),
+            given,
             ..Self::named(name.to_owned())
         })
     }
@@ -247,7 +265,7 @@ pub(super) async fn of_state(
     seen: i64,
 ) -> Result<(String, i64), PageError> {
     let word = state.map(|state| State::new(state).word);
-    let (view, age) = req.calls().counted_type(&req.by, task_type).await?;
+    let CountedType { view, age, .. } = req.calls().counted_type(&req.by, task_type).await?;
     let running = view.counts.unwrap_or_default().leased;
     let counts = counts(view.counts.unwrap_or_default());
     let count: i64 = counts.iter().filter(|(known, _)| word.is_none_or(|word| word == *known)).map(|(_, n)| n).sum();

@@ -1,5 +1,7 @@
 package dev.howdah.client;
 
+import com.google.protobuf.Descriptors.FieldDescriptor;
+import com.google.protobuf.FieldMask;
 import dev.howdah.v1.ListTaskTypesRequest;
 import dev.howdah.v1.TaskType;
 import dev.howdah.v1.TaskTypeServiceGrpc;
@@ -7,9 +9,9 @@ import dev.howdah.v1.TaskTypeServiceGrpc.TaskTypeServiceBlockingStub;
 import dev.howdah.v1.TaskTypeSettings;
 import dev.howdah.v1.UpdateTaskTypeRequest;
 import java.time.Duration;
+import java.util.List;
 import java.util.Optional;
 import java.util.function.Function;
-import java.util.function.UnaryOperator;
 
 /** Calls for task types and their settings, such as limits and retry policies. */
 public final class TaskTypes {
@@ -26,11 +28,24 @@ public final class TaskTypes {
     /**
      * {@return the task type with its settings and numbers of jobs; empty if it does not exist}
      *
+     * <p>If several stores have the type, the numbers are sums, and all else is of the first store.
+     *
      * @param name name of the task type
      */
     public Optional<TaskType> get(String name) {
         var request = ListTaskTypesRequest.newBuilder().setTaskType(name).build();
-        return call(stub -> stub.listTaskTypes(request)).getTaskTypesList().stream().findFirst();
+        return call(stub -> stub.listTaskTypes(request)).getTaskTypesList().stream().reduce(TaskTypes::sum);
+    }
+
+    private static TaskType sum(TaskType all, TaskType other) {
+        var counts = all.getCounts().toBuilder();
+        var more = other.getCounts();
+        counts.setReady(counts.getReady() + more.getReady())
+                .setLeased(counts.getLeased() + more.getLeased())
+                .setScheduled(counts.getScheduled() + more.getScheduled())
+                .setWaiting(counts.getWaiting() + more.getWaiting())
+                .setDead(counts.getDead() + more.getDead());
+        return all.toBuilder().setCounts(counts).build();
     }
 
     /**
@@ -41,7 +56,8 @@ public final class TaskTypes {
      * @param settings all settings; see {@link #duration} and {@link RetryPolicies}
      */
     public void apply(String name, TaskTypeSettings settings) {
-        update(name, current -> settings.toBuilder().setPaused(current.getPaused()).build());
+        var fields = TaskTypeSettings.getDescriptor().getFields().stream().map(FieldDescriptor::getName);
+        change(name, settings, fields.filter(field -> !field.equals("paused")).toList());
     }
 
     /**
@@ -51,7 +67,7 @@ public final class TaskTypes {
      * @param name name of the task type
      */
     public void pause(String name) {
-        update(name, current -> current.toBuilder().setPaused(true).build());
+        change(name, TaskTypeSettings.newBuilder().setPaused(true).build(), List.of("paused"));
     }
 
     /**
@@ -60,14 +76,14 @@ public final class TaskTypes {
      * @param name name of the task type
      */
     public void resume(String name) {
-        update(name, current -> current.toBuilder().setPaused(false).build());
+        change(name, TaskTypeSettings.getDefaultInstance(), List.of("paused"));
     }
 
-    /** Reads the settings, changes them and stores them. The last of several concurrent changes wins. */
-    private void update(String name, UnaryOperator<TaskTypeSettings> change) {
-        var current = get(name).map(TaskType::getSettings).orElse(TaskTypeSettings.getDefaultInstance());
-        var request = UpdateTaskTypeRequest.newBuilder().setTaskType(name).setSettings(change.apply(current)).build();
-        call(stub -> stub.updateTaskType(request));
+    /** Changes the settings at the paths. Each store that has the type keeps its other settings. */
+    private void change(String name, TaskTypeSettings settings, List<String> paths) {
+        var mask = FieldMask.newBuilder().addAllPaths(paths);
+        var request = UpdateTaskTypeRequest.newBuilder().setTaskType(name).setSettings(settings).setUpdateMask(mask);
+        call(stub -> stub.updateTaskType(request.build()));
     }
 
     /**
