@@ -15,7 +15,11 @@ use ratatui::{
 };
 
 use self::terminal::Terminal;
-use crate::{access::Guarded, support::*};
+use crate::{
+    access::Guarded,
+    stores::calls::{enqueue_at, two},
+    support::*,
+};
 
 /// The state and screen of `howdah top`, without a terminal.
 struct Operator {
@@ -177,6 +181,22 @@ async fn a_type_is_paused_and_resumed_after_a_question_and_keeps_its_other_setti
     assert!(operator.line("mail.send").starts_with("[paused]"));
     operator.press("py").await;
     assert_eq!((settings().await.paused, settings().await.max_attempts), (false, 7));
+}
+
+#[tokio::test]
+async fn a_type_that_several_stores_have_is_one_row_with_all_of_its_jobs() {
+    let (_shop, _mail, broker) = two().await;
+    for store in ["shop", "mail", "mail"] {
+        enqueue_at(&broker, store, "mail.send").await;
+    }
+    let mut operator = Operator::at(&broker).await;
+    operator.until("mail.send").await;
+    eventually("one row", async || {
+        operator.refresh().await;
+        operator.line("mail.send").starts_with("mail.send 3 ")
+    })
+    .await;
+    assert_eq!(operator.picture(160, 30).matches("mail.send").count(), 1);
 }
 
 #[tokio::test]

@@ -82,8 +82,14 @@ pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
             // Ignores errors of `ListLimitKeys`: the caller may be allowed to pause the key, but not to list keys.
             let request = ListLimitKeysRequest { task_type: task_type.clone(), page_size: 1_000, ..Default::default() };
             if let Ok(page) = client.task_types().list_limit_keys(request).await.map(tonic::Response::into_inner) {
-                let listed = page.limit_keys.iter().find(|listed| listed.limit_key == key);
-                note(paused(&task_type, &key, listed, page.next_page_token.is_empty()));
+                // Several stores may have the key.
+                let listed = page.limit_keys.into_iter().filter(|listed| listed.limit_key == key);
+                let listed = listed.reduce(|all, other| LimitKey {
+                    waiting_count: all.waiting_count + other.waiting_count,
+                    running_count: all.running_count + other.running_count,
+                    ..all
+                });
+                note(paused(&task_type, &key, listed.as_ref(), page.next_page_token.is_empty()));
             }
             Ok(())
         }

@@ -61,6 +61,20 @@ impl TypeRow {
             flow: None,
         }
     }
+
+    /// Adds the counts of another store.
+    pub(super) fn plus(self, other: &Self) -> Self {
+        Self {
+            ready: self.ready + other.ready,
+            leased: self.leased + other.leased,
+            scheduled: self.scheduled + other.scheduled,
+            waiting: self.waiting + other.waiting,
+            dead: self.dead + other.dead,
+            oldest: self.oldest.max(other.oldest),
+            is_paused: self.is_paused || other.is_paused,
+            ..self
+        }
+    }
 }
 
 /// Throughput, wait time and run time of a task type in the last minutes.

@@ -1,7 +1,10 @@
 //! The calls that read the figures of a view. Each read makes a few small calls. No call makes the broker count jobs, reads
 //! more than one page, or takes longer with more waiting jobs.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Instant,
+};
 
 use howdah_client::{
     Client, Error,
@@ -57,20 +60,30 @@ impl Reader {
         let age = text::duration(page.count_age.as_ref()).unwrap_or_default();
         let counted = Instant::now().checked_sub(age);
         let flows = self.flows().await?;
-        let row = |task_type| {
+        // A type that several stores have is listed once for each.
+        let mut rows: BTreeMap<&str, TypeRow> = BTreeMap::new();
+        for task_type in &page.task_types {
             let row = TypeRow::new(task_type);
+            let sum = match rows.remove(&*task_type.name) {
+                Some(known) => known.plus(&row),
+                None => row,
+            };
+            rows.insert(&task_type.name, sum);
+        }
+        let with_flow = |row: TypeRow| {
             let flow = flows.as_ref().map(|flows| flows.get(&row.name).cloned().unwrap_or_default());
             TypeRow { flow, ..row }
         };
         Ok(Types {
-            rows: page.task_types.iter().map(row).collect(),
+            rows: rows.into_values().map(with_flow).collect(),
             has_more: !page.next_page_token.is_empty(),
             counted,
             no_flow: self.no_flow.clone(),
         })
     }
 
-    /// Throughput of each task type in the last minutes; `None` if the statistics are unavailable.
+    /// Throughput of each task type in the last minutes, in all stores; `None` if the statistics are unavailable. Wait and run
+    /// times come from the first store that has the type, because percentiles cannot be added.
     async fn flows(&mut self) -> Result<Option<HashMap<String, Flow>>, Error> {
         if self.no_flow.is_some() {
             return Ok(None);
@@ -86,7 +99,18 @@ impl Reader {
         let Some((stats, since, complete)) = found else { return Ok(None) };
         // Divides by at least a minute, so that a few jobs in the first seconds of statistics do not look like a burst.
         let seconds = complete.duration_since(since).as_secs_f64().max(60.0);
-        Ok(Some(stats.into_iter().map(|stats| (stats.task_type.clone(), Flow { stats, seconds })).collect()))
+        let mut flows: HashMap<String, Flow> = HashMap::new();
+        for stats in stats {
+            match flows.get_mut(&stats.task_type) {
+                Some(flow) => {
+                    flow.stats.enqueued_count += stats.enqueued_count;
+                    flow.stats.succeeded_count += stats.succeeded_count;
+                    flow.stats.failed_count += stats.failed_count;
+                }
+                None => drop(flows.insert(stats.task_type.clone(), Flow { stats, seconds })),
+            }
+        }
+        Ok(Some(flows))
     }
 
     /// Returns the statistics of the current minute and the `minutes` before it, with the start and end of this range. `None`
@@ -119,7 +143,7 @@ impl Reader {
 
     async fn jobs(&mut self, task_type: &str, state: JobState) -> Result<Jobs, Error> {
         let types = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
-        let found = self.client.task_type_page(types).await?.task_types.pop().unwrap_or_default();
+        let found = self.client.find_task_types(types).await?;
         let request = ListJobsRequest {
             task_type: task_type.into(),
             state: state as i32,
@@ -132,9 +156,12 @@ impl Reader {
             None => Vec::new(),
         };
         Ok(Jobs {
-            row: TypeRow { name: task_type.into(), ..TypeRow::new(&found) },
+            row: TypeRow {
+                name: task_type.into(),
+                ..found.iter().map(TypeRow::new).reduce(|all, other| all.plus(&other)).unwrap_or_default()
+            },
             state,
-            settings: type_settings::settings_words(found.settings.as_ref()),
+            settings: type_settings::settings_of_stores(&found),
             has_more: !page.next_page_token.is_empty(),
             rows: page.jobs,
             minutes,
@@ -160,7 +187,7 @@ fn by_minute(stats: &[Stats], since: Timestamp) -> Vec<u64> {
         let start = text::timestamp(stats.start_time.as_ref()).unwrap_or_default();
         let index = start.duration_since(since).as_secs() / 60;
         if let Some(minute) = usize::try_from(index).ok().and_then(|index| minutes.get_mut(index)) {
-            *minute = u64::try_from(stats.succeeded_count).unwrap_or_default();
+            *minute += u64::try_from(stats.succeeded_count).unwrap_or_default();
         }
     }
     minutes
@@ -178,7 +205,9 @@ mod tests {
             succeeded_count,
             ..Stats::default()
         };
-        let minutes = by_minute(&[stats(0, 9), stats(600, 1), stats(720, 3), stats(99_999, 9)], since);
-        assert_eq!((minutes.len(), &minutes[..4]), (60, &[1, 0, 3, 0][..]));
+        // Two stores have statistics of the third minute.
+        let all = [stats(0, 9), stats(600, 1), stats(720, 3), stats(720, 4), stats(99_999, 9)];
+        let minutes = by_minute(&all, since);
+        assert_eq!((minutes.len(), &minutes[..4]), (60, &[1, 0, 7, 0][..]));
     }
 }
