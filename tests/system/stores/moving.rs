@@ -127,6 +127,38 @@ async fn coordinated_jobs_stay_in_the_old_store_and_run_there() {
 }
 
 #[tokio::test]
+async fn limit_keys_have_their_own_limits_and_pauses_in_the_new_store() {
+    let (shop, mail, broker) = two().await;
+    enqueue_at(&broker, "shop", "t").await;
+    broker.limit_key("t", "l", 2).await;
+    broker.pause_key("t", "p").await;
+    shop.sql(
+        "INSERT INTO howdah.limit_state (type_id, limit_key, max_running, paused_until)
+              SELECT id, 'many' || n, n, now() + n * interval '1 hour' FROM howdah.task_type, generate_series(1, 1500) n
+              WHERE name = 't'",
+    )
+    .await;
+    // Limits of a type that the new store has already are replaced, as the settings of the type are.
+    mail.sql("SELECT howdah.enqueue('t')").await;
+    mail.sql(
+        "INSERT INTO howdah.limit_state (type_id, limit_key, max_running)
+              SELECT id, unnest(ARRAY['l', 'own']), 9 FROM howdah.task_type WHERE name = 't'",
+    )
+    .await;
+    moved(&broker, "mail").await;
+    let limits = "SELECT sum(max_running)::bigint FROM howdah.limit_state WHERE limit_key = ANY (ARRAY['l', 'own'])";
+    assert_eq!((number(&shop, limits).await, number(&mail, limits).await), (2, 2 + 9));
+    let paused = "SELECT count(*) FROM howdah.limit_state WHERE limit_key = 'p' AND paused_until = 'infinity'";
+    assert_eq!(number(&mail, paused).await, 1);
+    let many = "SELECT count(*) FROM howdah.limit_state WHERE limit_key = 'many' || max_running
+                AND round(extract(epoch FROM paused_until - now()) / 3600) = max_running";
+    assert_eq!(number(&mail, many).await, 1_500);
+    // A new job is subject to the pause of its key.
+    let waiting = broker.enqueue("t").limit_key("p").await;
+    assert_eq!((store_of(waiting), broker.state(waiting).await), (1, JobState::Waiting));
+}
+
+#[tokio::test]
 async fn a_job_whose_key_is_held_in_the_other_store_stays() {
     let (shop, mail, broker) = two().await;
     let here = enqueue_at(&broker, "shop", "t").await;

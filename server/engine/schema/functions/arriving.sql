@@ -13,6 +13,27 @@ BEGIN
     RETURN new_version;
 END $$;
 
+-- Stores settings of limit keys of a task type that arrive from another store: own limits and pauses, null if a key has none.
+-- Unless `replaces` is set, keys that have their own limit or are paused here keep their settings.
+CREATE OR REPLACE FUNCTION howdah.arrive_key_settings(of_type integer, keys text[], most integer[], paused_until timestamptz[],
+                                                      replaces boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    k record;
+BEGIN
+    FOR k IN SELECT u.* FROM unnest(keys, most, paused_until) AS u(key, most, until)
+             LEFT JOIN howdah.limit_state g ON g.type_id = of_type AND g.limit_key = u.key
+             WHERE replaces OR (g.max_running IS NULL AND coalesce(g.paused_until < now(), true))
+             ORDER BY u.key COLLATE "C"
+    LOOP
+        IF k.most IS NOT NULL THEN
+            PERFORM howdah.replace_key_limit(of_type, k.key, k.most);
+        END IF;
+        IF k.until IS NOT NULL THEN
+            PERFORM howdah.pause_limit_key(of_type, k.key, k.until);
+        END IF;
+    END LOOP;
+END $$;
+
 -- Makes this store the home of a task type: sets the creation time of the type before `oldest`, the earliest one in any other
 -- store. Returns the new version of the settings.
 CREATE OR REPLACE FUNCTION howdah.make_home_store(of_type integer, oldest timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$

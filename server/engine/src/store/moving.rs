@@ -79,6 +79,17 @@ pub struct LeftToMove {
 
 from_row! { LeftToMove(row) { running, staying, first_staying: row.get("first_ids"), leaving } }
 
+/// Settings of a limit key that has its own limit or is paused.
+#[derive(Clone, Debug)]
+pub struct KeySettings {
+    pub key: String,
+    max_running: Option<i32>,
+    /// End of the pause as text, because it may be `infinity`. `None` if the limit key is not paused.
+    paused_until: Option<String>,
+}
+
+from_row! { KeySettings(row) { key: row.get("limit_key"), max_running, paused_until } }
+
 /// A move of a task type to another store that is in progress or interrupted.
 #[derive(Clone, Debug)]
 pub struct MoveView {
@@ -162,6 +173,16 @@ impl Store {
         self.general().await?.one(Statement::LeftToMove, &[&type_id, &MOST_STAYING]).await
     }
 
+    /// Returns the own settings of limit keys of a task type, from after the given key on.
+    pub async fn key_settings(
+        &self,
+        type_id: TypeId,
+        after: &str,
+        at_most: i32,
+    ) -> Result<Vec<KeySettings>, StoreError> {
+        self.general().await?.list(Statement::KeySettings, &[&type_id, &after, &at_most]).await
+    }
+
     /// Moves the schedules of a task type to the table `leaving_schedule`, and returns them as JSON.
     pub async fn leave_schedules(&self, name: &str) -> Result<Vec<String>, StoreError> {
         let leave = |store: Self| async move { store.general().await?.list(Statement::LeaveSchedules, &[&name]).await };
@@ -219,6 +240,23 @@ impl Store {
     /// function sets the time here to before `oldest`, the earliest one in other stores. Returns the settings version.
     pub async fn make_home_store(&self, type_id: TypeId, oldest: SystemTime) -> Result<i64, StoreError> {
         self.general().await?.one(Statement::MakeHomeStore, &[&type_id, &oldest]).await
+    }
+
+    /// Stores settings of limit keys of a task type that arrive from another store. Unless `replaces` is set, limit keys that
+    /// have own settings here keep them.
+    pub async fn arrive_key_settings(
+        &self,
+        type_id: TypeId,
+        keys: &[KeySettings],
+        replaces: bool,
+    ) -> Result<(), StoreError> {
+        let names: Vec<&str> = keys.iter().map(|key| key.key.as_str()).collect();
+        let most: Vec<Option<i32>> = keys.iter().map(|key| key.max_running).collect();
+        let paused: Vec<Option<&str>> = keys.iter().map(|key| key.paused_until.as_deref()).collect();
+        let params: Params<'_> = &[&type_id, &names, &most, &paused, &replaces];
+        let arrive =
+            |store: Self| async move { store.general().await?.run(Statement::ArriveKeySettings, params).await };
+        retry_while_locked_in_side_lane(self, arrive).await
     }
 
     /// Stores jobs that arrive from another store, each only once even if the call is repeated. Returns old and new

@@ -236,6 +236,9 @@ statements! {
         MakeHomeStore = "make_home_store": "SELECT howdah.make_home_store($1, $2) AS version",
         EndArrival = "end_arrival": "SELECT howdah.end_arrival($1) AS version",
         DeleteArrival = "delete_arrival",
+        KeySettings = "key_settings",
+        ArriveKeySettings = "arrive_key_settings":
+            "SELECT howdah.arrive_key_settings($1, $2, $3, $4::text[]::timestamptz[], $5)",
         LeaveSchedules = "leave_schedules": "SELECT s::text AS schedule FROM howdah.leave_schedules($1) s",
         ArriveSchedules = "arrive_schedules": "SELECT n AS name FROM howdah.arrive_schedules($1::text[]::jsonb[]) n",
         LeaveSchedulesDone = "leave_schedules_done": "SELECT howdah.leave_schedules_done($1, $2)",

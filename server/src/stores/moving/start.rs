@@ -12,6 +12,9 @@ use howdah_engine::store::Actor;
 use super::{ASK, Move, Running, Stop};
 use crate::stores::Stores;
 
+/// Number of limit keys whose settings are copied at once.
+const KEYS: i32 = 1_000;
+
 impl Move {
     /// Checks that a task type can move from store `from` to store `to`; changes nothing. An empty `from` selects the
     /// old store of an interrupted move to `to`, or else the home of the type.
@@ -164,7 +167,21 @@ impl Running<'_> {
             new.operator.update_task_type(&name, &settings, None, &by).await?;
         }
         self.new_type = new.operator.make_type(&name, &by).await?;
-        Ok(())
+        self.copy_key_settings(is_new).await
+    }
+
+    /// Copies the own limits and the pauses of the type's limit keys from the old store. If the move is not new, limit keys that
+    /// have own settings in the new store keep them.
+    async fn copy_key_settings(&mut self, is_new: bool) -> Result<(), Stop> {
+        let (old, new) = (self.source()?.broker.clone(), self.target()?.broker.clone());
+        let (old_name, new_name) = self.job.stores();
+        let (type_id, new_type, mut after) = (self.job.type_id, self.new_type, String::new());
+        loop {
+            let keys = self.step(&old_name, || old.operator.store().key_settings(type_id, &after, KEYS)).await?;
+            let Some(last) = keys.last() else { return Ok(()) };
+            after.clone_from(&last.key);
+            self.step(&new_name, || new.operator.store().arrive_key_settings(new_type, &keys, is_new)).await?;
+        }
     }
 
     /// Waits until every broker of a store uses this version of the store's settings.
