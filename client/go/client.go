@@ -18,7 +18,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -27,7 +26,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"howdah.dev/go/howdahv1"
@@ -81,11 +79,20 @@ func (Secret) GoString() string { return "(secret)" }
 func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
 func (c *Config) setDefaults() (err error) {
+	if c.Token != "" && c.TokenFile != "" {
+		return invalid("Token", "Token and TokenFile are both set: set one")
+	}
+	err = cmp.Or(
+		checkNotNegative("ConnectTimeout", c.ConnectTimeout), checkNotNegative("RequestTimeout", c.RequestTimeout),
+		checkNotNegative("MaxMessageBytes", c.MaxMessageBytes),
+	)
+	if err != nil {
+		return err
+	}
 	if env := os.Getenv; c.Token == "" && c.TokenFile == "" {
 		c.Token, c.TokenFile = Secret(env("HOWDAH_TOKEN")), env("HOWDAH_TOKEN_FILE")
 		if c.Token != "" && c.TokenFile != "" {
-			text := "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one"
-			return &Error{Code: codes.InvalidArgument, Field: "Token", Message: text}
+			return invalid("Token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one")
 		}
 	}
 	if len(c.Servers) == 0 {
@@ -148,8 +155,7 @@ func (c *Client) InStore(name string) (*Client, error) {
 	// The header `howdah-store` permits only printable ASCII, like all text metadata of gRPC. The broker checks whether
 	// the store exists.
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
-		text := fmt.Sprintf("%q is not the name of a store", name)
-		return nil, &Error{Code: codes.InvalidArgument, Field: "store", Message: text}
+		return nil, invalid("store", "%q is not the name of a store", name)
 	}
 	return newClient(c.shared, name), nil
 }
@@ -187,6 +193,9 @@ func (c *Client) tries(method string, request any) int {
 // Invoke makes a unary call; it is part of [grpc.ClientConnInterface]. After a transient error, an idempotent call is
 // retried at the next broker.
 func (c *Client) Invoke(ctx context.Context, method string, request, reply any, opts ...grpc.CallOption) error {
+	if err := checkText(request); err != nil {
+		return err
+	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.RequestTimeout)
@@ -281,5 +290,8 @@ func (c *Client) NewStream(
 		stream, err = conn.NewStream(ctx, desc, method, opts...)
 		return err
 	})
-	return stream, err
+	if err != nil {
+		return nil, err
+	}
+	return checkedStream{stream}, nil
 }

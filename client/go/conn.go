@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -45,12 +44,10 @@ func (c *Client) newBroker(address string) (*broker, error) {
 	if !strings.Contains(raw, "://") {
 		raw = "http://" + raw
 	}
-	invalid := func(text string) error {
-		return &Error{Code: codes.InvalidArgument, Field: "Servers", Message: fmt.Sprintf("%q: %s", address, text)}
-	}
+	refused := func(text string) error { return invalid("Servers", "%q: %s", address, text) }
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {
-		return nil, invalid("is not host:port, http://host:port or https://host:port")
+		return nil, refused("is not host:port, http://host:port or https://host:port")
 	}
 	host := u.Hostname()
 	b := &broker{name: u.Scheme + "://" + u.Host, transport: insecure.NewCredentials()}
@@ -61,9 +58,9 @@ func (c *Client) newBroker(address string) (*broker, error) {
 	case u.Scheme == "https":
 		port, b.transport = "443", credentials.NewTLS(c.cfg.TLS)
 	case u.Scheme != "http":
-		return nil, invalid("begins with neither http:// nor https://")
+		return nil, refused("begins with neither http:// nor https://")
 	case hasToken && !isLoopback && !c.cfg.InsecureToken:
-		return nil, invalid("a token over http:// is readable by anyone on the network path: use https://, or set InsecureToken " +
+		return nil, refused("a token over http:// is readable by anyone on the network path: use https://, or set InsecureToken " +
 			"where the network itself encrypts")
 	}
 	b.target = "dns:///" + net.JoinHostPort(host, cmp.Or(u.Port(), port))
@@ -171,8 +168,8 @@ func (c *Client) compareDatabase(ctx context.Context, b *broker, conn *grpc.Clie
 	}
 	c.database.CompareAndSwap(nil, &database{ids[0], b.name})
 	if first := c.database.Load(); first.id != ids[0] {
-		text := b.name + " serves another database than " + first.broker + "; give only brokers of one database to a client"
-		return &Error{Code: codes.InvalidArgument, Field: "Servers", Message: text}
+		return invalid("Servers", "%s serves another database than %s; give only brokers of one database to a client",
+			b.name, first.broker)
 	}
 	b.checked.Store(true)
 	return nil

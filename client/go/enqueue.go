@@ -63,15 +63,15 @@ func RetryDelays(delays ...time.Duration) Option {
 }
 
 // NewJob makes a job to enqueue. A []byte payload is stored unchanged, a [proto.Message] in its binary form, any other
-// value as JSON, and nil as an empty payload.
+// value as JSON, and nil as an empty payload. Options that exclude each other, such as [Delay] and [RunAt], are an error.
 func NewJob(taskType string, payload any, options ...Option) (*howdahv1.NewJob, error) {
 	bytes, err := encode(payload)
 	if err != nil {
-		return nil, &Error{Code: codes.InvalidArgument, Field: "payload", Message: err.Error()}
+		return nil, invalid("payload", "%s", err)
 	}
 	job := &howdahv1.NewJob{TaskType: taskType, Payload: bytes}
-	for _, set := range options {
-		set(job)
+	if err := apply(job, options); err != nil {
+		return nil, err
 	}
 	return job, nil
 }

@@ -96,6 +96,9 @@ func AsError(err error) error {
 		st = s
 	}
 	e = &Error{Code: st.Code(), Message: st.Message()}
+	if e.Code == codes.Internal && strings.HasPrefix(e.Message, "grpc: error while marshaling") {
+		e.Code = codes.InvalidArgument // The message cannot be encoded, so no broker would ever receive it.
+	}
 	for _, detail := range st.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:

@@ -83,6 +83,9 @@ func (j *Job) SaveCheckpoint(ctx context.Context, state []byte) error {
 func (j *Job) Report(ctx context.Context, report *howdahv1.ProgressReport) error {
 	report.Id, report.Token = j.Id, j.Token
 	request := &howdahv1.ReportProgressRequest{Reports: []*howdahv1.ProgressReport{report}}
+	if err := checkText(request); err != nil {
+		return err
+	}
 	answer, err := j.calls.ReportProgress(ctx, request)
 	return resultError(answer.GetResults(), err)
 }
@@ -211,8 +214,7 @@ func OutcomeOf(job *Job, result []byte, err error) *howdahv1.Outcome {
 		wire.Outcome = &howdahv1.Outcome_Ack{Ack: &howdahv1.Ack{Result: result}}
 		return wire
 	}
-	text := err.Error()
-	text = strings.ToValidUTF8(text[:min(len(text), longestError)], "\uFFFD")
+	text := shorten(err.Error())
 	var special *outcome
 	if errors.As(err, &special) {
 		special.set(wire, text, result)
@@ -221,6 +223,9 @@ func OutcomeOf(job *Job, result []byte, err error) *howdahv1.Outcome {
 	}
 	if nack := wire.GetNack(); nack != nil {
 		nack.Details, nack.Place = origin(err)
+	}
+	if refused := checkText(wire); refused != nil {
+		return OutcomeOf(job, nil, refused)
 	}
 	return wire
 }
@@ -238,7 +243,12 @@ func origin(err error) (details, place string) {
 	} else if details = fmt.Sprintf("%+v", err); details == err.Error() {
 		return "", ""
 	}
-	return strings.ToValidUTF8(details[:min(len(details), longestError)], "\uFFFD"), place
+	return shorten(details), place
+}
+
+// shorten returns an error text that can be sent: truncated, and repaired if it is not valid UTF-8.
+func shorten(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), longestError)], "\uFFFD")
 }
 
 // panicError is the error of a handler that panicked.

@@ -3,9 +3,9 @@ package howdah
 import (
 	"context"
 	"iter"
+	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -78,7 +78,7 @@ func (c *Client) ListJobs(
 }
 
 // Search is a search for jobs: conditions, which must all hold, and at most one of the criteria Key, HeaderName,
-// PayloadText and PayloadPath.
+// PayloadText and PayloadPath. It needs a condition or a criterion; an empty text is neither.
 type Search struct {
 	TaskType string            // Task type of the jobs. Required.
 	State    howdahv1.JobState // State of the jobs. Required unless the search is by Key, Tag or WorkerID.
@@ -115,19 +115,22 @@ func (c *Client) SearchJobs(ctx context.Context, search Search) iter.Seq2[*howda
 }
 
 func (s Search) request() (*howdahv1.SearchJobsRequest, error) {
-	request, criteria := &howdahv1.SearchJobsRequest{TaskType: s.TaskType, State: s.State}, 0
+	request := &howdahv1.SearchJobsRequest{TaskType: s.TaskType, State: s.State}
+	var criteria []string
 	if s.Key != "" {
-		request.Query, criteria = &howdahv1.SearchJobsRequest_Key{Key: s.Key}, criteria+1
+		request.Query, criteria = &howdahv1.SearchJobsRequest_Key{Key: s.Key}, append(criteria, "Key")
 	}
 	if s.HeaderName != "" {
 		header := &howdahv1.JobHeader{Name: s.HeaderName, Value: s.HeaderValue}
-		request.Query, criteria = &howdahv1.SearchJobsRequest_Header{Header: header}, criteria+1
+		request.Query, criteria = &howdahv1.SearchJobsRequest_Header{Header: header}, append(criteria, "HeaderName")
 	}
 	if s.PayloadText != "" {
-		request.Query, criteria = &howdahv1.SearchJobsRequest_PayloadText{PayloadText: s.PayloadText}, criteria+1
+		request.Query = &howdahv1.SearchJobsRequest_PayloadText{PayloadText: s.PayloadText}
+		criteria = append(criteria, "PayloadText")
 	}
 	if s.PayloadPath != "" {
-		request.Query, criteria = &howdahv1.SearchJobsRequest_PayloadPath{PayloadPath: s.PayloadPath}, criteria+1
+		request.Query = &howdahv1.SearchJobsRequest_PayloadPath{PayloadPath: s.PayloadPath}
+		criteria = append(criteria, "PayloadPath")
 	}
 	conditions := &howdahv1.JobConditions{
 		Tag: s.Tag, FairKey: s.FairKey, LimitKey: s.LimitKey, WorkerId: s.WorkerID,
@@ -136,9 +139,15 @@ func (s Search) request() (*howdahv1.SearchJobsRequest, error) {
 	if proto.Size(conditions) > 0 {
 		request.Conditions = conditions
 	}
-	if criteria > 1 || criteria == 0 && request.Conditions == nil {
-		text := "a search needs a condition, or one of Key, HeaderName, PayloadText and PayloadPath"
-		return nil, &Error{Code: codes.InvalidArgument, Field: "query", Message: text}
+	switch {
+	case s.HeaderValue != "" && s.HeaderName == "":
+		return nil, invalid("query", "HeaderValue needs HeaderName")
+	case len(criteria) > 1:
+		return nil, invalid("query", "%s are set: a search has at most one of them", strings.Join(criteria, " and "))
+	case len(criteria) == 0 && request.Conditions == nil:
+		return nil, invalid("query", "a search needs one of Key, HeaderName, PayloadText and PayloadPath, or one of Tag, FairKey, "+
+			"LimitKey, WorkerID, CreatedSince and CreatedBefore. Without Key, Tag and WorkerID, it also needs State and Since. "+
+			"For all jobs of a task type in a state, call ListJobs")
 	}
 	request.Since, request.Until = optionalTime(s.Since), optionalTime(s.Until)
 	return request, nil

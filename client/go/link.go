@@ -129,8 +129,12 @@ func send[Out, In any](
 				return err
 			case <-wake:
 			}
-		case stream.Send(message) != nil:
-			return <-ended // Send returns only io.EOF; Recv returns the broker's status.
+		default:
+			if err := stream.Send(message); err == io.EOF {
+				return <-ended // The stream has ended. Recv returns the broker's status.
+			} else if err != nil {
+				return err // The message cannot be encoded.
+			}
 		}
 	}
 }

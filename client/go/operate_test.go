@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,86 @@ func TestJobsAreListedAndFoundByKeyTagHeaderAndPayload(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Field != "query" {
 			t.Error(err)
 		}
+	}
+	for text, search := range map[string]howdah.Search{
+		"Key and PayloadText":     {TaskType: typeName(t), Key: "a", PayloadText: "b"},
+		"State and Since":         {TaskType: typeName(t), State: ready},
+		"HeaderValue needs Heade": {TaskType: typeName(t), Tag: "a", HeaderValue: "b"},
+	} {
+		for _, err := range client.SearchJobs(t.Context(), search) {
+			if refused := invalid(t, err, "query"); !strings.Contains(refused.Message, text) {
+				t.Error(refused)
+			}
+		}
+	}
+}
+
+func TestJobsThatMeetConditionsAreCancelledRetriedAndDiscarded(t *testing.T) {
+	t.Parallel()
+	client, ctx := connect(t), t.Context()
+	one, two := enqueue(t, client, nil, howdah.Tags("a"), howdah.FairKey("f")), enqueue(t, client, nil, howdah.Tags("a", "b"))
+	three := enqueue(t, client, nil, howdah.LimitKey("l"), howdah.Delay(time.Hour))
+	stop := run(t, failing(t, client))
+	ended(t, client, one)
+	ended(t, client, two)
+	must(t, stop())
+	tag, since := howdah.HasTag("a"), howdah.CreatedSince(time.Now().Add(-time.Hour))
+	dead := howdah.InState(howdahv1.JobState_JOB_STATE_DEAD)
+	where := func(
+		call func(context.Context, string, ...howdah.Condition) ([]int64, error), want []int64, conditions ...howdah.Condition,
+	) {
+		t.Helper()
+		ids, err := call(ctx, typeName(t), conditions...)
+		must(t, err)
+		if slices.Sort(ids); !slices.Equal(ids, want) {
+			t.Errorf("%v instead of %v", ids, want)
+		}
+	}
+	where(client.RetryJobsWhere, nil, tag, since, howdah.HasFairKey("x"))
+	where(client.RetryJobsWhere, nil, tag, howdah.AttemptsAtLeast(2))
+	where(client.DiscardJobsWhere, []int64{two}, dead, howdah.HasTag("b"), howdah.AttemptsAtMost(1))
+	where(client.RetryJobsWhere, []int64{one}, tag, dead, since, howdah.InErrorGroup("broken"))
+	where(client.CancelJobsWhere, []int64{three}, howdah.HasLimitKey("l"), howdah.CreatedBefore(time.Now().Add(time.Hour)))
+	where(client.CancelJobsWhere, []int64{one})
+	where(client.CancelJobsWhere, nil, howdah.HeldBy("0123456789abcdef"))
+}
+
+func TestAConditionThatIsEmptyOrGivenTwiceSelectsNoJobs(t *testing.T) {
+	t.Parallel()
+	client, ctx := connect(t), t.Context()
+	id := enqueue(t, client, nil, howdah.Tags("a"))
+	for field, conditions := range map[string][]howdah.Condition{
+		"tag": {howdah.HasTag("")}, "fair_key": {howdah.HasTag("a"), howdah.HasFairKey("")}, "limit_key": {howdah.HasLimitKey("")},
+		"worker_id": {howdah.HeldBy("")}, "created_since": {howdah.CreatedSince(time.Time{})},
+		"created_before": {howdah.CreatedBefore(time.Time{})}, "state": {howdah.InState(0)},
+		"error_group": {howdah.InErrorGroup("")}, "attempts_at_least": {howdah.AttemptsAtLeast(0), howdah.AttemptsAtLeast(0)},
+	} {
+		for _, call := range []func(context.Context, string, ...howdah.Condition) ([]int64, error){
+			client.CancelJobsWhere, client.RetryJobsWhere, client.DiscardJobsWhere,
+		} {
+			_, err := call(ctx, typeName(t), conditions...)
+			invalid(t, err, field)
+		}
+	}
+	_, err := client.CancelJobsWhere(ctx, "")
+	invalid(t, err, "filter")
+	if job := state(t, id); job.State != howdahv1.JobState_JOB_STATE_READY {
+		t.Error(job)
+	}
+}
+
+func TestACallWithConditionsHandlesMoreJobsThanOneCallOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	jobs := slices.Repeat([]*howdahv1.NewJob{{TaskType: typeName(t)}}, 10_000)
+	for range 2 {
+		_, err := client.EnqueueAll(t.Context(), jobs...)
+		must(t, err)
+	}
+	ids, err := client.CancelJobsWhere(within(t, time.Minute), typeName(t))
+	must(t, err)
+	if slices.Sort(ids); len(slices.Compact(ids)) != 20_000 {
+		t.Error(len(ids))
 	}
 }
 
@@ -160,7 +241,7 @@ func TestAnAppliedScheduleIsCreatedReplacedPausedRunAndDeleted(t *testing.T) {
 func TestAppliedSettingsOfATaskTypeReplaceTheEarlierOnesAndKeepAPause(t *testing.T) {
 	t.Parallel()
 	client, ctx := connect(t), t.Context()
-	if _, err := client.GetTaskType(ctx, typeName(t)); !errors.Is(err, howdah.ErrNotFound) {
+	if _, err := client.GetTaskType(ctx, typeName(t)); !errors.Is(err, howdah.ErrNotFound) || !strings.Contains(err.Error(), typeName(t)) {
 		t.Error(err)
 	}
 	must(t, client.ApplyTaskType(ctx, typeName(t), &howdahv1.TaskTypeSettings{MaxAttempts: 3, MaxRunning: 7, Paused: true}))

@@ -80,7 +80,7 @@ func TestTheModuleIsInstalledIntoAnEmptyProjectWhichRunsTheProgramsOfTheReadme(t
 		must(t, os.Mkdir(filepath.Join(project, name), 0o755))
 		must(t, os.WriteFile(filepath.Join(project, name, "main.go"), []byte(blocks(t)[i]), 0o644))
 	}
-	imports := []string{"", `"time"; "google.golang.org/protobuf/types/known/durationpb"; "howdah.dev/go/howdahv1"`}
+	imports := []string{"", "", `"time"; "google.golang.org/protobuf/types/known/durationpb"; "howdah.dev/go/howdahv1"`}
 	for i, more := range imports {
 		snippet := fmt.Sprintf("snippet%d", i)
 		must(t, os.Mkdir(filepath.Join(project, snippet), 0o755))

@@ -31,6 +31,8 @@ type Producer struct {
 	budget *semaphore.Weighted
 	wake   chan struct{}
 	done   chan struct{}
+	// Error of the configuration, which each submission returns.
+	invalid error
 
 	mu           sync.Mutex
 	queue        []*Receipt
@@ -70,13 +72,17 @@ func (r *Receipt) Wait(ctx context.Context) ([]*howdahv1.EnqueuedJob, error) {
 	}
 }
 
-// NewProducer makes a producer. Close it after use.
+// NewProducer makes a producer. Close it after use. With a negative limit, each submission fails.
 func (c *Client) NewProducer(cfg ProducerConfig) *Producer {
+	invalidConfig := cmp.Or(
+		checkNotNegative("MaxInFlight", cfg.MaxInFlight), checkNotNegative("MaxBatchJobs", cfg.MaxBatchJobs),
+		checkNotNegative("MaxBatchBytes", cfg.MaxBatchBytes), checkNotNegative("MaxQueuedBytes", cfg.MaxQueuedBytes),
+	)
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, 4)
 	cfg.MaxBatchJobs, cfg.MaxBatchBytes = cmp.Or(cfg.MaxBatchJobs, 1000), cmp.Or(cfg.MaxBatchBytes, 4<<20)
 	cfg.MaxQueuedBytes = cmp.Or(cfg.MaxQueuedBytes, 64<<20)
 	p := &Producer{
-		c: c, cfg: cfg, budget: semaphore.NewWeighted(cfg.MaxQueuedBytes),
+		c: c, cfg: cfg, invalid: invalidConfig, budget: semaphore.NewWeighted(cfg.MaxQueuedBytes),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), alarm: time.NewTimer(c.answerTimeout()),
 	}
 	go p.run()
@@ -120,6 +126,11 @@ func (p *Producer) submit(ctx context.Context, jobs []*howdahv1.NewJob) (*Receip
 		close(r.done)
 		r.callbacks.run(nil, nil)
 		return r, nil
+	}
+	// A text that cannot be encoded would also fail the other submissions of its request.
+	if err := cmp.Or(p.invalid, checkText(&howdahv1.StreamEnqueueRequest{Jobs: jobs})); err != nil {
+		r.callbacks.run(nil, err)
+		return nil, err
 	}
 	for _, job := range jobs {
 		r.cost += int64(proto.Size(job)) + 256

@@ -44,13 +44,13 @@ func Between(start, end time.Time) ScheduleOption {
 
 // ApplySchedule creates a schedule that enqueues this job at the planned times, or replaces its definition. It is
 // idempotent: programs call it at each start. An unchanged plan keeps its planned times, and a paused schedule stays
-// paused. The answer has the next planned times.
+// paused. [Every] and [Cron] together are an error. The answer has the next planned times.
 func (c *Client) ApplySchedule(
 	ctx context.Context, name string, job *howdahv1.NewJob, options ...ScheduleOption,
 ) (*howdahv1.Schedule, error) {
 	schedule := &howdahv1.Schedule{Name: name, Template: job}
-	for _, set := range options {
-		set(schedule)
+	if err := apply(schedule, options); err != nil {
+		return nil, err
 	}
 	request := &howdahv1.UpdateScheduleRequest{Schedule: schedule, AllowMissing: true}
 	answer, err := howdahv1.NewScheduleServiceClient(c).UpdateSchedule(ctx, request)

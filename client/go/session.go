@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -76,6 +77,7 @@ type session struct {
 	c            *Client
 	cfg          WorkerConfig
 	log          *slog.Logger
+	invalid      error // Error of the configuration or of a handler, which Run returns.
 	types        map[string]*typeSlots
 	slots        chan struct{}   // Semaphore of the concurrent handlers of all task types.
 	wake         chan struct{}   // Signals that the state has changed, so that next may return a message.
@@ -182,9 +184,9 @@ func (s *session) window(name string, t *typeSlots) *howdahv1.Window {
 
 func (s *session) windowJobs(t *typeSlots) int32 {
 	if !s.exact {
-		return int32(cap(t.slots))
+		return int32(min(cap(t.slots), math.MaxInt32))
 	}
-	return int32(min(cap(t.slots), t.held+max(0, cap(s.slots)-s.running)))
+	return int32(min(cap(t.slots), t.held+max(0, cap(s.slots)-s.running), math.MaxInt32))
 }
 
 // nextWindow returns a window that has changed since it was sent, or nil.

@@ -153,9 +153,7 @@ func TestAWorkerWithoutABrokerStops(t *testing.T) {
 	way := newProxy(t)
 	way.set(true)
 	client := connect(t, func(cfg *howdah.Config) { cfg.Servers = []string{way.address()} })
-	worker := client.NewWorker(howdah.WorkerConfig{})
-	worker.Handle(typeName(t), nil)
-	must(t, run(t, worker)())
+	must(t, run(t, failing(t, client))())
 }
 
 func TestAWorkerWithoutHandlersDoesNotRun(t *testing.T) {
@@ -169,7 +167,7 @@ func TestAWorkerWithoutHandlersDoesNotRun(t *testing.T) {
 func TestAWorkerThatTheBrokerRefusesEndsWithTheError(t *testing.T) {
 	t.Parallel()
 	worker := connect(t).NewWorker(howdah.WorkerConfig{})
-	worker.Handle("no spaces", nil)
+	worker.Handle("no spaces", func(context.Context, *howdah.Job) ([]byte, error) { return nil, nil })
 	err := worker.Run(within(t, 20*time.Second))
 	var refused *howdah.Error
 	if !errors.As(err, &refused) || refused.Reason != "INVALID_FIELD" || refused.Field != "windows[0].task_type" {

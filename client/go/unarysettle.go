@@ -76,8 +76,7 @@ func (s *session) finishUnarySettle(sent []*attempt, results []*howdahv1.SettleR
 		a := sent[0]
 		text := fmt.Sprintf("the outcome takes %d bytes and does not reach the broker: %v", proto.Size(a.outcome), err)
 		s.logFailure("the outcome is too large for a proxy: the job fails", a.job, true, "error", err)
-		nack := &howdahv1.Outcome_Nack{Nack: &howdahv1.Nack{Error: text, NoRetry: true}}
-		a.outcome = &howdahv1.Outcome{Id: a.job.Id, Token: a.job.Token, Outcome: nack}
+		a.outcome = OutcomeOf(a.job, nil, Fatal(errors.New(text)))
 	case isTransient(err):
 		u.waiting = append(sent, u.waiting...)
 		return false

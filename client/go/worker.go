@@ -48,37 +48,61 @@ type WorkerConfig struct {
 // Worker runs jobs over one stream to one broker. When the stream breaks, it resumes at another broker.
 type Worker struct{ s *session }
 
-// NewWorker makes a worker. Add handlers with [Worker.Handle], then run it once.
+// NewWorker makes a worker. Add handlers with [Worker.Handle], then run it once. [Worker.Run] returns an error if a number of
+// the configuration is negative.
 func (c *Client) NewWorker(cfg WorkerConfig) *Worker {
+	invalidConfig := cmp.Or(
+		checkNotNegative("Concurrency", cfg.Concurrency), checkNotNegative("WindowBytes", cfg.WindowBytes),
+		checkNotNegative("MaxMessageBytes", cfg.MaxMessageBytes), checkNotNegative("StopTimeout", cfg.StopTimeout),
+		checkNotNegative("Liveness", cfg.Liveness),
+	)
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 16)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, c.cfg.MaxMessageBytes)
 	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 30*time.Second)
 	return &Worker{&session{
 		c: c, cfg: cfg, log: c.cfg.Logger, wake: make(chan struct{}, 1), stream: &streamState{},
-		slots: make(chan struct{}, cfg.Concurrency), types: map[string]*typeSlots{}, held: map[lease]*attempt{},
+		invalid: invalidConfig, slots: make(chan struct{}, max(0, cfg.Concurrency)), types: map[string]*typeSlots{}, held: map[lease]*attempt{},
 		unary: unarySettles{maxBytes: maxUnaryBytes},
 	}}
 }
 
 // Handle sets the handler of a task type, and optionally the number of its concurrent handlers, which is at most the
-// worker's. 0: the worker's. Call it before [Worker.Run].
+// worker's. 0: the worker's. Call it before [Worker.Run], which returns an error if the handler is nil, the number is negative,
+// or the task type has two handlers.
 func (w *Worker) Handle(taskType string, handler Handler, concurrency ...int) {
 	slots := w.s.cfg.Concurrency
 	if len(concurrency) > 0 {
 		slots = min(slots, cmp.Or(concurrency[0], slots))
 	}
-	w.s.types[taskType] = &typeSlots{handler: wrap(w.s.cfg.Middleware, handler), slots: make(chan struct{}, slots)}
+	var err error
+	switch {
+	case handler == nil:
+		err = invalid("handler", "the handler of task type %q is nil", taskType)
+	case w.s.types[taskType] != nil:
+		err = invalid("taskType", "task type %q has two handlers: call Handle once for each type", taskType)
+	case len(concurrency) > 0 && concurrency[0] < 0:
+		err = invalid("concurrency", "the concurrency of task type %q is %d: it must not be negative (0: the worker's)",
+			taskType, concurrency[0])
+	}
+	if err != nil {
+		w.s.invalid = cmp.Or(w.s.invalid, err)
+		return
+	}
+	w.s.types[taskType] = &typeSlots{handler: wrap(w.s.cfg.Middleware, handler), slots: make(chan struct{}, max(0, slots))}
 }
 
 // Run runs jobs until the context ends. Then it stops: it takes no more jobs, waits for the handlers (see StopTimeout)
 // and for the broker's confirmations, and returns. The contexts of handlers have the values of ctx, but do not end with
 // it.
 //
-// Run keeps retrying while no broker answers. It returns an error if the broker refuses the worker. It also returns an
-// error if handlers still run or outcomes are unconfirmed after a stop; their jobs may run again.
+// Run keeps retrying while no broker answers. It returns an error if the broker refuses the worker, or if a handler or a
+// setting of the worker is invalid. It also returns an error if handlers still run or outcomes are unconfirmed after a stop;
+// their jobs may run again.
 func (w *Worker) Run(ctx context.Context) error {
 	s := w.s
-	if len(s.types) == 0 {
+	if err := cmp.Or(s.invalid, checkText(s.subscribe())); err != nil {
+		return err
+	} else if len(s.types) == 0 {
 		return &Error{Code: codes.FailedPrecondition, Message: "the worker has no handlers: call Handle before Run"}
 	}
 	s.baseCtx = context.WithoutCancel(ctx)

@@ -13,6 +13,7 @@ import (
 
 	howdah "howdah.dev/go"
 	"howdah.dev/go/howdahv1"
+	"howdah.dev/go/internal/text"
 )
 
 const taskType = "1 to 200 bytes of A-Z a-z 0-9 . _ : / -"
@@ -22,6 +23,9 @@ var taskTypes = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,200}$`)
 // check returns the error of a broker with default settings that refuses a field of a job. It leaves out rules that
 // depend on the clock or on other jobs: times, dependencies and held keys.
 func check(jobs []*howdahv1.NewJob) error {
+	if field, problem := text.Invalid(&howdahv1.EnqueueJobsRequest{Jobs: jobs}); field != "" {
+		return &howdah.Error{Code: codes.InvalidArgument, Field: field, Message: problem}
+	}
 	for i, job := range jobs {
 		if field, allowed := problem(job); field != "" {
 			field = fmt.Sprintf("jobs[%d].%s", i, field)

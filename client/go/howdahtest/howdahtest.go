@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -83,7 +85,8 @@ func (c *calls) ExtendJobs(
 }
 
 // Recorder is a [howdah.Enqueuer] that keeps enqueued jobs in memory, without a broker. It refuses jobs whose fields a
-// broker with default settings would refuse, with the same code, reason and field. The zero value is ready for use.
+// broker with default settings would refuse, with the same code, reason and field. A recorded job holds its key, as an
+// unfinished job does: an enqueue with the same key is answered by its policy. The zero value is ready for use.
 type Recorder struct {
 	mu   sync.Mutex
 	jobs []*howdahv1.NewJob
@@ -104,24 +107,63 @@ func (r *Recorder) Enqueue(
 	return all[0], nil
 }
 
-// EnqueueAll records jobs: all of them or none. It numbers them from 1.
+// EnqueueAll records jobs: all of them or none. Ids begin at 1.
 func (r *Recorder) EnqueueAll(_ context.Context, jobs ...*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
 	if err := check(jobs); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	recorded := slices.Clone(r.jobs)
 	var answers []*howdahv1.EnqueuedJob
-	for _, job := range jobs {
-		r.jobs = append(r.jobs, proto.CloneOf(job))
-		id := int64(len(r.jobs))
-		outcome := howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_NEW
-		answers = append(answers, &howdahv1.EnqueuedJob{Id: id, IsNew: true, Outcome: outcome})
+	for i, job := range jobs {
+		holder := slices.IndexFunc(recorded, func(other *howdahv1.NewJob) bool {
+			return job.Key != "" && other.Key == job.Key && other.TaskType == job.TaskType
+		})
+		if holder < 0 {
+			recorded = append(recorded, proto.CloneOf(job))
+			answer := &howdahv1.EnqueuedJob{Id: int64(len(recorded)), IsNew: true, Outcome: howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_NEW}
+			answers = append(answers, answer)
+			continue
+		}
+		if job.KeyPolicy == howdahv1.KeyPolicy_KEY_POLICY_REJECT {
+			field := fmt.Sprintf("jobs[%d].key", i)
+			text := fmt.Sprintf("%s: another job holds the key %q", field, job.Key)
+			return nil, &howdah.Error{Code: codes.AlreadyExists, Reason: "KEY_TAKEN", Field: field, Message: text}
+		}
+		outcome := keyOutcome(recorded[holder], job)
+		if outcome == replaced || outcome == debounced {
+			recorded[holder] = proto.CloneOf(job)
+		}
+		answers = append(answers, &howdahv1.EnqueuedJob{Id: int64(holder + 1), Outcome: outcome})
 	}
+	r.jobs = recorded
 	return answers, nil
 }
 
-// Jobs returns the recorded jobs of a task type, or all jobs if taskType is empty.
+const (
+	replaced  = howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_REPLACED
+	debounced = howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_DEBOUNCED
+)
+
+// keyOutcome returns the effect of enqueueing a job whose key another job holds.
+func keyOutcome(holder, job *howdahv1.NewJob) howdahv1.EnqueueOutcome {
+	switch job.KeyPolicy {
+	case howdahv1.KeyPolicy_KEY_POLICY_REPLACE:
+		return replaced
+	case howdahv1.KeyPolicy_KEY_POLICY_DEBOUNCE:
+		return debounced
+	case howdahv1.KeyPolicy_KEY_POLICY_REPLACE_IF_NEWER:
+		if holder.KeyVersion != nil && job.GetKeyVersion() <= holder.GetKeyVersion() {
+			return howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_STALE
+		}
+		return replaced
+	}
+	return howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_KEPT
+}
+
+// Jobs returns the recorded jobs of a task type, or all jobs if taskType is empty. A job that replaces the holder of its key
+// takes the holder's place.
 func (r *Recorder) Jobs(taskType string) []*howdahv1.NewJob {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,65 @@ func TestARecorderRefusesWhatABrokerRefusesAndRecordsNothing(t *testing.T) {
 	}
 	if jobs := recorder.Jobs(""); len(jobs) != 0 {
 		t.Error(jobs)
+	}
+}
+
+func TestARecorderAnswersAHeldKeyAsABrokerDoes(t *testing.T) {
+	broker := howdahtest.StartBroker(t)
+	client, err := howdah.New(howdah.Config{Servers: []string{broker.Address}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	recorder := &howdahtest.Recorder{}
+	replace, newer := howdahv1.KeyPolicy_KEY_POLICY_REPLACE, howdahv1.KeyPolicy_KEY_POLICY_REPLACE_IF_NEWER
+	debounce, reject := howdahv1.KeyPolicy_KEY_POLICY_DEBOUNCE, howdahv1.KeyPolicy_KEY_POLICY_REJECT
+	for i, options := range [][]howdah.Option{
+		{howdah.Key("a")}, {howdah.Key("a")}, {howdah.Key("b")}, {howdah.Key("a", replace)}, {},
+		{howdah.Key("a", newer), howdah.KeyVersion(5)}, {howdah.Key("a", newer), howdah.KeyVersion(5)},
+		{howdah.Key("a", newer), howdah.KeyVersion(6)}, {howdah.Key("b", debounce), howdah.Delay(time.Hour)},
+		{howdah.Key("c", reject)}, {howdah.Key("c", reject)}, {howdah.Key("a"), howdah.Priority(7)},
+	} {
+		expected, wanted := client.Enqueue(t.Context(), "a", i, options...)
+		got, err := recorder.Enqueue(t.Context(), "a", i, options...)
+		if got.GetOutcome() != expected.GetOutcome() || got.GetIsNew() != expected.GetIsNew() {
+			t.Errorf("%d: %v instead of %v", i, got, expected)
+		}
+		var held, answer *howdah.Error
+		if errors.As(wanted, &held) && (!errors.As(err, &answer) || answer.Reason != held.Reason) {
+			t.Errorf("%d: %v instead of %v", i, err, wanted)
+		}
+	}
+	var payloads []string
+	for _, job := range recorder.Jobs("a") {
+		payloads = append(payloads, string(job.Payload))
+	}
+	if !slices.Equal(payloads, []string{"7", "8", "4", "9"}) {
+		t.Error(payloads)
+	}
+	if same, err := recorder.Enqueue(t.Context(), "a", nil, howdah.Key("b")); err != nil || same.Id != 2 {
+		t.Error(same, err)
+	}
+	other, err := recorder.Enqueue(t.Context(), "b", nil, howdah.Key("a"))
+	if err != nil || !other.IsNew {
+		t.Error(other, err)
+	}
+	twice, _ := howdah.NewJob("c", nil, howdah.Key("x", reject))
+	for _, to := range []howdah.Enqueuer{client, recorder} {
+		if _, err := to.EnqueueAll(t.Context(), twice, twice); !errors.Is(err, howdah.ErrAlreadyExists) {
+			t.Errorf("%T: %v", to, err)
+		}
+	}
+	if jobs := recorder.Jobs("c"); len(jobs) != 0 {
+		t.Error(jobs)
+	}
+}
+
+func TestARecorderRefusesATextThatIsNotUTF8(t *testing.T) {
+	var refused *howdah.Error
+	_, err := (&howdahtest.Recorder{}).Enqueue(t.Context(), "a", nil, howdah.Header("a", "\xff"))
+	if !errors.As(err, &refused) || refused.Field != "jobs[0].headers" {
+		t.Error(err)
 	}
 }
 
