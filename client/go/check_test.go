@@ -122,7 +122,7 @@ func TestTextsOfAWorkerThatAreNotUTF8AreRefusedOrRepaired(t *testing.T) {
 			t.Error(job)
 		}
 	}
-	staged := ended(t, client, enqueue(t, client, "stage", howdah.MaxAttempts(1)))
+	staged := ended(t, client, enqueue(t, client, "stage"))
 	if !strings.Contains(staged.Failures[0].Error, "next_stage is not valid UTF-8") {
 		t.Error(staged)
 	}

@@ -225,7 +225,7 @@ func OutcomeOf(job *Job, result []byte, err error) *howdahv1.Outcome {
 		nack.Details, nack.Place = origin(err)
 	}
 	if refused := checkText(wire); refused != nil {
-		return OutcomeOf(job, nil, refused)
+		return OutcomeOf(job, nil, Fatal(refused))
 	}
 	return wire
 }

@@ -1,5 +1,6 @@
 package dev.howdah.client;
 
+import com.google.protobuf.Message;
 import dev.howdah.v1.AccessServiceGrpc;
 import dev.howdah.v1.GetSettingsRequest;
 import dev.howdah.v1.SettingsServiceGrpc;
@@ -407,6 +408,16 @@ final class Connection implements ClientInterceptor {
                     headers.put(STORE, store);
                 }
                 super.start(logUnanswered(listener, method), headers);
+            }
+
+            @Override
+            public void sendMessage(Q message) {
+                // Workers and producers check the messages of their streams earlier, so that one bad text does not end a
+                // stream.
+                if (method.getType().clientSendsOneMessage() && message instanceof Message sent) {
+                    Texts.check(sent, "");
+                }
+                super.sendMessage(message);
             }
         };
     }

@@ -14,6 +14,9 @@ final class Credential {
 
     Credential(HowdahClientBuilder options) {
         file = options.tokenFile;
+        if (file != null && options.token != null) {
+            throw HowdahException.invalid("token", "a token and a token file are both set: set one");
+        }
         token = options.token == null ? null : checked(options.token, "token");
         if (file != null) {
             try {

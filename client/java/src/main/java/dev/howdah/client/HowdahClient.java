@@ -307,6 +307,22 @@ public final class HowdahClient implements AutoCloseable {
     }
 
     /**
+     * Cancels all unfinished jobs that a filter selects, including running ones. Makes several calls if there are more than
+     * 10,000 jobs. If one fails, the earlier ones have taken effect.
+     *
+     * @param jobs selects the jobs
+     * @return the ids of the jobs that this call has cancelled
+     */
+    public List<Long> cancel(Filter jobs) {
+        var request = CancelJobsRequest.newBuilder().setFilter(jobs.message());
+        return pages(token -> {
+            var page = call(JobServiceGrpc::newBlockingStub,
+                stub -> stub.cancelJobs(request.setPageToken(token).build()));
+            return new Page<>(page.getCancelledIdsList(), page.getNextPageToken());
+        }).toList();
+    }
+
+    /**
      * Makes dead and scheduled jobs run now.
      *
      * @param ids at most 10,000 job ids
@@ -316,6 +332,22 @@ public final class HowdahClient implements AutoCloseable {
         var request = RetryJobsRequest.newBuilder().setFilter(JobFilter.newBuilder().addAllIds(ids)).build();
         return ids.isEmpty() ? List.of()
             : call(JobServiceGrpc::newBlockingStub, jobs -> jobs.retryJobs(request)).getRetriedIdsList();
+    }
+
+    /**
+     * Makes the jobs that a filter selects run now: dead jobs, and scheduled jobs that have failed. Makes several calls like
+     * {@link #cancel(Filter)}.
+     *
+     * @param jobs selects the jobs
+     * @return the ids of the jobs that run again. A dead job whose key another job holds stays dead
+     */
+    public List<Long> retry(Filter jobs) {
+        var request = RetryJobsRequest.newBuilder().setFilter(jobs.message());
+        return pages(token -> {
+            var page = call(JobServiceGrpc::newBlockingStub,
+                stub -> stub.retryJobs(request.setPageToken(token).build()));
+            return new Page<>(page.getRetriedIdsList(), page.getNextPageToken());
+        }).toList();
     }
 
     /**
@@ -340,6 +372,21 @@ public final class HowdahClient implements AutoCloseable {
         var request = DiscardJobsRequest.newBuilder().setFilter(JobFilter.newBuilder().addAllIds(ids)).build();
         return ids.isEmpty() ? List.of()
             : call(JobServiceGrpc::newBlockingStub, jobs -> jobs.discardJobs(request)).getDiscardedIdsList();
+    }
+
+    /**
+     * Moves all dead jobs that a filter selects to the history. Makes several calls like {@link #cancel(Filter)}.
+     *
+     * @param jobs selects the jobs
+     * @return the ids of the jobs that were dead
+     */
+    public List<Long> discard(Filter jobs) {
+        var request = DiscardJobsRequest.newBuilder().setFilter(jobs.message());
+        return pages(token -> {
+            var page = call(JobServiceGrpc::newBlockingStub,
+                stub -> stub.discardJobs(request.setPageToken(token).build()));
+            return new Page<>(page.getDiscardedIdsList(), page.getNextPageToken());
+        }).toList();
     }
 
     /**

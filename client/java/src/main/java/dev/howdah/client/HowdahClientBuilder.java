@@ -100,21 +100,31 @@ public final class HowdahClientBuilder {
      *
      * @param timeout timeout of one attempt to connect, by default 5 s
      */
-    public HowdahClientBuilder connectTimeout(Duration timeout) { connectTimeout = timeout; return this; }
+    public HowdahClientBuilder connectTimeout(Duration timeout) {
+        connectTimeout = HowdahException.notNegative("connectTimeout", timeout);
+        return this;
+    }
 
     /**
      * {@return this}
      *
      * @param timeout timeout of a call, including retries; by default 30 s
      */
-    public HowdahClientBuilder requestTimeout(Duration timeout) { requestTimeout = timeout; return this; }
+    public HowdahClientBuilder requestTimeout(Duration timeout) {
+        requestTimeout = HowdahException.notNegative("requestTimeout", timeout);
+        return this;
+    }
 
     /**
      * {@return this}
      *
      * @param bytes the largest message sent or accepted, by default 16 MiB
      */
-    public HowdahClientBuilder maxMessageBytes(int bytes) { maxMessageBytes = bytes; return this; }
+    public HowdahClientBuilder maxMessageBytes(int bytes) {
+        HowdahException.checkLeast("maxMessageBytes", bytes, 1);
+        maxMessageBytes = bytes;
+        return this;
+    }
 
     /**
      * {@return this}

@@ -67,6 +67,19 @@ public final class HowdahException extends RuntimeException {
         return new HowdahException(Status.Code.INVALID_ARGUMENT, "", field, field + ": " + message);
     }
 
+    static void checkLeast(String field, long value, long least) {
+        if (value < least) {
+            throw invalid(field, value + " is less than " + least);
+        }
+    }
+
+    static Duration notNegative(String field, Duration value) {
+        if (value.isNegative()) {
+            throw invalid(field, value + " is negative");
+        }
+        return value;
+    }
+
     static HowdahException broken(String message) {
         return new HowdahException(Status.Code.UNAVAILABLE, message, "", "", null, true, null);
     }

@@ -2,9 +2,11 @@ package dev.howdah.client;
 
 import dev.howdah.v1.AdvanceClockRequest;
 import dev.howdah.v1.EnqueueOutcome;
+import dev.howdah.v1.KeyPolicy;
 import dev.howdah.v1.LeasedJob;
 import dev.howdah.v1.ProgressReport;
 import dev.howdah.v1.SettingsServiceGrpc;
+import io.grpc.Status;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -73,10 +75,11 @@ public final class HowdahTesting {
 
     /**
      * Records the jobs that a program enqueues, without a broker. Refuses jobs whose fields a broker with default
-     * settings would refuse, with the same code, reason and field.
+     * settings would refuse, with the same code, reason and field. A recorded job holds its key, as an unfinished job
+     * does: an enqueue with the same key is answered by its policy.
      */
     public static final class Recorder implements Middleware {
-        private final List<NewJob> jobs = new CopyOnWriteArrayList<>();
+        private List<NewJob> jobs = List.of();
 
         /** Makes an empty recorder. */
         public Recorder() {}
@@ -95,18 +98,57 @@ public final class HowdahTesting {
             } catch (HowdahException refused) {
                 return CompletableFuture.failedFuture(refused);
             }
-            var answers = new ArrayList<HowdahClient.Enqueued>();
-            synchronized (jobs) {
-                for (var job : enqueued) {
-                    jobs.add(job);
-                    answers.add(new HowdahClient.Enqueued(jobs.size(), true, EnqueueOutcome.ENQUEUE_OUTCOME_NEW));
+            synchronized (this) {
+                var recorded = new ArrayList<>(jobs);
+                var answers = new ArrayList<HowdahClient.Enqueued>();
+                for (int index = 0; index < enqueued.size(); index++) {
+                    var job = enqueued.get(index);
+                    int holder = holder(recorded, job.options());
+                    if (holder >= 0 && job.options().getKeyPolicy() == KeyPolicy.KEY_POLICY_REJECT) {
+                        var field = "jobs[" + index + "].key";
+                        return CompletableFuture.failedFuture(new HowdahException(Status.Code.ALREADY_EXISTS, "KEY_TAKEN",
+                            field, field + ": another job holds the key \"" + job.options().getKey() + "\""));
+                    }
+                    answers.add(record(recorded, holder, job));
                 }
+                jobs = recorded;
+                return CompletableFuture.completedFuture(answers);
             }
-            return CompletableFuture.completedFuture(answers);
         }
 
-        /** {@return all recorded jobs, in order} */
-        public List<NewJob> jobs() {
+        /** Returns the index of the job that holds the key of a job; -1 if the key is free or empty. */
+        private static int holder(List<NewJob> recorded, dev.howdah.v1.NewJob job) {
+            for (int index = 0; index < recorded.size() && !job.getKey().isEmpty(); index++) {
+                var other = recorded.get(index).options();
+                if (other.getKey().equals(job.getKey()) && other.getTaskType().equals(job.getTaskType())) {
+                    return index;
+                }
+            }
+            return -1;
+        }
+
+        private static HowdahClient.Enqueued record(List<NewJob> recorded, int holder, NewJob job) {
+            if (holder < 0) {
+                recorded.add(job);
+                return new HowdahClient.Enqueued(recorded.size(), true, EnqueueOutcome.ENQUEUE_OUTCOME_NEW);
+            }
+            var old = recorded.get(holder).options();
+            boolean isStale = old.hasKeyVersion() && job.options().getKeyVersion() <= old.getKeyVersion();
+            var outcome = switch (job.options().getKeyPolicy()) {
+                case KEY_POLICY_REPLACE -> EnqueueOutcome.ENQUEUE_OUTCOME_REPLACED;
+                case KEY_POLICY_REPLACE_IF_NEWER -> isStale ? EnqueueOutcome.ENQUEUE_OUTCOME_STALE
+                    : EnqueueOutcome.ENQUEUE_OUTCOME_REPLACED;
+                case KEY_POLICY_DEBOUNCE -> EnqueueOutcome.ENQUEUE_OUTCOME_DEBOUNCED;
+                default -> EnqueueOutcome.ENQUEUE_OUTCOME_KEPT;
+            };
+            if (outcome == EnqueueOutcome.ENQUEUE_OUTCOME_REPLACED || outcome == EnqueueOutcome.ENQUEUE_OUTCOME_DEBOUNCED) {
+                recorded.set(holder, job);
+            }
+            return new HowdahClient.Enqueued(holder + 1, false, outcome);
+        }
+
+        /** {@return all recorded jobs, in order. A job that replaces the holder of its key takes the holder's place} */
+        public synchronized List<NewJob> jobs() {
             return List.copyOf(jobs);
         }
 
@@ -118,9 +160,9 @@ public final class HowdahTesting {
          * @return the first such job
          */
         public NewJob assertEnqueued(String taskType, Object payload) {
-            return jobs.stream()
+            return jobs().stream()
                 .filter(job -> job.taskType().equals(taskType) && Objects.equals(job.payload(), payload)).findFirst()
-                .orElseThrow(() -> new AssertionError("no " + taskType + " with " + payload + " in " + jobs));
+                .orElseThrow(() -> new AssertionError("no " + taskType + " with " + payload + " in " + jobs()));
         }
     }
 

@@ -199,7 +199,10 @@ public final class Job {
      *
      * @param progress the report. Its id and token are set; unset fields keep their values
      */
-    public void report(ProgressReport progress) { report.accept(progress); }
+    public void report(ProgressReport progress) {
+        Texts.check(progress, "");
+        report.accept(progress);
+    }
 
     /**
      * Sets the deadline of the attempt.
@@ -410,6 +413,7 @@ public final class Job {
         dev.howdah.v1.Outcome wire;
         try {
             wire = wire(outcome).build();
+            Texts.check(wire, "");
         } catch (RuntimeException error) {
             cause = error;
             wire = wire(Outcome.fatal("the result cannot be written: " + reason(error))).build();
@@ -472,7 +476,8 @@ public final class Job {
         return wire.setRelease(Release.getDefaultInstance());
     }
 
+    /** Returns an error text that can be sent: truncated, and with U+FFFD instead of unpaired surrogates. */
     private static String shorten(String text) {
-        return text.length() > LONGEST_ERROR ? text.substring(0, LONGEST_ERROR) : text;
+        return Texts.repaired(text.length() > LONGEST_ERROR ? text.substring(0, LONGEST_ERROR) : text);
     }
 }

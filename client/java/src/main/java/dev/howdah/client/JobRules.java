@@ -30,6 +30,7 @@ final class JobRules {
     /** Fails like a broker that refuses a field of one of the jobs. */
     static void check(List<NewJob> jobs) {
         for (int index = 0; index < jobs.size(); index++) {
+            Texts.check(jobs.get(index), "jobs[" + index + "].");
             for (var rule : rules(jobs.get(index))) {
                 if (!rule.holds) {
                     var field = "jobs[" + index + "]." + rule.field;

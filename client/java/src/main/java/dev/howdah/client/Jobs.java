@@ -191,6 +191,9 @@ final class Jobs {
 
     void resize(String type, int jobs) {
         var slot = slots.get(type);
+        if (slot == null) {
+            throw HowdahException.invalid("taskType", "the worker has no handler of " + type);
+        }
         slot.limit = slot.window = Math.min(jobs, config.concurrency);
         fill();
     }

@@ -5,6 +5,7 @@ import com.google.protobuf.MessageLite;
 import com.google.protobuf.Timestamp;
 import java.time.Duration;
 import java.time.Instant;
+import tools.jackson.core.JacksonException;
 import tools.jackson.databind.json.JsonMapper;
 
 /**
@@ -46,7 +47,11 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
     }
 
     dev.howdah.v1.NewJob encoded(JsonMapper json) {
-        return payload == null ? options : options.toBuilder().setPayload(encode(payload, json)).build();
+        try {
+            return payload == null ? options : options.toBuilder().setPayload(encode(payload, json)).build();
+        } catch (JacksonException error) {
+            throw HowdahException.invalid("payload", error.getOriginalMessage());
+        }
     }
 
     static ByteString encode(Object value, JsonMapper json) {
@@ -76,13 +81,15 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
         return Instant.ofEpochSecond(time.getSeconds(), time.getNanos());
     }
 
-    /** Builds a job to enqueue. */
+    /** Builds a job to enqueue. Options that exclude each other, such as a delay and a start time, are an error. */
     public static final class Builder extends JobOptions<Builder> {
+        private final Choices choices;
         private Object payload;
 
         private Builder(Object payload, dev.howdah.v1.NewJob.Builder job) {
             super(job);
             this.payload = payload;
+            choices = new Choices(job);
         }
 
         /** {@return the job} */
@@ -120,6 +127,7 @@ public record NewJob(Object payload, dev.howdah.v1.NewJob options) {
 
         @Override
         Builder with(dev.howdah.v1.NewJob.Builder same) {
+            choices.check();
             return this;
         }
     }

@@ -49,6 +49,14 @@ public final class Producer implements AutoCloseable {
      * @param maxQueuedBytes maximum bytes queued and in flight; beyond it, {@link #submit} waits (backpressure)
      */
     public record Limits(int maxInFlight, int maxBatchJobs, int maxBatchBytes, int maxQueuedBytes) {
+        /** Checks the limits: each is at least 1. */
+        public Limits {
+            HowdahException.checkLeast("maxInFlight", maxInFlight, 1);
+            HowdahException.checkLeast("maxBatchJobs", maxBatchJobs, 1);
+            HowdahException.checkLeast("maxBatchBytes", maxBatchBytes, 1);
+            HowdahException.checkLeast("maxQueuedBytes", maxQueuedBytes, 1);
+        }
+
         /** The defaults: 4 requests, 1,000 jobs and 4 MiB per request, 64 MiB queued and in flight. */
         public Limits() {
             this(4, 1_000, 4 << 20, 64 << 20);
@@ -149,10 +157,15 @@ public final class Producer implements AutoCloseable {
     private CompletableFuture<List<HowdahClient.Enqueued>> push(List<NewJob> jobs) {
         var timeout = connection.options.requestTimeout;
         var answer = new CompletableFuture<List<HowdahClient.Enqueued>>();
-        var encoded = jobs.stream().map(job -> job.encoded(connection.options.json)).toList();
-        long bytes = encoded.stream().mapToLong(job -> job.getSerializedSize() + JOB_OVERHEAD).sum();
-        int cost = (int) Math.min(bytes, limits.maxQueuedBytes);
+        List<dev.howdah.v1.NewJob> encoded;
+        int cost;
         try {
+            encoded = jobs.stream().map(job -> job.encoded(connection.options.json)).toList();
+            for (int index = 0; index < encoded.size(); index++) {
+                Texts.check(encoded.get(index), "jobs[" + index + "].");
+            }
+            long bytes = encoded.stream().mapToLong(job -> job.getSerializedSize() + JOB_OVERHEAD).sum();
+            cost = (int) Math.min(bytes, limits.maxQueuedBytes);
             if (jobs.isEmpty()) {
                 return CompletableFuture.completedFuture(List.of());
             } else if (bytes > connection.options.maxMessageBytes) {

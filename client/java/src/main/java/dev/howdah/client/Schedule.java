@@ -25,17 +25,22 @@ public record Schedule(NewJob job, dev.howdah.v1.Schedule options) {
         return new Builder(job, dev.howdah.v1.Schedule.newBuilder().setName(name));
     }
 
-    /** Builds a schedule. It needs either a period or a cron expression. */
+    /** Builds a schedule. It needs either a period or a cron expression; both are an error. */
     public static final class Builder {
         private final NewJob job;
         private final dev.howdah.v1.Schedule.Builder options;
+        private final Choices choices;
 
         private Builder(NewJob job, dev.howdah.v1.Schedule.Builder options) {
             this.job = job;
             this.options = options;
+            choices = new Choices(options);
         }
 
-        private Builder with(dev.howdah.v1.Schedule.Builder same) { return this; }
+        private Builder with(dev.howdah.v1.Schedule.Builder same) {
+            choices.check();
+            return this;
+        }
 
         /** {@return the schedule} */
         public Schedule build() {

@@ -34,6 +34,9 @@ public record Search(SearchJobsRequest request) {
      * @param tag tag of the jobs
      */
     public static Search byTag(String taskType, String tag) {
+        if (tag.isEmpty()) {
+            throw HowdahException.invalid("tag", "the tag is empty");
+        }
         return new Search(of(taskType).setConditions(JobConditions.newBuilder().setTag(tag)).build());
     }
 

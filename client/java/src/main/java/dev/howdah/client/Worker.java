@@ -1,5 +1,7 @@
 package dev.howdah.client;
 
+import dev.howdah.v1.Subscribe;
+import dev.howdah.v1.Window;
 import java.lang.reflect.InvocationTargetException;
 import java.time.Duration;
 import java.util.LinkedHashMap;
@@ -99,7 +101,10 @@ public final class Worker implements AutoCloseable {
      * @param taskType task type with a handler
      * @param jobs number of concurrent handlers, at most the worker's; 0 pauses the task type in this worker
      */
-    public void concurrency(String taskType, int jobs) { session.resize(taskType, jobs); }
+    public void concurrency(String taskType, int jobs) {
+        HowdahException.checkLeast("jobs", jobs, 0);
+        session.resize(taskType, jobs);
+    }
 
     /**
      * Waits until the worker has ended. Fails if the broker refuses the worker.
@@ -178,7 +183,7 @@ public final class Worker implements AutoCloseable {
         }
 
         /**
-         * Sets the handler of a task type, with a lower concurrency.
+         * Sets the handler of a task type, with a lower concurrency. A second handler of the type is an error.
          *
          * @param <T> type of the payload
          * @param taskType task type to handle
@@ -189,8 +194,13 @@ public final class Worker implements AutoCloseable {
          */
         public <T> Builder handle(String taskType, Integer concurrency, Class<T> payload, Handler<? super T> handler) {
             Objects.requireNonNull(handler, "handler");
-            var limit = concurrency == null ? null : checked(concurrency);
-            handlers.put(taskType, new Entry(job -> handler.handle(read(job, payload), job), limit));
+            if (concurrency != null) {
+                HowdahException.checkLeast("concurrency", concurrency, 1);
+            }
+            var entry = new Entry(job -> handler.handle(read(job, payload), job), concurrency);
+            if (handlers.putIfAbsent(taskType, entry) != null) {
+                throw HowdahException.invalid("taskType", taskType + " has two handlers: add one for each task type");
+            }
             return this;
         }
 
@@ -211,13 +221,10 @@ public final class Worker implements AutoCloseable {
          * @param jobs number of concurrent handlers, by default 16
          * @return this
          */
-        public Builder concurrency(int jobs) { concurrency = checked(jobs); return this; }
-
-        private static Integer checked(int concurrency) {
-            if (concurrency < 1) {
-                throw HowdahException.invalid("concurrency", concurrency + " is less than 1");
-            }
-            return concurrency;
+        public Builder concurrency(int jobs) {
+            HowdahException.checkLeast("concurrency", jobs, 1);
+            concurrency = jobs;
+            return this;
         }
 
         /**
@@ -226,7 +233,11 @@ public final class Worker implements AutoCloseable {
          * @param jobs number of jobs of each task type that the worker holds at once (prefetch), by default its
          *     concurrency. A larger window hides the round trip to the broker when jobs are short
          */
-        public Builder window(int jobs) { window = jobs; return this; }
+        public Builder window(int jobs) {
+            HowdahException.checkLeast("window", jobs, 0);
+            window = jobs;
+            return this;
+        }
 
         /**
          * {@return this}
@@ -234,14 +245,22 @@ public final class Worker implements AutoCloseable {
          * @param bytes maximum bytes of payloads and headers of each task type that the worker holds at once, by default
          *     64 MiB. A larger job is never sent
          */
-        public Builder windowBytes(long bytes) { windowBytes = bytes; return this; }
+        public Builder windowBytes(long bytes) {
+            HowdahException.checkLeast("windowBytes", bytes, 0);
+            windowBytes = bytes;
+            return this;
+        }
 
         /**
          * {@return this}
          *
          * @param bytes the largest message accepted, by default the client's limit. Larger jobs go to other workers
          */
-        public Builder maxMessageBytes(int bytes) { maxMessageBytes = bytes; return this; }
+        public Builder maxMessageBytes(int bytes) {
+            HowdahException.checkLeast("maxMessageBytes", bytes, 1);
+            maxMessageBytes = bytes;
+            return this;
+        }
 
         /**
          * {@return this}
@@ -256,7 +275,11 @@ public final class Worker implements AutoCloseable {
          *
          * @param jobs number of jobs after which the worker stops
          */
-        public Builder maxJobs(long jobs) { maxJobs = jobs; return this; }
+        public Builder maxJobs(long jobs) {
+            HowdahException.checkLeast("maxJobs", jobs, 1);
+            maxJobs = jobs;
+            return this;
+        }
 
         /**
          * {@return this}
@@ -264,7 +287,10 @@ public final class Worker implements AutoCloseable {
          * @param timeout time that a stop waits for handlers before it interrupts them, by default 30 s. A second later,
          *     the jobs of handlers that still run are released
          */
-        public Builder stopTimeout(Duration timeout) { stopTimeout = timeout; return this; }
+        public Builder stopTimeout(Duration timeout) {
+            stopTimeout = HowdahException.notNegative("stopTimeout", timeout);
+            return this;
+        }
 
         /**
          * {@return this}
@@ -287,6 +313,9 @@ public final class Worker implements AutoCloseable {
             if (handlers.isEmpty()) {
                 throw HowdahException.invalid("handle", "the worker has no handlers: add one before it starts");
             }
+            var texts = Subscribe.newBuilder().putAllLabels(labels);
+            handlers.keySet().forEach(name -> texts.addWindows(Window.newBuilder().setTaskType(name)));
+            Texts.check(texts.build(), "");
             return new Worker(this);
         }
 

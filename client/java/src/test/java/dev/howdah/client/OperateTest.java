@@ -107,6 +107,26 @@ class OperateTest {
     }
 
     @Test
+    void jobs_that_a_filter_selects_are_cancelled_retried_and_discarded() {
+        long one = enqueue(NewJob.builder(type).tags(List.of("a")).fairKey("f"));
+        long two = enqueue(NewJob.builder(type).tags(List.of("a", "b")));
+        long three = enqueue(NewJob.builder(type).limitKey("l").delay(Duration.ofHours(1)));
+        try (var worker = client.worker().handle(type, Object.class, (payload, job) -> Outcome.fatal("broken")).start()) {
+            client.awaitAll(List.of(one, two), Brokers.TIMEOUT, job -> { });
+        }
+        var filter = Filter.of(type).tag("a").createdSince(Instant.now().minus(1, ChronoUnit.HOURS));
+        var dead = filter.state(JobState.JOB_STATE_DEAD);
+        assertEquals(List.of(), client.retry(filter.fairKey("x")));
+        assertEquals(List.of(), client.retry(filter.attemptsAtLeast(2)));
+        assertEquals(List.of(two), client.discard(Filter.of(type).tag("b").attemptsAtMost(1)));
+        assertEquals(List.of(one), client.retry(dead.errorGroup("broken")));
+        var limited = Filter.of(type).limitKey("l").createdBefore(Instant.now().plus(1, ChronoUnit.HOURS));
+        assertEquals(List.of(three), client.cancel(limited));
+        assertEquals(List.of(one), client.cancel(Filter.of(type)));
+        assertEquals(List.of(), client.cancel(Filter.of(type).heldBy("0123456789abcdef")));
+    }
+
+    @Test
     void an_applied_schedule_is_created_replaced_paused_run_and_deleted() {
         var schedules = client.schedules();
         var job = NewJob.builder(type).payload("x").priority(3).build();

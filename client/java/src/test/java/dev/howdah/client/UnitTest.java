@@ -66,6 +66,34 @@ class UnitTest {
     }
 
     @Test
+    void a_recorder_answers_a_held_key_as_a_broker_does() {
+        var type = Brokers.newType();
+        var jobs = List.of(NewJob.builder(type).key("a"), NewJob.builder(type).key("a"), NewJob.builder(type).key("b"),
+            NewJob.builder(type).key("a").keyPolicy(KeyPolicy.KEY_POLICY_REPLACE), NewJob.builder(type),
+            NewJob.builder(type).key("a").keyPolicy(KeyPolicy.KEY_POLICY_REPLACE_IF_NEWER).keyVersion(5),
+            NewJob.builder(type).key("a").keyPolicy(KeyPolicy.KEY_POLICY_REPLACE_IF_NEWER).keyVersion(5),
+            NewJob.builder(type).key("a").keyPolicy(KeyPolicy.KEY_POLICY_REPLACE_IF_NEWER).keyVersion(6),
+            NewJob.builder(type).key("b").keyPolicy(KeyPolicy.KEY_POLICY_DEBOUNCE).delay(Duration.ofHours(1)));
+        var recorder = new HowdahTesting.Recorder();
+        try (var recording = recorder.client(); var client = Brokers.client()) {
+            for (int index = 0; index < jobs.size(); index++) {
+                var job = jobs.get(index).payload(index).build();
+                var expected = client.enqueue(job);
+                var got = recording.enqueue(job);
+                assertEquals(expected.outcome() + " " + expected.isNew(), got.outcome() + " " + got.isNew(), "job " + index);
+            }
+            assertEquals(List.of(7, 8, 4), recorder.jobs().stream().map(NewJob::payload).toList());
+            assertEquals(2, recording.enqueue(NewJob.builder(type).key("b").build()).id());
+            var reject = NewJob.builder(type).key("x").keyPolicy(KeyPolicy.KEY_POLICY_REJECT).build();
+            for (var to : List.of(client, recording)) {
+                var error = assertThrows(HowdahException.class, () -> to.enqueueAll(List.of(reject, reject)));
+                assertEquals("KEY_TAKEN", error.reason());
+            }
+            assertEquals(3, recorder.jobs().size());
+        }
+    }
+
+    @Test
     void a_recorder_refuses_what_a_broker_refuses_and_records_nothing() {
         var longText = "x".repeat(201);
         var bad = new LinkedHashMap<String, NewJob.Builder>();
