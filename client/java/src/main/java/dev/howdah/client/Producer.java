@@ -49,7 +49,14 @@ public final class Producer implements AutoCloseable {
      * @param maxQueuedBytes maximum bytes queued and in flight; beyond it, {@link #submit} waits (backpressure)
      */
     public record Limits(int maxInFlight, int maxBatchJobs, int maxBatchBytes, int maxQueuedBytes) {
-        /** Checks the limits: each is at least 1. */
+        /**
+         * Creates the limits. Each must be at least 1.
+         *
+         * @param maxInFlight maximum number of unanswered requests
+         * @param maxBatchJobs maximum number of jobs per request
+         * @param maxBatchBytes maximum bytes of a request with more than one submission
+         * @param maxQueuedBytes maximum bytes queued and in flight
+         */
         public Limits {
             HowdahException.checkLeast("maxInFlight", maxInFlight, 1);
             HowdahException.checkLeast("maxBatchJobs", maxBatchJobs, 1);

@@ -108,7 +108,7 @@ class ChecksTest {
         var schedule = Schedule.builder(type, NewJob.of(type, 1)).cron("30 2 * * *", ZoneOffset.UTC);
         refused("period", () -> schedule.every(Duration.ofHours(1)));
         refused("token", () -> HowdahClient.builder().token("hwd_x").tokenFile(Path.of("token")).build());
-        // The same option may be set again, and an option of a copied job may be replaced.
+        // A builder accepts the same option twice, and another option instead of one of a copied job.
         var copy = NewJob.builder(type).delay(Duration.ofHours(1)).delay(Duration.ofHours(2)).build().toBuilder()
             .priority(1).runAt(Instant.now()).build();
         assertTrue(copy.options().hasRunAt());
