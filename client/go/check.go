@@ -19,6 +19,11 @@ func invalid(field, format string, arguments ...any) error {
 	return &Error{Code: codes.InvalidArgument, Field: field, Message: fmt.Sprintf(format, arguments...)}
 }
 
+// missing returns an error that matches [ErrNotFound] and names what does not exist.
+func missing(kind, name string) error {
+	return &Error{Code: codes.NotFound, Message: fmt.Sprintf("%s %q does not exist", kind, name)}
+}
+
 // checkNotNegative refuses a negative number or duration of a configuration.
 func checkNotNegative[N int | int64 | time.Duration](field string, value N) error {
 	if value < 0 {

@@ -2,9 +2,7 @@ package howdah
 
 import (
 	"context"
-	"fmt"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -16,7 +14,7 @@ import (
 func (c *Client) GetTaskType(ctx context.Context, name string) (*howdahv1.TaskType, error) {
 	answer, err := howdahv1.NewTaskTypeServiceClient(c).ListTaskTypes(ctx, &howdahv1.ListTaskTypesRequest{TaskType: name})
 	if err == nil && len(answer.TaskTypes) == 0 {
-		return nil, &Error{Code: codes.NotFound, Message: fmt.Sprintf("task type %q does not exist", name)}
+		return nil, missing("task type", name)
 	} else if err != nil {
 		return nil, err
 	}
