@@ -40,6 +40,8 @@ rm -rf dist
 wheel=$(echo dist/*.whl)
 # Does not use grep -q, which closes the pipe at the first match: SIGPIPE would kill unzip.
 unzip -l "$wheel" | grep 'howdah/v1/job_pb2.pyi' >/dev/null
+# A build from a checkout, such as `pip install ./client/python`, takes the licences from this folder.
+for licence in LICENSE-*; do cmp "$licence" "../../$licence"; done
 "$tools/pip" install --quiet --force-reinstall --no-deps "$wheel"
 "$tools/pip" install --quiet "$wheel"
 

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from .errors import HowdahError, invalid
-from .messages import Seconds, seconds
+from .messages import Seconds, check_names, seconds
 from .v1 import NewJob
 
 VERSION = "0.1.0"
@@ -136,7 +136,10 @@ class Broker:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
             # Despite its name, gRPC also uses `min_reconnect_backoff_ms` as the timeout of one attempt to connect.
-            ("grpc.min_reconnect_backoff_ms", int(seconds(options.get("connect_timeout", 5.0)) * 1_000)),
+            (
+                "grpc.min_reconnect_backoff_ms",
+                int(seconds(options.get("connect_timeout", 5.0), "connect_timeout") * 1_000),
+            ),
             ("grpc.primary_user_agent", f"howdah-python/{VERSION}"),
         ]
         if options.get("server_name"):
@@ -208,9 +211,10 @@ def from_environment(addresses: Addresses, options: ClientOptions) -> Tuple[List
     env = os.environ.get
     given = addresses if addresses is not None else env("HOWDAH_SERVER") or DEFAULT_ADDRESS
     listed = [part for text in ([given] if isinstance(given, str) else given) for part in text.split(",")]
-    for name in options.keys() - ClientOptions.__annotations__.keys():
-        raise TypeError(f"a client has no option {name!r}")
+    check_names(options, ClientOptions.__annotations__, "a client")
     found: ClientOptions = {**options}
+    if found.get("token") is not None and found.get("token_file") is not None:
+        raise invalid("token", "token and token_file contradict each other: give one")
     if found.get("token") is None and found.get("token_file") is None:
         found["token"], found["token_file"] = env("HOWDAH_TOKEN") or None, env("HOWDAH_TOKEN_FILE") or None
         if found["token"] and found["token_file"]:

@@ -50,7 +50,7 @@ class Enqueued(NamedTuple):
 
 def new_job(task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> v1.NewJob:
     """Creates a job for `AsyncClient.enqueue_many`. `howdah.encode` encodes the payload, by default as JSON."""
-    return fill(v1.NewJob(task_type=task_type, payload=encode(payload)), options)
+    return fill(v1.NewJob(payload=encode(payload)), {"task_type": task_type, **options})
 
 
 def enqueued(answers: Sequence[v1.EnqueuedJob], jobs: Sequence[v1.NewJob], generated_key: bool) -> List[Enqueued]:
@@ -139,9 +139,14 @@ class AsyncClient(AsyncOperations):
         other._use(self.connection.in_store(name))
         return other
 
-    async def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:
-        """Enqueues a job. When this returns, the job is committed. Retries never store it twice."""
-        return (await self.enqueue_many([new_job(task_type, payload, **options)]))[0]
+    async def enqueue(
+        self, task_type: str, payload: object = None, *, request_key: str = "", **options: Unpack[JobOptions]
+    ) -> Enqueued:
+        """Enqueues a job. When this returns, the job is committed. Retries never store it twice.
+
+        The ``request_key`` has the same effect as in `enqueue_many`.
+        """
+        return (await self.enqueue_many([new_job(task_type, payload, **options)], request_key=request_key))[0]
 
     async def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
         """Enqueues up to 10,000 jobs in one transaction: all of them or none.
@@ -154,7 +159,7 @@ class AsyncClient(AsyncOperations):
     async def _send(self, jobs: Sequence[v1.NewJob], request_key: str, send: Sending) -> List[Enqueued]:
         if not jobs:
             return []
-        request = v1.EnqueueJobsRequest(jobs=jobs, request_key=request_key)
+        request = fill(v1.EnqueueJobsRequest(jobs=jobs), {"request_key": request_key})
         answer = await cast(Any, self.jobs.EnqueueJobs)(request, used=send.used)
         found = enqueued(answer.jobs, jobs, not request_key)
         send.end(found)
@@ -165,7 +170,7 @@ class AsyncClient(AsyncOperations):
 
         Raises DEADLINE_EXCEEDED after the timeout.
         """
-        left, limit = dict.fromkeys(ids), seconds(timeout)
+        left, limit = dict.fromkeys(ids), seconds(timeout, "timeout")
         until, backoff = time.monotonic() + limit, Backoff()
         count, attempts, broker_works = len(self.connection.brokers), 0, False
         while left:

@@ -95,8 +95,8 @@ class Connection:
         listed, self.options = from_environment(addresses, options)
         self.token = Token(self.options.pop("token", None), self.options.get("token_file"))
         self.brokers = [Broker(address, bool(self.token), self.options) for address in listed]
-        self.request_timeout = seconds(self.options.get("request_timeout", 30.0))
-        self.connect_timeout = seconds(self.options.get("connect_timeout", 5.0))
+        self.request_timeout = seconds(self.options.get("request_timeout", 30.0), "request_timeout")
+        self.connect_timeout = seconds(self.options.get("connect_timeout", 5.0), "connect_timeout")
         self.store = ""
         self._shared = _Shared()
 

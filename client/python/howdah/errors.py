@@ -111,10 +111,14 @@ def _restored(kind: Type[HowdahError], text: str, attributes: Dict[str, Any]) ->
 
 
 class LeaseLost(HowdahError):
-    """The worker no longer holds the job: another worker may be running it."""
+    """The worker no longer holds the job: another worker may be running it.
 
-    def __init__(self, job_id: int) -> None:
-        text = f"the lease of job {job_id} is lost"
+    A handler that raises it ends without an outcome, because the broker would refuse one.
+    """
+
+    def __init__(self, job_id: int, cancel_reason: str = "") -> None:
+        why = {"cancelled": ": the job was cancelled", "timeout": ": the attempt timed out"}.get(cancel_reason, "")
+        text = f"the lease of job {job_id} is lost{why}"
         super().__init__(text, grpc.StatusCode.FAILED_PRECONDITION, reason="LEASE_LOST")
 
 

@@ -16,8 +16,9 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Iterator, List, Opti
 
 from . import v1
 from .connection import log
+from .errors import LeaseLost
 from .messages import Seconds, decoder, duration, encode
-from .outcome import Done, Fatal, Outcome, OutcomeMessage, Retry
+from .outcome import Done, Fatal, Outcome, OutcomeMessage, Release, Retry
 from .telemetry import NO_PROCESSING, Processing
 from .threads import Threads
 
@@ -51,7 +52,7 @@ class JobBase:
         self.traceparent, self.tracestate = job.traceparent, job.tracestate
         #: The checkpoint that an earlier attempt stored, or empty. `howdah.decode` decodes it.
         self.checkpoint = job.checkpoint
-        #: Set when the handler should abandon the job. An async handler is also cancelled.
+        #: Set when the handler should abandon the job, for the `cancel_reason`. An async handler is also cancelled.
         self.cancelled = threading.Event()
         #: Reason why the handler should abandon the job: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` (the
         #: worker stops and its stop timeout has passed). Empty while the handler should continue.
@@ -62,6 +63,15 @@ class JobBase:
         self._message = job
         #: Called when the handler should abandon the job.
         self._on_cancel: Callable[[], None] = lambda: None
+
+    def raise_if_cancelled(self) -> None:
+        """Ends the handler with an exception if it should abandon the job. The attempt does not count as failed.
+
+        The exception is `Release` if the worker stops: another worker then runs the job, and the attempt does not count.
+        Otherwise it is `LeaseLost`: the job was cancelled, its attempt timed out, or another worker may run it.
+        """
+        if self.cancelled.is_set():
+            raise Release() if self.cancel_reason == "stop" else LeaseLost(self.id, self.cancel_reason)
 
     def _sent_results(self) -> List[v1.DependencyResult]:
         """Returns the results that came with the job, up to the first that the broker left out."""
@@ -74,7 +84,7 @@ class JobBase:
         return list((await self._get_results(v1.GetResultsRequest(id=self.id, start=start))).results)
 
     def _extension(self, time: Seconds) -> v1.Extension:
-        return v1.Extension(id=self.id, token=self.token, duration=duration(time))
+        return v1.Extension(id=self.id, token=self.token, duration=duration(time, "time"))
 
     def _report(self, fraction: Optional[float], text: Optional[str], checkpoint: object) -> v1.ProgressReport:
         kept = None if checkpoint is None else encode(checkpoint)
@@ -247,9 +257,14 @@ def _was_cancelled(job: JobBase, error: BaseException) -> bool:
 
 
 def failed(error: BaseException) -> Outcome:
-    """Converts an exception of a handler to an outcome. All exceptions except `Outcome` lead to a retry."""
+    """Converts an exception of a handler to an outcome. All exceptions except `Outcome` and `LeaseLost` lead to a retry.
+
+    After `LeaseLost` the broker refuses any outcome. If it has kept the lease after all, a release lets the job go on.
+    """
     if isinstance(error, Outcome):
         return error
+    if isinstance(error, LeaseLost):
+        return Release()
     # The new error has the traceback of the handler's error.
     retry = Retry(f"{type(error).__name__}: {error}")
     retry.__cause__ = error

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class JobConditions(TypedDict, total=False):
-    """Conditions on jobs, which must all hold."""
+    """Conditions on jobs, which must all hold. None and empty values are refused: leave such a condition out."""
 
     created_before: datetime
     created_since: datetime
@@ -56,9 +56,9 @@ class ScheduleOptions(TypedDict, total=False):
 
     period: Seconds  #: 1 s to 3,650 days
     cron: str  #: such as ``0 3 * * *``
-    time_zone: str  #: of the cron expression; default ``UTC``
+    time_zone: str  #: of the cron expression, such as ``Europe/Berlin``; default ``UTC``
     drift: str  #: start of each period: ``plan`` or ``end``
-    overlap: str  #: while an earlier job is not finished: ``allow``, ``skip`` or ``one_waiting``
+    overlap: str  #: while an earlier job is not finished: ``allow``, ``skip`` or ``one-waiting``
     missed: str  #: missed times: ``skip``, ``one`` or ``all``
     missed_limit: int
     start_time: datetime
@@ -122,18 +122,21 @@ class AsyncOperations:
 
     async def get(self, job_id: int) -> v1.Job:
         """Returns a job with payload, result and failures."""
-        return (await self.jobs.GetJob(v1.GetJobRequest(id=job_id))).job
+        return (await self.jobs.GetJob(fill(v1.GetJobRequest(), {"id": job_id}))).job
 
     async def explain(self, job_id: int) -> v1.ExplainJobResponse:
         """Explains why a job does not run, and what must change first."""
-        return await self.jobs.ExplainJob(v1.ExplainJobRequest(id=job_id))
+        return await self.jobs.ExplainJob(fill(v1.ExplainJobRequest(), {"id": job_id}))
 
     async def search(self, task_type: str, **query: Unpack[JobQuery]) -> AsyncIterator[v1.Job]:
         """Finds jobs of a task type by conditions, key, header or payload. Yields them without their payloads."""
-        options = _with_conditions(query)
-        if "header" in options:
-            options["header"] = dict(zip(("name", "value"), options["header"]))
-        request, more = fill(v1.SearchJobsRequest(task_type=task_type), options), True
+        options = {"task_type": task_type, **_with_conditions(query)}
+        header = options.get("header")
+        if header is not None:
+            if not (isinstance(header, (tuple, list)) and len(header) == 2 and None not in header):
+                raise ValueError(f"header: {header!r} is not a pair of name and value")
+            options["header"] = dict(zip(("name", "value"), header))
+        request, more = fill(v1.SearchJobsRequest(), options), True
         while more:
             answer = await self.jobs.SearchJobs(request)
             for job in answer.jobs:
@@ -190,7 +193,7 @@ class AsyncOperations:
         A ``payload`` replaces the payload of one job.
         """
         options = {"delay": delay, "run_at": run_at, "payload": None if payload is None else encode(payload)}
-        request = fill(v1.RerunJobsRequest(ids=ids, request_key=uuid.uuid4().hex), options)
+        request = fill(v1.RerunJobsRequest(request_key=uuid.uuid4().hex), {"ids": ids, **options})
         return list((await self.jobs.RerunJobs(request)).jobs)
 
     async def apply_schedule(self, name: str, template: v1.NewJob, **options: Unpack[ScheduleOptions]) -> v1.Schedule:
@@ -198,11 +201,13 @@ class AsyncOperations:
 
         ``template`` is the job to enqueue, made by `new_job`. A paused schedule stays paused.
         """
-        plan: Any = dict(options)
-        zone = plan.pop("time_zone", "UTC")
-        if "cron" in plan:
-            plan["cron"] = {"expression": plan["cron"], "time_zone": zone}
-        schedule = fill(v1.Schedule(name=name, template=template), plan)
+        plan: Any = {"name": name, "template": template, **options}
+        cron, zone = plan.get("cron"), plan.pop("time_zone", None)
+        if cron is not None:
+            plan["cron"] = {"expression": cron, "time_zone": "UTC" if zone is None else zone}
+        elif zone is not None:
+            raise ValueError("time_zone is for cron, not for period: leave it out or give cron")
+        schedule = fill(v1.Schedule(), plan)
         request = v1.UpdateScheduleRequest(schedule=schedule, allow_missing=True)
         return (await self.schedules.UpdateSchedule(request)).schedule
 
@@ -267,11 +272,11 @@ class _Pages:
 
 
 def _filter(ids: Tuple[int, ...], jobs: JobFilter) -> v1.JobFilter:
-    return fill(v1.JobFilter(ids=ids), _with_conditions(jobs))
+    return fill(fill(v1.JobFilter(), {"ids": ids} if ids else {}), _with_conditions(jobs))
 
 
 def _with_conditions(options: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns the options with the conditions among them as one option."""
     conditions = {name: value for name, value in options.items() if name in JobConditions.__annotations__}
     others = {name: value for name, value in options.items() if name not in conditions}
-    return {**others, "conditions": conditions} if conditions else others
+    return {**others, "conditions": fill(v1.JobConditions(), conditions)} if conditions else others

@@ -17,7 +17,7 @@ _LONGEST_DETAILS = 16 << 10
 
 
 class Outcome(Exception):
-    """The outcome of an attempt, which a handler returns or raises. Any other exception counts as `Retry`."""
+    """The outcome of an attempt, which a handler returns or raises. Any other exception counts as `Retry`, except `LeaseLost`."""
 
     #: The place and the traceback of a failure in another process.
     _origin: Optional[Tuple[str, str]] = None
@@ -31,7 +31,7 @@ class Retry(Outcome):
 
     def __init__(self, error: object, after: Optional[Seconds] = None) -> None:
         super().__init__(error)
-        self.after = None if after is None else span(after)
+        self.after = None if after is None else span(after, "after")
 
     def _message(self) -> v1.Nack:
         after = None if self.after is None else duration(self.after)
@@ -50,7 +50,7 @@ class Snooze(Outcome):
 
     def __init__(self, delay: Seconds) -> None:
         super().__init__(delay)
-        self.delay = span(delay)
+        self.delay = span(delay, "delay")
 
     def _message(self) -> v1.Snooze:
         return v1.Snooze(delay=duration(self.delay))

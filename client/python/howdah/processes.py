@@ -34,7 +34,7 @@ class InProcess:
 
     def __init__(self, processes: Processes, function: Callable[..., Any], hard_timeout: Optional[Seconds]) -> None:
         self._processes, self._function = processes, function
-        self._hard_timeout = None if hard_timeout is None else seconds(hard_timeout)
+        self._hard_timeout = None if hard_timeout is None else seconds(hard_timeout, "hard_timeout")
         self._pickled = b""
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from .broker import Broker
 from .client import Enqueued, around, enqueued, new_job
 from .connection import RESEND_LIMIT, Backoff, log
 from .errors import REQUEST_TOO_LARGE, HowdahError, Stopped, broken, deadline
+from .messages import check_names
 from .options import JobOptions
 from .telemetry import Sending
 
@@ -33,6 +34,7 @@ class AsyncProducer:
     """
 
     def __init__(self, client: AsyncClient, **options: Unpack[ProducerOptions]) -> None:
+        check_names(options, ProducerOptions.__annotations__, "a producer")
         self._client, self._connection = client, client.connection
         self._max_in_flight = max(1, options.get("max_in_flight", 4))
         self._max_jobs, self._max_bytes = options.get("max_batch_jobs", 1_000), options.get("max_batch_bytes", 4 << 20)

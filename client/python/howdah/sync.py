@@ -217,9 +217,11 @@ class Client(Operations):
         other._use(lambda: self._inner.in_store(name))
         return other
 
-    def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:
+    def enqueue(
+        self, task_type: str, payload: object = None, *, request_key: str = "", **options: Unpack[JobOptions]
+    ) -> Enqueued:
         """Enqueues a job, like `AsyncClient.enqueue`. When this returns, the job is committed."""
-        return self.enqueue_many([new_job(task_type, payload, **options)])[0]
+        return self.enqueue_many([new_job(task_type, payload, **options)], request_key=request_key)[0]
 
     def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
         """Enqueues up to 10,000 jobs in one transaction, like `AsyncClient.enqueue_many`."""

@@ -87,11 +87,16 @@ class Broker:
     """
 
     def __init__(self, *arguments: str) -> None:
-        program = os.environ.get("HOWDAH_BIN") or "howdah"
+        chosen = os.environ.get("HOWDAH_BIN")
+        program = chosen or "howdah"
         ports = ("--listen=127.0.0.1:0", "--http=127.0.0.1:0")
         command = [program, "dev", "--ephemeral", *ports, *arguments]
         environment = {"HOWDAH_LOG": "warn", **os.environ}
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        try:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        except OSError as error:
+            hint = "howdah is not on the PATH: install it or set HOWDAH_BIN"
+            raise RuntimeError(f"HOWDAH_BIN is {chosen!r}: {error.strerror}" if chosen else hint) from error
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("ready "):

@@ -8,12 +8,13 @@ import threading
 from contextlib import suppress
 from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence, TypeVar, Union
 
+from . import v1
 from .client import AsyncClient
 from .connection import log
 from .errors import HowdahError
 from .handler import Handler
 from .ledger import WorkerReport
-from .messages import Seconds, duration, seconds
+from .messages import Seconds, duration, fill, seconds
 from .processes import InProcess, Processes
 from .session import Session, SessionOptions
 from .slots import Slot, Slots
@@ -61,8 +62,10 @@ class Worker:
         self._concurrency, self._window = _checked(concurrency), window
         connection = self._connection()
         limit = max_message_bytes or connection.options.get("max_message_bytes", 16 << 20)
-        stop, silence = seconds(stop_timeout), None if liveness is None else duration(liveness)
-        self._options = SessionOptions(window_bytes, limit, stop, labels or {}, middleware, linked, silence)
+        stop = seconds(stop_timeout, "stop_timeout")
+        silence = None if liveness is None else duration(liveness, "liveness")
+        kept = dict(fill(v1.Subscribe(), {"labels": labels}).labels)
+        self._options = SessionOptions(window_bytes, limit, stop, kept, middleware, linked, silence)
         self._handlers: Dict[str, Handler] = {}
         self._processes = Processes(max_jobs_per_process)
         self._session: Optional[Session] = None
@@ -92,9 +95,17 @@ class Worker:
         computations. The process is killed, and the attempt fails, after the ``hard_timeout``. It is also killed
         5 seconds after `Job.cancelled` was set.
         """
+        if not task_types or not all(isinstance(name, str) for name in task_types):
+            raise TypeError('a handler needs the names of its task types: write @worker.task("type")')
+        if executor not in ("thread", "process"):
+            raise ValueError(f"executor is {executor!r}; it may be thread or process")
 
         def decorate(function: F) -> F:
+            if self._session is not None:
+                raise RuntimeError("the worker has started: add its handlers before")
             for name in task_types:
+                if name in self._handlers:
+                    raise ValueError(f"the task type {name!r} has two handlers: remove one")
                 handler = Handler(function, _checked(self._concurrency if concurrency is None else concurrency))
                 if executor == "process":
                     if handler.is_async:
@@ -143,7 +154,7 @@ class Worker:
 
     def join(self, timeout: Optional[Seconds] = None) -> WorkerReport:
         """Waits until the worker has ended, after `start`. Raises `TimeoutError` after ``timeout``."""
-        left = seconds(timeout) if timeout is not None else float("inf")
+        left = seconds(timeout, "timeout") if timeout is not None else float("inf")
         while not self._ended.wait(min(left, _POLL_INTERVAL)):
             left -= _POLL_INTERVAL
             if left <= 0:
@@ -180,6 +191,9 @@ class Worker:
 
         0 pauses the type in this worker: its waiting jobs go to other workers.
         """
+        if task_type not in self._handlers:
+            raise ValueError(f"the worker has no handler of the task type {task_type!r}")
+        _checked(jobs, "jobs", 0)
         # A worker that was just started may not have a session yet. So the sizes are also stored, and `serve` applies
         # them.
         self._sizes[task_type] = jobs
@@ -207,7 +221,7 @@ class Worker:
         self.join()
 
 
-def _checked(concurrency: int) -> int:
-    if concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency}; it must be at least 1")
-    return concurrency
+def _checked(count: int, name: str = "concurrency", least: int = 1) -> int:
+    if not isinstance(count, int) or count < least:
+        raise ValueError(f"{name} is {count!r}; it must be at least {least}")
+    return count

@@ -69,6 +69,16 @@ def test_a_request_key_returns_the_same_ids(client: howdah.Client, task_type: st
     assert caught.value.reason == "REQUEST_KEY_REUSED"
 
 
+async def test_a_request_key_of_one_job_returns_the_same_id(
+    broker: Broker, client: howdah.Client, task_type: str
+) -> None:
+    key = howdah.new_request_key()
+    first = client.enqueue(task_type, 1, request_key=key, tags=["t"])
+    async with howdah.AsyncClient(broker.address) as other:
+        again = await other.enqueue(task_type, 1, request_key=key, tags=["t"])
+    assert (again.id, again.outcome) == (first.id, "repeated")
+
+
 def test_a_refusal_names_code_reason_and_field(client: howdah.Client, task_type: str) -> None:
     with pytest.raises(howdah.HowdahError, match="no spaces") as caught:
         client.enqueue_many([howdah.new_job(task_type), howdah.new_job("no spaces")])
@@ -80,7 +90,7 @@ def test_a_refusal_names_code_reason_and_field(client: howdah.Client, task_type:
 def test_an_unknown_option_or_word_is_refused_at_once(client: howdah.Client) -> None:
     with pytest.raises(TypeError, match="no option 'dealy'"):
         client.enqueue("a", dealy=1)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="it may be keep, replace"):
+    with pytest.raises(ValueError, match="key_policy: 'overwrite' is not one of keep, replace"):
         client.enqueue("a", key="k", key_policy="overwrite")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from datetime import datetime, timedelta, timezone
+from typing import Any, Callable, Dict, List, Tuple
 
 import grpc
 import pytest
@@ -68,11 +69,86 @@ def test_jobs_are_got_explained_searched_and_cancelled(client: howdah.Client, ta
     assert client.cancel(first, 1) == [first]
     assert set(client.cancel(task_type=task_type, state="ready")) == {second, third}
     assert client.cancel(task_type=task_type) == []
-    with pytest.raises(ValueError, match="it may be ready"):
+    with pytest.raises(ValueError, match="state: 'red' is not one of ready"):
         client.cancel(task_type=task_type, state="red")
     with pytest.raises(howdah.HowdahError) as caught:
         client.cancel()
     assert caught.value.code == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"tag": None},
+        {"tag": ""},
+        {"fair_key": ""},
+        {"worker_id": None},
+        {"created_before": None},
+        {"attempts_at_most": None},
+        {"error_group": ""},
+        {"state": None},
+        {"state": ""},
+        {"state": 0},
+        {"ids": []},
+        {"task_type": None},
+    ],
+    ids=str,
+)
+def test_a_condition_without_a_value_changes_no_job(
+    condition: Dict[str, Any], client: howdah.Client, task_type: str
+) -> None:
+    job = client.enqueue(task_type).id
+    [name] = condition
+    for call in (client.cancel, client.discard, client.retry):
+        with pytest.raises(ValueError, match=rf"^{name} is (None|empty): leave the condition out$"):
+            call(**{"task_type": task_type, **condition})
+    assert client.get(job).state == v1.JOB_STATE_READY
+
+
+@pytest.mark.parametrize(
+    "condition", [{"key": None}, {"payload_text": ""}, {"limit_key": ""}, {"since": None}], ids=str
+)
+def test_a_search_refuses_a_condition_without_a_value(condition: Dict[str, Any], client: howdah.Client) -> None:
+    [name] = condition
+    with pytest.raises(ValueError, match=rf"^{name} is (None|empty): leave the condition out$"):
+        list(client.search("t", **condition))
+
+
+def test_the_conditions_of_a_bulk_operation_have_values() -> None:
+    spec = howdah.fill(v1.BulkSpec(operation=v1.BULK_OPERATION_CANCEL), {"task_type": "t", "conditions": {"tag": "a"}})
+    assert spec.conditions.tag == "a"
+    for name, value in (("conditions", {"tag": None}), ("conditions", {}), ("error_group", "")):
+        with pytest.raises(ValueError, match=f"^{name}.* is (None|empty): leave the condition out$"):
+            howdah.fill(v1.BulkSpec(operation=v1.BULK_OPERATION_CANCEL), {"task_type": "t", name: value})
+
+
+def test_options_that_contradict_each_other_are_refused(client: howdah.Client, task_type: str) -> None:
+    later, template = datetime.now(timezone.utc) + timedelta(days=1), howdah.new_job(task_type)
+    calls: List[Tuple[str, Callable[[], object]]] = [
+        ("delay and run_at contradict each other: give one", lambda: client.enqueue("t", delay=1, run_at=later)),
+        ("expire_at and expire_after contradict", lambda: client.enqueue("t", expire_at=later, expire_after=1)),
+        ("delay and run_at contradict", lambda: client.retry(1, delay="1h", run_at=later)),
+        ("delay and run_at contradict", lambda: client.rerun(1, delay="1h", run_at=later)),
+        ("cron and period contradict", lambda: client.apply_schedule("s", template, cron="@daily", period="1h")),
+        ("time_zone is for cron", lambda: client.apply_schedule("s", template, period="1h", time_zone="UTC")),
+        ("key and payload_text contradict", lambda: list(client.search("t", key="k", payload_text="a"))),
+        ("header: .* is not a pair of", lambda: list(client.search("t", header=("n",)))),  # type: ignore[arg-type]
+    ]
+    for text, call in calls:
+        with pytest.raises(ValueError, match=f"^{text}"):
+            call()
+    with pytest.raises(howdah.HowdahError, match="token and token_file contradict each other: give one"):
+        howdah.Client(token="a", token_file="b")
+
+
+def test_a_finished_job_runs_again_as_a_new_job(client: howdah.Client, task_type: str) -> None:
+    worker = howdah.Worker(client)
+    worker.task(task_type)(lambda payload: payload)
+    with worker:
+        job = client.enqueue(task_type, "first").id
+        list(client.wait([job], "30s"))
+        [rerun] = client.rerun(job, payload="second")
+        assert [howdah.decode(done.result) for done in client.wait([rerun.new_id], "30s")] == ["second"]
 
 
 def test_dead_jobs_are_retried_and_discarded(client: howdah.Client, task_type: str) -> None:
@@ -90,6 +166,8 @@ def test_dead_jobs_are_retried_and_discarded(client: howdah.Client, task_type: s
 def test_a_schedule_is_applied_again_and_again(client: howdah.Client, task_type: str) -> None:
     template = howdah.new_job(task_type, 1)
     first = client.apply_schedule(task_type, template, cron="0 3 * * *", time_zone="Europe/Berlin", overlap="skip")
+    waiting = client.apply_schedule(task_type, template, cron="0 3 * * *", overlap="one-waiting")
+    assert (waiting.overlap, waiting.cron.time_zone) == (v1.OVERLAP_POLICY_ONE_WAITING, "UTC")
     assert (first.cron.time_zone, first.overlap, len(first.next_times)) == ("Europe/Berlin", v1.OVERLAP_POLICY_SKIP, 10)
     assert client.pause_schedule(task_type).paused
     again = client.apply_schedule(task_type, template, period="1h30m", jitter="5m")

@@ -37,6 +37,10 @@ def work(order: Dict[str, Any], job: howdah.Job) -> Any:
         Path(order["started"]).write_text("started")
         assert job.cancelled.wait(20)
         Path(order["ended"]).write_text(job.cancel_reason)
+    if kind == "give back":
+        Path(order["started"]).write_text("started")
+        assert job.cancelled.wait(20)
+        job.raise_if_cancelled()
     if kind == "report":
         job.progress(0.5, "half", checkpoint="kept")
         job.extend(60)
@@ -124,6 +128,20 @@ def test_a_handler_that_ignores_its_cancellation_is_killed(
     run(client, task_type, {"do": "spin"}, timeout=1)
     # The type has one slot, which is free again.
     assert run(client, task_type, {"do": "nothing"}).state == v1.JOB_STATE_SUCCEEDED
+
+
+def test_a_stop_reaches_a_process_that_gives_its_job_back(
+    client: howdah.Client, task_type: str, tmp_path: Path
+) -> None:
+    worker = howdah.Worker(client, stop_timeout=0)
+    worker.task(task_type, executor="process")(work)
+    started = pipe(tmp_path / "started")
+    with worker:
+        job = client.enqueue(task_type, {"do": "give back", "started": str(started)})
+        assert started.read_text() == "started"
+    report = worker.join()
+    assert (report.released, report.failed) == (1, 0)
+    assert (client.get(job.id).state, client.get(job.id).attempt) == (v1.JOB_STATE_READY, 0)
 
 
 def test_a_stop_kills_processes_and_releases_their_jobs(client: howdah.Client, task_type: str, tmp_path: Path) -> None:

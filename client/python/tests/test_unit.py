@@ -135,12 +135,19 @@ def test_a_duration_that_is_junk_is_refused_and_named(junk: Any) -> None:
     ("mistake", "error", "text"),
     [
         (lambda: howdah.Client(tokn="x"), TypeError, "^a client has no option 'tokn'$"),  # type: ignore[call-arg]
-        (lambda: howdah.new_job("a", 1, priority="high"), TypeError, "^priority: "),  # type: ignore[arg-type]
+        (lambda: howdah.Client().producer(max_jobs=1), TypeError, "^a producer has no option 'max_jobs'$"),  # type: ignore[call-arg]
         (lambda: howdah.new_job("a", float("nan")), ValueError, "not JSON compliant"),
         (lambda: howdah.Worker(concurrency=0), ValueError, "^concurrency is 0; it must be at least 1$"),
         (lambda: howdah.Worker().task("a", concurrency=0)(send), ValueError, "^concurrency is 0; "),
         (lambda: howdah.Worker().task("a")(lambda: None), TypeError, "must be a function of the payload"),
         (lambda: howdah.Worker().task("a")(lambda a, b, c: None), TypeError, "must be a function of the payload"),
+        (lambda: howdah.Worker().task(send), TypeError, r'write @worker.task\("type"\)$'),  # type: ignore[arg-type]
+        (lambda: howdah.Worker().task(), TypeError, r'write @worker.task\("type"\)$'),
+        (lambda: howdah.Worker().task("a", "a")(send), ValueError, "^the task type 'a' has two handlers"),
+        (lambda: howdah.Worker().task("a", executor="gpu"), ValueError, "'gpu'; it may be thread or process$"),  # type: ignore[arg-type]
+        (lambda: howdah.Worker().set_concurrency("a", 1), ValueError, "no handler of the task type 'a'$"),
+        (lambda: howdah.Worker(labels={"a": 1}), TypeError, r"^labels\['a'\]: 1 is not text"),  # type: ignore[dict-item]
+        (lambda: howdah.Worker(stop_timeout="soon"), ValueError, "^stop_timeout: 'soon' is not a duration"),
         (lambda: asyncio.run(howdah.Worker().serve()), ValueError, "^the worker has no handlers: "),
     ],
 )
@@ -149,6 +156,51 @@ def test_a_mistake_in_a_program_is_refused_at_once_and_named(
 ) -> None:
     with pytest.raises(error, match=text):
         mistake()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"max_attempts": -1}, ValueError, "max_attempts: -1 is not a whole number from 0 to 1000"),
+        ({"priority": "high"}, TypeError, "priority: 'high' is not a whole number from -1000 to 1000"),
+        ({"parent_id": 1 << 63}, ValueError, "parent_id: 9223372036854775808 is not a whole number from -9223372036"),
+        ({"tags": "one"}, TypeError, "tags: 'one' is not a list: write ['one']"),
+        ({"tags": ["one", None]}, TypeError, "tags[1]: None is not text"),
+        ({"after": 7}, TypeError, "after: 7 is not a list: write [7]"),
+        ({"key": 5}, TypeError, "key: 5 is not text"),
+        ({"key": "\udc80"}, ValueError, "key: '\\udc80' is not text in UTF-8"),
+        ({"headers": "a=b"}, TypeError, "headers: 'a=b' is not a dict"),
+        ({"headers": {"n": 5}}, TypeError, "headers['n']: 5 is not text"),
+        ({"headers": {5: "n"}}, TypeError, "headers[5]: 5 is not text"),
+        ({"run_at": "tomorrow"}, ValueError, "run_at: 'tomorrow' is not a datetime: write one such as"),
+        ({"delay": timedelta.max}, ValueError, "delay: datetime.timedelta(days=999999999, "),
+        ({"key_policy": 1.5}, TypeError, "key_policy: 1.5 is not one of keep, replace, "),
+        ({"key_policy": "unspecified"}, ValueError, "key_policy: 'unspecified' is not one of keep, replace, "),
+        ({"retry_policy": "fixed"}, TypeError, "retry_policy: 'fixed' is not a dict of the fields of RetryPolicy"),
+        ({"retry_policy": {"jitter": "x"}}, TypeError, "retry_policy.jitter: 'x' is not a number"),
+        ({"retry_policy": {"delays": [1, "x"]}}, ValueError, "retry_policy.delays[1]: 'x' is not a duration: write"),
+    ],
+    ids=str,
+)
+def test_an_error_of_an_option_names_it_and_its_value(
+    options: Dict[str, Any], error: Type[Exception], text: str
+) -> None:
+    with pytest.raises(error) as caught:
+        howdah.new_job("a", **options)
+    assert str(caught.value).startswith(text)
+
+
+def test_the_words_of_options_have_hyphens_or_underscores() -> None:
+    for word in ("replace-if-newer", "replace_if_newer"):
+        assert howdah.new_job("a", key_policy=word).key_policy == v1.KEY_POLICY_REPLACE_IF_NEWER
+
+
+def test_retry_delays_imply_their_kind() -> None:
+    policy = howdah.new_job("a", retry_policy={"delays": ["1s", "1m"]}).retry_policy
+    assert policy.kind == v1.RETRY_POLICY_KIND_LIST
+    assert howdah.new_job("a", retry_policy={"delays": [1], "kind": "fixed"}).retry_policy.kind == (
+        v1.RETRY_POLICY_KIND_FIXED
+    )
 
 
 def test_every_option_of_the_protocol_has_a_name_in_python() -> None:
@@ -194,6 +246,30 @@ def test_a_handler_is_performed_without_a_broker() -> None:
         testing.perform(send_async, {"to": "bob"}, checkpoint="x")
     with pytest.raises(howdah.Fatal, match="the payload is not Mail"):
         testing.perform(send, b"{")
+
+
+def test_a_dataclass_ignores_fields_that_it_does_not_have() -> None:
+    @dataclass
+    class Anything:
+        def __init__(self, **fields: str) -> None:
+            self.fields = fields
+
+    newer = b'{"to": "ann", "language": "de"}'
+    assert howdah.decode(newer, Mail) == Mail("ann")
+    assert howdah.decode(newer, Anything).fields == {"to": "ann", "language": "de"}
+    for broken, text in ((b'{"language": "de"}', "missing 1 required .*'to'"), (b"[1]", r"\[1\] is not a JSON object")):
+        with pytest.raises(howdah.Fatal, match=f"^the payload is not Mail: .*{text}"):
+            testing.perform(send, broken)
+
+
+def test_a_test_broker_says_which_program_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("HOWDAH_BIN", raising=False)
+    with pytest.raises(RuntimeError, match=r"^howdah is not on the PATH: install it or set HOWDAH_BIN$"):
+        testing.Broker()
+    monkeypatch.setenv("HOWDAH_BIN", "/nowhere/howdah")
+    with pytest.raises(RuntimeError, match=r"^HOWDAH_BIN is '/nowhere/howdah': No such file"):
+        testing.Broker()
 
 
 class Sender:

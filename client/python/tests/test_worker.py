@@ -235,6 +235,60 @@ def test_a_stop_waits_for_handlers_and_then_gives_their_jobs_up(client: howdah.C
     assert (deaf.state, deaf.attempt) == (v1.JOB_STATE_READY, 0)
 
 
+def test_a_handler_gives_its_job_back_when_the_worker_stops(client: howdah.Client, task_type: str) -> None:
+    worker = howdah.Worker(client, stop_timeout=0)
+    started = threading.Event()
+
+    @worker.task(task_type)
+    def handle(payload: Any, job: howdah.Job) -> None:
+        job.raise_if_cancelled()
+        started.set()
+        assert job.cancelled.wait(20)
+        job.raise_if_cancelled()
+
+    with worker:
+        done = client.enqueue(task_type)
+        assert started.wait(20)
+    report = worker.join()
+    assert (report.released, report.acked, report.failed) == (1, 0, 0)
+    job = client.get(done.id)
+    assert (job.state, job.attempt) == (v1.JOB_STATE_READY, 0)
+
+
+def test_a_handler_that_abandons_a_cancelled_job_has_not_failed(
+    client: howdah.Client, task_type: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = howdah.Worker(client)
+    started, errors = threading.Event(), []
+
+    @worker.task(task_type)
+    def handle(payload: Any, job: howdah.Job) -> None:
+        started.set()
+        assert job.cancelled.wait(20)
+        try:
+            job.raise_if_cancelled()
+        except howdah.LeaseLost as error:
+            errors.append(str(error))
+            raise
+
+    with worker:
+        done = client.enqueue(task_type)
+        assert started.wait(20)
+        assert client.cancel(done.id) == [done.id]
+    assert errors == [f"the lease of job {done.id} is lost: the job was cancelled"]
+    assert worker.join().cancelled == 1
+    assert not [record for record in caplog.records if "attempt" in record.getMessage()]
+
+
+def test_a_worker_that_has_started_takes_no_handlers(client: howdah.Client, task_type: str) -> None:
+    worker = howdah.Worker(client)
+    worker.task(task_type)(lambda payload: None)
+    with worker:
+        list(client.wait([client.enqueue(task_type).id], 30))
+        with pytest.raises(RuntimeError, match="has started"):
+            worker.task(f"{task_type}.late")(lambda payload: None)
+
+
 def test_no_more_handlers_run_than_their_concurrency(client: howdah.Client, task_type: str) -> None:
     worker = howdah.Worker(client, concurrency=3, window=20)
     lock, running, most = threading.Lock(), 0, 0
