@@ -17,7 +17,10 @@ _LONGEST_DETAILS = 16 << 10
 
 
 class Outcome(Exception):
-    """The outcome of an attempt, which a handler returns or raises. Any other exception counts as `Retry`, except `LeaseLost`."""
+    """The outcome of an attempt, which a handler returns or raises.
+
+    Any other exception counts as `Retry`, except `LeaseLost`.
+    """
 
     #: The place and the traceback of a failure in another process.
     _origin: Optional[Tuple[str, str]] = None
