@@ -3,7 +3,6 @@ package howdah
 import (
 	"context"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"howdah.dev/go/howdahv1"
