@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         eprintln!("howdah: {error}");
         return ExitCode::FAILURE;
     }
-    if howdah_cli::workers::exec::run_if_watchman(env::args_os()) {
+    if howdah_cli::workers::watchman::run_if_watchman(env::args_os()) {
         return ExitCode::SUCCESS;
     }
     if let Err(problem) = howdah_cli::secrets::conceal(env::args_os()) {

@@ -4,7 +4,6 @@
 use std::{convert::Infallible, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bytes::Bytes;
 use howdah_client::{Job, proto::ProgressReport};
 use howdah_core::job::{Limits, truncated};
 use parking_lot::Mutex;
@@ -15,28 +14,13 @@ use tokio::{sync::Notify, time::timeout};
 /// Maximum time to send the last report before the outcome is sent.
 const LAST_WITHIN: Duration = Duration::from_secs(5);
 
-/// Progress report of a command. Fields that are `None` keep their previous values.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// Completed fraction, 0 to 1.
-    pub fraction: Option<f64>,
-    /// Human-readable text.
-    pub text: Option<String>,
-    /// Checkpoint for the next attempt.
-    pub checkpoint: Option<Bytes>,
-}
-
 /// JSON object of a progress report.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReportJson {
-    #[serde(default)]
+pub(super) struct ReportJson {
     fraction: Option<f64>,
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     checkpoint: Option<String>,
-    #[serde(default)]
     checkpoint_base64: Option<String>,
 }
 
@@ -49,64 +33,57 @@ pub struct Reports {
 
 #[derive(Debug, Default)]
 struct Pending {
-    report: Option<Report>,
+    report: Option<ProgressReport>,
     /// Number of reports added so far. `flush` compares it before and after a send to detect new reports.
     version: u64,
 }
 
-impl Report {
-    /// Parses a line of a command: `50% text`, `0.5 text`, `text`, or a JSON object. Returns `None` for an empty line.
-    pub fn parse(line: &[u8]) -> Option<Self> {
-        let line = String::from_utf8_lossy(line);
-        let line = line.trim();
-        if line.is_empty() {
-            return None;
-        }
-        if line.starts_with('{')
-            && let Ok(json) = serde_json::from_str::<ReportJson>(line)
-        {
-            return Some(json.into());
-        }
-        let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let (fraction, words) = match fraction(first) {
-            Some(fraction) => (Some(fraction), rest.trim_start()),
-            None => (None, line),
-        };
-        let text = (!words.is_empty()).then(|| words.to_owned());
-        Some(Self { fraction, text, checkpoint: None }.within_limits())
+/// Parses a line of a command: `50% text`, `0.5 text`, `text`, or a JSON object. Returns `None` for an empty line.
+pub(super) fn parse(line: &[u8]) -> Option<ProgressReport> {
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim();
+    if line.is_empty() {
+        return None;
     }
-
-    /// Parses a line like `parse`. A JSON object may also name the next stage of the job, which is returned first.
-    pub fn parse_with_stage(line: &[u8]) -> (Option<String>, Option<Self>) {
-        let Ok(mut object) = serde_json::from_slice::<Map<String, Value>>(line) else {
-            return (None, Self::parse(line));
-        };
-        match object.remove("next_stage") {
-            Some(Value::String(stage)) if object.is_empty() => (Some(stage), None),
-            Some(Value::String(stage)) => (Some(stage), Self::parse(Value::Object(object).to_string().as_bytes())),
-            _ => (None, Self::parse(line)),
-        }
+    if line.starts_with('{')
+        && let Ok(json) = serde_json::from_str::<ReportJson>(line)
+    {
+        return Some(json.into());
     }
+    let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let (fraction, words) = match fraction(first) {
+        Some(fraction) => (Some(fraction), rest.trim_start()),
+        None => (None, line),
+    };
+    let text = (!words.is_empty()).then(|| words.to_owned());
+    Some(within_limits(ProgressReport { fraction, text, ..ProgressReport::default() }))
+}
 
-    /// Shortens the report to the limits of the broker, because no job should fail because of a report.
-    fn within_limits(self) -> Self {
-        let plain = |text: String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
-        let fits = |checkpoint: &Bytes| {
-            let fits = checkpoint.len() <= Limits::CHECKPOINT_BYTES;
-            if !fits {
-                tracing::warn!(bytes = checkpoint.len(), "a checkpoint of more than 64 KiB was ignored");
-            }
-            fits
-        };
-        Self {
-            fraction: self.fraction.filter(|fraction| (0.0..=1.0).contains(fraction)),
-            text: self.text.map(|text| truncated(&plain(text), Limits::PROGRESS_TEXT_BYTES)),
-            checkpoint: self.checkpoint.filter(fits),
-        }
+/// Parses a line like `parse`. A JSON object may also name the next stage of the job, which is returned first.
+pub(super) fn parse_with_stage(line: &[u8]) -> (Option<String>, Option<ProgressReport>) {
+    let Ok(mut object) = serde_json::from_slice::<Map<String, Value>>(line) else {
+        return (None, parse(line));
+    };
+    match object.remove("next_stage") {
+        Some(Value::String(stage)) if object.is_empty() => (Some(stage), None),
+        Some(Value::String(stage)) => (Some(stage), parse(Value::Object(object).to_string().as_bytes())),
+        _ => (None, parse(line)),
     }
+}
 
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
+/// Shortens a report to the limits of the broker, because no job should fail because of a report.
+fn within_limits(report: ProgressReport) -> ProgressReport {
+    let plain = |text: String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+    if let Some(checkpoint) = &report.checkpoint
+        && checkpoint.len() > Limits::CHECKPOINT_BYTES
+    {
+        tracing::warn!(bytes = checkpoint.len(), "a checkpoint of more than 64 KiB was ignored");
+    }
+    ProgressReport {
+        fraction: report.fraction.filter(|fraction| (0.0..=1.0).contains(fraction)),
+        text: report.text.map(|text| truncated(&plain(text), Limits::PROGRESS_TEXT_BYTES)),
+        checkpoint: report.checkpoint.filter(|checkpoint| checkpoint.len() <= Limits::CHECKPOINT_BYTES),
+        ..report
     }
 }
 
@@ -120,26 +97,27 @@ fn fraction(word: &str) -> Option<f64> {
     (0.0..=1.0).contains(&value).then_some(value)
 }
 
-impl From<ReportJson> for Report {
+impl From<ReportJson> for ProgressReport {
     fn from(json: ReportJson) -> Self {
         let bytes = json.checkpoint_base64.and_then(|text| STANDARD.decode(text).ok());
-        let checkpoint = bytes.or_else(|| json.checkpoint.map(String::into_bytes)).map(Bytes::from);
-        Self { fraction: json.fraction, text: json.text, checkpoint }.within_limits()
+        let checkpoint = bytes.or_else(|| json.checkpoint.map(String::into_bytes)).map(Into::into);
+        within_limits(Self { fraction: json.fraction, text: json.text, checkpoint, ..Self::default() })
     }
 }
 
 impl Reports {
-    /// Adds a report to the unsent one.
-    pub fn add(&self, report: Report) {
-        if report.is_empty() {
+    /// Adds a report to the unsent one. Fields that are `None` keep their previous values.
+    pub(super) fn add(&self, report: ProgressReport) {
+        if report == ProgressReport::default() {
             return;
         }
         let mut pending = self.pending.lock();
         let earlier = pending.report.take().unwrap_or_default();
-        pending.report = Some(Report {
+        pending.report = Some(ProgressReport {
             fraction: report.fraction.or(earlier.fraction),
             text: report.text.or(earlier.text),
             checkpoint: report.checkpoint.or(earlier.checkpoint),
+            ..earlier
         });
         pending.version += 1;
         drop(pending);
@@ -147,7 +125,8 @@ impl Reports {
     }
 
     /// Returns the unsent report without removing it.
-    pub fn unsent(&self) -> Option<Report> {
+    #[cfg(test)]
+    pub(super) fn unsent(&self) -> Option<ProgressReport> {
         self.pending.lock().report.clone()
     }
 
@@ -172,9 +151,7 @@ impl Reports {
             let Some(unsent) = pending.report.clone() else { return };
             (unsent, pending.version)
         };
-        let Report { fraction, text, checkpoint } = unsent;
-        let report = ProgressReport { fraction, text, checkpoint, ..ProgressReport::default() };
-        if let Err(error) = job.report(report).await {
+        if let Err(error) = job.report(unsent).await {
             tracing::debug!(%error, "the broker did not accept a progress report");
         }
         let mut pending = self.pending.lock();
@@ -189,8 +166,9 @@ impl Reports {
 mod tests {
     use super::*;
 
-    fn report(fraction: Option<f64>, text: &str) -> Option<Report> {
-        Some(Report { fraction, text: Some(text.to_owned()).filter(|text| !text.is_empty()), checkpoint: None })
+    fn report(fraction: Option<f64>, text: &str) -> Option<ProgressReport> {
+        let text = Some(text.to_owned()).filter(|text| !text.is_empty());
+        Some(ProgressReport { fraction, text, ..ProgressReport::default() })
     }
 
     #[test]
@@ -206,24 +184,23 @@ mod tests {
             ("a\x1b[2Jb", report(None, "a [2Jb")),
             ("  \r", None),
         ] {
-            assert_eq!(Report::parse(line.as_bytes()), expected, "{line}");
+            assert_eq!(parse(line.as_bytes()), expected, "{line}");
         }
     }
 
     #[test]
     fn a_line_may_be_an_object_with_a_checkpoint() {
         let line = br#"{"fraction": 0.5, "text": "half", "checkpoint_base64": "AAE="}"#;
-        let expected =
-            Report { fraction: Some(0.5), text: Some("half".into()), checkpoint: Some(Bytes::from_static(b"\0\x01")) };
-        assert_eq!(Report::parse(line), Some(expected));
-        let checkpoint = Report { checkpoint: Some("row 7".into()), ..Report::default() };
-        assert_eq!(Report::parse(br#"{"checkpoint": "row 7"}"#), Some(checkpoint));
-        assert_eq!(Report::parse(b"{not json"), report(None, "{not json"));
+        let expected = ProgressReport { checkpoint: Some("\0\x01".into()), ..report(Some(0.5), "half").unwrap() };
+        assert_eq!(parse(line), Some(expected));
+        let checkpoint = ProgressReport { checkpoint: Some("row 7".into()), ..ProgressReport::default() };
+        assert_eq!(parse(br#"{"checkpoint": "row 7"}"#), Some(checkpoint));
+        assert_eq!(parse(b"{not json"), report(None, "{not json"));
     }
 
     #[test]
     fn an_object_may_name_the_next_stage_besides() {
-        let of = |line: &str| Report::parse_with_stage(line.as_bytes());
+        let of = |line: &str| parse_with_stage(line.as_bytes());
         let mail = || Some("mail".to_owned());
         assert_eq!(of(r#"{"next_stage": "mail"}"#), (mail(), None));
         assert_eq!(
@@ -237,19 +214,19 @@ mod tests {
 
     #[test]
     fn values_above_the_limits_are_truncated_or_dropped() {
-        let long = Report::parse("é".repeat(2000).as_bytes()).unwrap().text.unwrap();
+        let long = parse("é".repeat(2000).as_bytes()).unwrap().text.unwrap();
         assert!(long.len() <= 1024 && long.ends_with("[truncated]"));
         let large = format!(r#"{{"fraction": 7, "checkpoint": "{}"}}"#, "x".repeat(70_000));
-        assert_eq!(Report::parse(large.as_bytes()), Some(Report::default()));
+        assert_eq!(parse(large.as_bytes()), Some(ProgressReport::default()));
     }
 
     #[test]
     fn a_later_report_replaces_an_unsent_one() {
         let reports = Reports::default();
         for line in ["10% begun", r#"{"checkpoint": "a"}"#, "20%", "nothing.much", ""] {
-            Report::parse(line.as_bytes()).into_iter().for_each(|report| reports.add(report));
+            parse(line.as_bytes()).into_iter().for_each(|report| reports.add(report));
         }
-        let expected = Report { fraction: Some(0.2), text: Some("nothing.much".into()), checkpoint: Some("a".into()) };
+        let expected = ProgressReport { checkpoint: Some("a".into()), ..report(Some(0.2), "nothing.much").unwrap() };
         assert_eq!(reports.unsent(), Some(expected));
     }
 }

@@ -5,11 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use howdah_client::proto::{ListTaskTypesRequest, TaskType};
-use tokio::{select, time::sleep};
+use howdah_client::{
+    Client,
+    proto::{ListTaskTypesRequest, TaskType},
+};
+use tokio::{select, sync::watch, time::sleep};
 use tonic::Code;
 
-use super::run::Work;
 use crate::commands::failure::Failure;
 
 /// Minimum and maximum interval at which the drain counts the remaining jobs. The drain cannot rely on the arrival of jobs,
@@ -57,6 +59,24 @@ struct Remaining {
 }
 
 impl Remaining {
+    /// Counts the remaining jobs of the worker's task types. Returns `None` if the broker does not answer; the worker must not
+    /// end then, because its outcomes may be unsettled.
+    async fn count(client: &Client, task_types: &[String]) -> Option<Self> {
+        let mut remaining = Self::default();
+        for task_type in task_types {
+            // One entry for each store that has the type.
+            let request = ListTaskTypesRequest { task_type: task_type.clone(), ..Default::default() };
+            match client.find_task_types(request).await {
+                Ok(found) => found.iter().for_each(|entry| remaining.add(entry)),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot count the remaining jobs; trying again");
+                    return None;
+                }
+            }
+        }
+        Some(remaining)
+    }
+
     /// Adds the jobs of a task type in one store.
     fn add(&mut self, entry: &TaskType) {
         let counts = entry.counts.unwrap_or_default();
@@ -100,83 +120,62 @@ impl Reminder {
     }
 }
 
-impl Work {
-    /// Fails if the caller may not count jobs, because then the end of the drain could not be detected.
-    pub(super) async fn check_counts(&self) -> Result<(), Failure> {
-        for task_type in &self.task_types {
-            match self.client.get_task_type(task_type).await {
-                Err(error) if error.code() == Code::PermissionDenied => {
-                    return Err(Failure::from(error).within("cannot count the remaining jobs for --drain"));
-                }
-                _ => {}
+/// Fails if the caller may not count jobs, because then the end of the drain could not be detected.
+pub(super) async fn check_counts(client: &Client, task_types: &[String]) -> Result<(), Failure> {
+    for task_type in task_types {
+        match client.get_task_type(task_type).await {
+            Err(error) if error.code() == Code::PermissionDenied => {
+                return Err(Failure::from(error).within("cannot count the remaining jobs for --drain"));
             }
-        }
-        Ok(())
-    }
-
-    /// Waits until this worker runs no job, and no job is left or may come back. A job that is then still in transit to this
-    /// worker arrives while the worker stops, and is run.
-    pub(super) async fn drained(&self, drain: Drain) {
-        let mut running = self.running.subscribe();
-        let mut reminder = Reminder::default();
-        let (mut pause, mut quiet) = (MIN_INTERVAL, None);
-        loop {
-            // The wait never fails, because `self` holds the sender.
-            let _ = running.wait_for(|count| *count == 0).await;
-            match self.remaining().await {
-                Some(remaining) if remaining.ready == 0 && *running.borrow_and_update() == 0 => {
-                    // With several types one check is not enough: a job may move to a type that the check has already counted.
-                    let is_sure = quiet.is_some() || self.task_types.len() == 1;
-                    let quiet = quiet.get_or_insert_with(Instant::now);
-                    if is_sure && !remaining.may_come(drain, quiet.elapsed()) {
-                        return;
-                    }
-                    if quiet.elapsed() >= BECOMES_READY {
-                        reminder.waits(&remaining);
-                    }
-                }
-                _ => quiet = None,
-            }
-            select! {
-                _ = running.changed() => (pause, quiet) = (MIN_INTERVAL, None),
-                () = sleep(pause) => pause = (pause * 2).min(MAX_INTERVAL),
-            }
+            _ => {}
         }
     }
+    Ok(())
+}
 
-    /// Returns whether no job is left after the worker has stopped. Jobs that were in transit to the worker count as leased,
-    /// and become ready after a moment.
-    pub(super) async fn is_empty(&self, drain: Drain) -> bool {
-        let begun = Instant::now();
-        loop {
-            match self.remaining().await {
-                Some(remaining) if remaining.ready > 0 => return false,
-                Some(Remaining { leased: 0, waiting: 0, .. }) => return true,
-                Some(remaining) if begun.elapsed() >= BECOMES_READY => {
-                    return !remaining.may_come(drain, Duration::MAX);
+/// Waits until this worker runs no job (`running`), and no job is left or may come back. A job that is then still in transit to this
+/// worker arrives while the worker stops, and is run.
+pub(super) async fn drained(drain: Drain, client: &Client, task_types: &[String], mut running: watch::Receiver<usize>) {
+    let mut reminder = Reminder::default();
+    let (mut pause, mut quiet) = (MIN_INTERVAL, None);
+    loop {
+        // The wait never fails, because the caller holds the sender.
+        let _ = running.wait_for(|count| *count == 0).await;
+        match Remaining::count(client, task_types).await {
+            Some(remaining) if remaining.ready == 0 && *running.borrow_and_update() == 0 => {
+                // With several types one check is not enough: a job may move to a type that the check has already counted.
+                let is_sure = quiet.is_some() || task_types.len() == 1;
+                let quiet = quiet.get_or_insert_with(Instant::now);
+                if is_sure && !remaining.may_come(drain, quiet.elapsed()) {
+                    return;
                 }
-                Some(_) => sleep(MIN_INTERVAL).await,
-                None => return false,
+                if quiet.elapsed() >= BECOMES_READY {
+                    reminder.waits(&remaining);
+                }
             }
+            _ => quiet = None,
+        }
+        select! {
+            _ = running.changed() => (pause, quiet) = (MIN_INTERVAL, None),
+            () = sleep(pause) => pause = (pause * 2).min(MAX_INTERVAL),
         }
     }
+}
 
-    /// Counts the remaining jobs of the worker's task types. Returns `None` if the broker does not answer; the worker must not
-    /// end then, because its outcomes may be unsettled.
-    async fn remaining(&self) -> Option<Remaining> {
-        let mut remaining = Remaining::default();
-        for task_type in &self.task_types {
-            // One entry for each store that has the type.
-            let request = ListTaskTypesRequest { task_type: task_type.clone(), ..Default::default() };
-            match self.client.find_task_types(request).await {
-                Ok(found) => found.iter().for_each(|entry| remaining.add(entry)),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot count the remaining jobs; trying again");
-                    return None;
-                }
+/// Returns whether no job is left after the worker has stopped. Jobs that were in transit to the worker count as leased,
+/// and become ready after a moment.
+pub(super) async fn is_empty(drain: Drain, client: &Client, task_types: &[String]) -> bool {
+    let begun = Instant::now();
+    loop {
+        match Remaining::count(client, task_types).await {
+            Some(remaining) if remaining.ready > 0 => return false,
+            Some(Remaining { leased: 0, waiting: 0, .. }) => return true,
+            Some(remaining) if begun.elapsed() >= BECOMES_READY => {
+                return !remaining.may_come(drain, Duration::MAX);
             }
+            Some(_) => sleep(MIN_INTERVAL).await,
+            None => return false,
         }
-        Some(remaining)
     }
 }
 

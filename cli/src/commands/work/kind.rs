@@ -1,8 +1,8 @@
 //! Kinds of built-in workers, and their flags.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use howdah_client::Client;
+use howdah_client::{CancellationToken, Client, Outcome};
 use howdah_core::config::UrlFile;
 use reqwest::{
     Method, Url,
@@ -13,13 +13,13 @@ use crate::{
     commands::{failure::Failure, input, values},
     secrets,
     workers::{
-        attempt::{Attempt, Ending},
-        exec::{Exec, MAX_RESULT_BYTES, StopTokens, Watchman},
+        attempt::{Attempt, MAX_RESULT_BYTES},
+        exec::Exec,
         lines::{Lines, Replace},
         post::{Post, Secret, Target},
-        program::Program,
-        reports::Reports,
+        process::Program,
         sql::{Database, Sql},
+        watchman::Watchman,
     },
 };
 
@@ -36,31 +36,18 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Adds the client through which the worker receives its jobs.
-    pub(super) fn with_client(self, client: &Client) -> Self {
-        match self {
-            Self::Sql(sql) => Self::Sql(Box::new(sql.by_store(client.clone()))),
-            other => other,
-        }
-    }
-
     /// Whether the worker passes the results of dependencies on, as a file.
     pub(super) fn takes_results(&self) -> bool {
         matches!(self, Self::Exec(_) | Self::Lines(_))
     }
 
-    /// Runs one attempt to its end, or until `cancelled`.
-    pub(super) async fn run(
-        &self,
-        attempt: &Attempt,
-        reports: &Arc<Reports>,
-        cancelled: impl Future<Output = ()>,
-    ) -> Ending {
+    /// Runs an attempt of a job that this client has received.
+    pub(super) async fn run(&self, client: &Client, attempt: &Attempt) -> Outcome {
         match self {
-            Self::Exec(exec) => exec.run(attempt, reports, cancelled).await,
-            Self::Lines(lines) => lines.run(attempt, reports, cancelled).await,
-            Self::Post(post) => post.run(attempt, cancelled).await,
-            Self::Sql(sql) => sql.run(attempt, cancelled).await,
+            Self::Exec(exec) => exec.run(attempt).await,
+            Self::Lines(lines) => lines.run(attempt).await,
+            Self::Post(post) => post.run(attempt).await,
+            Self::Sql(sql) => sql.run(client, attempt).await,
         }
     }
 
@@ -133,8 +120,8 @@ fn variable(name: &str) -> Result<String, String> {
 }
 
 impl ProcessArgs {
-    /// Creates the worker for processes, or returns `None` without `--exec` and `--argv`.
-    pub(super) fn kind(&self, stop_tokens: &StopTokens) -> Result<Option<Kind>, Failure> {
+    /// Creates the worker for processes, or returns `None` without `--exec` and `--argv`. `kill` kills the processes.
+    pub(super) fn kind(&self, kill: &CancellationToken) -> Result<Option<Kind>, Failure> {
         let program = match &self.exec {
             Some(command) => Program::shell(command),
             None if !self.argv.is_empty() => Program::new(self.argv.clone()),
@@ -145,21 +132,16 @@ impl ProcessArgs {
         {
             return Err(Failure::usage(format!("--dir {} is not a directory", dir.display())));
         }
-        let program = program.with_env(self.env.clone()).in_dir(self.dir.clone());
-        let watchman = start_watchman()?;
+        let watchman = Watchman::start()
+            .map_err(|error| Failure::failed(format!("cannot start the process that watches this worker: {error}")))?;
+        let (env, dir, verbose) = (self.env.clone(), self.dir.clone(), self.verbose);
+        let program = Program { env, dir, verbose, watchman: Some(watchman), ..program };
         if self.lines {
             let replace = Replace { after_jobs: self.process_jobs, after: self.process_age };
-            let lines = Lines::new(program, self.verbose, self.processes as usize, replace, stop_tokens.clone());
-            return Ok(Some(Kind::Lines(lines.watched_by(watchman))));
+            return Ok(Some(Kind::Lines(Lines::new(program, self.processes as usize, replace, kill.clone()))));
         }
-        let exec = Exec::new(program, self.verbose, stop_tokens.clone()).with_max_result(self.max_output as usize);
-        Ok(Some(Kind::Exec(exec.watched_by(watchman))))
+        Ok(Some(Kind::Exec(Exec { program, max_result: self.max_output as usize })))
     }
-}
-
-fn start_watchman() -> Result<Arc<Watchman>, Failure> {
-    Watchman::start()
-        .map_err(|error| Failure::failed(format!("cannot start the process that watches this worker: {error}")))
 }
 
 /// Environment variable with the secret that signs requests.
@@ -206,12 +188,7 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 impl PostArgs {
     /// Creates the HTTP worker, or returns `None` without `--post`.
-    pub(super) fn kind(
-        &self,
-        stop_tokens: &StopTokens,
-        jobs: usize,
-        timeout: Option<Duration>,
-    ) -> Result<Option<Kind>, Failure> {
+    pub(super) fn kind(&self, jobs: usize, timeout: Option<Duration>) -> Result<Option<Kind>, Failure> {
         let Some(url) = self.post.clone() else { return Ok(None) };
         let target = Target {
             url,
@@ -222,8 +199,7 @@ impl PostArgs {
             allow_private: self.allow_private,
             idle_connections: jobs,
         };
-        let post =
-            Post::new(target, stop_tokens.clone()).map_err(|problem| Failure::usage(format!("--post {problem}")))?;
+        let post = Post::new(target).map_err(|problem| Failure::usage(format!("--post {problem}")))?;
         Ok(Some(Kind::Post(Box::new(post))))
     }
 
@@ -280,28 +256,22 @@ pub(in crate::commands) fn is_database_name(name: &str) -> bool {
 
 impl SqlArgs {
     /// Creates the SQL worker, or returns `None` without `--sql`.
-    pub(super) fn kind(
-        &self,
-        stop_tokens: &StopTokens,
-        max_result: usize,
-        timeout: Option<Duration>,
-    ) -> Result<Option<Kind>, Failure> {
+    pub(super) fn kind(&self, max_result: usize, timeout: Option<Duration>) -> Result<Option<Kind>, Failure> {
         let Some(given) = &self.sql else { return Ok(None) };
-        let database = database("--sql", given)?;
+        let database = database("--sql", given, max_result)?;
         let mut others = BTreeMap::new();
         for (name, given) in &self.name {
             let flag = format!("--name {name}");
-            if others.insert(name.clone(), self::database(&flag, given)?).is_some() {
+            if others.insert(name.clone(), self::database(&flag, given, max_result)?).is_some() {
                 return Err(Failure::usage(format!("{flag} is given twice")));
             }
         }
-        let sql = Sql::new(database, others, stop_tokens.clone(), max_result).with_timeout(timeout);
-        Ok(Some(Kind::Sql(Box::new(sql))))
+        Ok(Some(Kind::Sql(Box::new(Sql::new(database, others, max_result, timeout)))))
     }
 }
 
-fn database(flag: &str, given: &str) -> Result<Database, Failure> {
+fn database(flag: &str, given: &str, max_result: usize) -> Result<Database, Failure> {
     let text = input::connection_string(flag, given)?;
     let file = given.strip_prefix("file:").map(|path| UrlFile::without_store(path.as_ref(), &text));
-    Database::new(&text, file).map_err(|problem| Failure::usage(format!("{flag}: {problem}")))
+    Database::new(&text, file, max_result).map_err(|problem| Failure::usage(format!("{flag}: {problem}")))
 }

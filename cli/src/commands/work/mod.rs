@@ -20,7 +20,7 @@ use super::{
     signals::Signals,
     values,
 };
-use crate::workers::exec::StopTokens;
+use crate::workers::attempt::StopTokens;
 
 pub(super) use self::kind::is_database_name;
 
@@ -110,15 +110,15 @@ impl Args {
         if self.task_types.is_empty() { vec![kind::SQL_TASK_TYPE.to_owned()] } else { self.task_types.clone() }
     }
 
-    /// Creates the worker that the flags describe.
-    fn kind(&self, stop_tokens: &StopTokens) -> Result<Kind, Failure> {
-        if let Some(kind) = self.process.kind(stop_tokens)? {
+    /// Creates the worker that the flags describe. `kill` kills its processes.
+    fn kind(&self, kill: &CancellationToken) -> Result<Kind, Failure> {
+        if let Some(kind) = self.process.kind(kill)? {
             return Ok(kind);
         }
-        if let Some(kind) = self.post.kind(stop_tokens, self.jobs as usize, self.timeout)? {
+        if let Some(kind) = self.post.kind(self.jobs as usize, self.timeout)? {
             return Ok(kind);
         }
-        let kind = self.sql.kind(stop_tokens, self.process.max_output as usize, self.timeout)?;
+        let kind = self.sql.kind(self.process.max_output as usize, self.timeout)?;
         kind.ok_or_else(|| Failure::usage("no worker given: use --exec, --argv, --post or --sql"))
     }
 }
@@ -127,13 +127,12 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.start_logging("info")?;
     block_on(async {
         let signals = Signals::<2>::catch()?;
-        let stop_tokens = StopTokens { graceful: CancellationToken::new(), immediate: signals.stages[1].clone() };
-        let kind = args.kind(&stop_tokens)?;
+        let stop_tokens = StopTokens::new(signals.stages[1].clone());
+        let kind = args.kind(&stop_tokens.immediate)?;
         let client = global.connect().await?;
-        let kind = kind.with_client(&client);
         let stop = CancellationToken::new();
-        stop_in_time(signals.stages[0].clone(), stop.clone(), stop_tokens.graceful, args);
-        let result = Work::new(args, client, kind).run(args, &stop).await;
+        stop_in_time(signals.stages[0].clone(), stop.clone(), stop_tokens.graceful.clone(), args);
+        let result = Work::new(args, client, kind, stop_tokens).run(args, &stop).await;
         match (result, signals.stages[1].is_cancelled()) {
             (Ok(()), true) => Err(Failure::interrupted(signals.exit_code(), None)),
             (result, _) => result,

@@ -8,32 +8,30 @@ use std::{
 use howdah_client::{CancellationToken, Client, Job, Outcome, Worker, WorkerReport, proto::CancelReason};
 use tokio::{select, sync::watch, time::sleep};
 
-use super::{super::failure::Failure, Args, kind::Kind};
-use crate::workers::{
-    attempt::{Attempt, Ending},
-    reports::Reports,
-    results::ResultsFile,
-};
+use super::{super::failure::Failure, Args, drain, kind::Kind};
+use crate::workers::attempt::{Attempt, ResultsFile, StopTokens};
 
 /// Stop timeout of the client's worker: practically unlimited, because `--stop-after` limits graceful stops.
 const NO_LIMIT: Duration = Duration::from_hours(365 * 24);
 
 /// Worker that may be started several times.
 pub(super) struct Work {
-    pub(super) client: Client,
+    client: Client,
     kind: Arc<Kind>,
-    pub(super) task_types: Vec<String>,
+    stop_tokens: StopTokens,
+    task_types: Vec<String>,
     jobs: usize,
     liveness: Option<Duration>,
     /// Number of running jobs.
-    pub(super) running: watch::Sender<usize>,
+    running: watch::Sender<usize>,
 }
 
 impl Work {
-    pub(super) fn new(args: &Args, client: Client, kind: Kind) -> Self {
+    pub(super) fn new(args: &Args, client: Client, kind: Kind, stop_tokens: StopTokens) -> Self {
         Self {
             client,
             kind: Arc::new(kind),
+            stop_tokens,
             task_types: args.task_types(),
             jobs: args.jobs as usize,
             liveness: args.liveness,
@@ -44,7 +42,7 @@ impl Work {
     /// Runs until `stop` is cancelled, or until an end condition of the flags is met.
     pub(super) async fn run(&self, args: &Args, stop: &CancellationToken) -> Result<(), Failure> {
         if args.drain.is_some() {
-            self.check_counts().await?;
+            drain::check_counts(&self.client, &self.task_types).await?;
         }
         let mut total = Total::default();
         loop {
@@ -52,7 +50,9 @@ impl Work {
             let handle = self.worker(left).start();
             let drained = async {
                 match args.drain {
-                    Some(drain) => self.drained(drain).await,
+                    Some(drain) => {
+                        drain::drained(drain, &self.client, &self.task_types, self.running.subscribe()).await
+                    }
                     None => std::future::pending().await,
                 }
             };
@@ -65,7 +65,7 @@ impl Work {
             // With --drain the worker starts again if jobs are left, for example jobs that it released while stopping.
             let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
             let Some(drain) = args.drain else { break };
-            if stop.is_cancelled() || max_reached || self.is_empty(drain).await {
+            if stop.is_cancelled() || max_reached || drain::is_empty(drain, &self.client, &self.task_types).await {
                 break;
             }
         }
@@ -75,12 +75,14 @@ impl Work {
     }
 
     fn worker(&self, max_jobs: Option<u64>) -> Worker {
-        let (kind, running) = (Arc::clone(&self.kind), self.running.clone());
+        let (kind, client, stop_tokens) = (self.kind.clone(), self.client.clone(), self.stop_tokens.clone());
+        let running = self.running.clone();
         let handler = move |job: Job| {
-            let (kind, running) = (Arc::clone(&kind), running.clone());
+            let (kind, client, running) = (kind.clone(), client.clone(), Running::begin(running.clone()));
+            let attempt = Attempt::new(job, stop_tokens.clone());
             async move {
-                let _running = Running::begin(running);
-                run_job(&kind, &job).await
+                let _running = running;
+                run_job(&kind, &client, attempt).await
             }
         };
         let worker = self.client.worker().handle_with(self.task_types.as_slice(), self.jobs, handler);
@@ -94,40 +96,39 @@ impl Work {
     }
 }
 
-async fn run_job(kind: &Kind, job: &Job) -> Outcome {
+async fn run_job(kind: &Kind, client: &Client, mut attempt: Attempt) -> Outcome {
     let begun = Instant::now();
-    let reports = Arc::new(Reports::default());
-    let ending = select! {
-        ending = run_attempt(kind, job, &reports) => ending,
-        never = reports.run(job) => match never {},
+    let (job, reports) = (attempt.job.clone(), attempt.reports.clone());
+    let outcome = select! {
+        outcome = run_attempt(kind, client, &mut attempt) => outcome,
+        never = reports.run(&job) => match never {},
     };
-    reports.flush(job).await;
+    reports.flush(&job).await;
     let took = begun.elapsed();
-    // The messages need no job id, because the client's tracing span around this handler contains it.
-    match &ending {
-        Ending::Done(_) | Ending::Advanced(..) => tracing::info!(?took, "attempt succeeded"),
-        Ending::Failed(error) | Ending::RetryAfter(error, _) => tracing::warn!(?took, %error, "attempt failed"),
-        Ending::FailedForGood(error) => tracing::warn!(?took, %error, "attempt failed for good"),
-        Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "job snoozed"),
-        Ending::Cancelled => tracing::warn!(?took, reason = reason(job), "attempt cancelled"),
-        Ending::Released => tracing::warn!(?took, "job released"),
+    // The client's tracing span around this handler contains the job id. The client logs failures.
+    match &outcome {
+        Outcome::Ack(_) | Outcome::Advance { .. } => tracing::info!(?took, "attempt succeeded"),
+        Outcome::Retry { .. } | Outcome::Fail { .. } => {}
+        Outcome::Snooze(delay) => tracing::info!(?took, ?delay, "job snoozed"),
+        Outcome::Release if job.is_cancelled() => tracing::warn!(?took, reason = reason(&job), "attempt cancelled"),
+        Outcome::Release => tracing::warn!(?took, "job released"),
     }
-    ending.into_outcome()
+    outcome
 }
 
-async fn run_attempt(kind: &Kind, job: &Job, reports: &Arc<Reports>) -> Ending {
-    let mut attempt = Attempt::from(job);
+/// Runs an attempt, after the results of its dependencies were written to a file.
+async fn run_attempt(kind: &Kind, client: &Client, attempt: &mut Attempt) -> Outcome {
     if kind.takes_results() {
         let written = select! {
-            written = ResultsFile::write(job.results()) => written,
-            () = job.cancelled() => return Ending::Cancelled,
+            written = ResultsFile::write(attempt.job.results()) => written,
+            () = attempt.job.cancelled() => return Outcome::release(),
         };
         match written {
             Ok(file) => attempt.results = file,
-            Err(error) => return Ending::Failed(format!("cannot get the results of the job's dependencies: {error}")),
+            Err(error) => return Outcome::retry(format!("cannot get the results of the job's dependencies: {error}")),
         }
     }
-    kind.run(&attempt, reports, job.cancelled()).await
+    kind.run(client, attempt).await
 }
 
 fn reason(job: &Job) -> &'static str {

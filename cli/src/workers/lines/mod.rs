@@ -1,32 +1,27 @@
 //! Runs processes that serve many jobs. Each job is a line of JSON on stdin, and each answer is a line of JSON on stdout.
 //!
 //! - `wire`: format of the lines
-//! - `process`: one process and its jobs
-//! - this module: the choice of a process for a job, and the ending of an attempt
+//! - `server`: one process and its jobs
+//! - this module: the choice of a process for a job
 
-mod process;
+mod server;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
+use howdah_client::{CancellationToken, Outcome};
 use parking_lot::Mutex;
 use tokio::{
+    select,
     sync::Notify,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 
-pub(super) use self::wire::as_text;
-
-use self::process::{Process, Settings};
-use super::{
-    attempt::{Attempt, Ending},
-    exec::{KILL_AFTER, StopTokens, Watchman},
-    program::Program,
-    reports::Reports,
-};
+use self::server::{PendingAnswer, Server};
+use super::{attempt::Attempt, process::Program};
 
 /// Pause before the next start after a process ended without any answer, so that a broken program is not restarted in a tight
 /// loop.
@@ -44,11 +39,12 @@ pub struct Replace {
 /// Worker with processes that serve many jobs.
 #[derive(Debug)]
 pub struct Lines {
-    settings: Arc<Settings>,
+    program: Arc<Program>,
     /// Maximum number of concurrent processes.
     max_processes: usize,
     replace: Replace,
-    stop_tokens: StopTokens,
+    /// Kills the processes.
+    kill: CancellationToken,
     pool: Mutex<Pool>,
     /// Signals that a process may have capacity for a waiting job.
     changed: Arc<Notify>,
@@ -56,138 +52,96 @@ pub struct Lines {
 
 #[derive(Debug, Default)]
 struct Pool {
-    processes: Vec<Arc<Process>>,
+    servers: Vec<Arc<Server>>,
     /// Earliest time for the next start; `None` unless a process ended without any answer.
     start_at: Option<Instant>,
 }
 
 impl Lines {
-    /// Creates a worker that starts processes as jobs arrive, at most `max_processes` at once.
-    pub fn new(
-        program: Program,
-        verbose: bool,
-        max_processes: usize,
-        replace: Replace,
-        stop_tokens: StopTokens,
-    ) -> Self {
+    /// Creates a worker that starts processes as jobs arrive, at most `max_processes` at once. `kill` kills them.
+    pub fn new(program: Program, max_processes: usize, replace: Replace, kill: CancellationToken) -> Self {
         Self {
-            settings: Arc::new(Settings { program, verbose, watchman: None, kill_after: KILL_AFTER }),
+            program: Arc::new(program),
             max_processes: max_processes.max(1),
             replace,
-            stop_tokens,
+            kill,
             pool: Mutex::default(),
             changed: Arc::default(),
         }
     }
 
-    /// Sets the watchman, which ends the processes if this process is killed.
-    #[must_use]
-    pub fn watched_by(self, watchman: Arc<Watchman>) -> Self {
-        let settings = Settings { watchman: Some(watchman), ..Settings::clone(&self.settings) };
-        Self { settings: Arc::new(settings), ..self }
-    }
-
-    /// Runs one job. If the job is cancelled, the process receives a cancel line. If it does not answer within 5 s, it is ended,
+    /// Runs one job. If the attempt is stopped, the process receives a cancel line. If it does not answer within 5 s, it is ended,
     /// and its other jobs are released.
-    pub async fn run(&self, attempt: &Attempt, reports: &Arc<Reports>, cancelled: impl Future<Output = ()>) -> Ending {
-        let mut cancelled = pin!(cancelled);
-        if self.stop_tokens.immediate.is_cancelled() || self.stop_tokens.graceful.is_cancelled() {
-            return Ending::Released;
+    pub async fn run(&self, attempt: &Attempt) -> Outcome {
+        let assigned = select! {
+            biased;
+            () = attempt.stopped() => return Outcome::release(),
+            assigned = self.assign(attempt) => assigned,
+        };
+        let mut answer = match assigned {
+            Ok(answer) => answer,
+            Err(error) => return Outcome::retry(format!("cannot start the process: {error}")),
+        };
+        select! {
+            outcome = answer.outcome() => return outcome,
+            () = attempt.stopped() => answer.cancel(),
         }
-        let assigned = tokio::select! {
-            assigned = self.assign(attempt, reports) => assigned,
-            () = &mut cancelled => return Ending::Cancelled,
-            () = self.stop_tokens.graceful.cancelled() => return Ending::Released,
-            () = self.stop_tokens.immediate.cancelled() => return Ending::Released,
-        };
-        let (process, mut answer) = match assigned {
-            Ok(assigned) => assigned,
-            Err(error) => return Ending::Failed(format!("cannot start the process: {error}")),
-        };
-        let stopped = tokio::select! {
-            ending = answer.ended() => return ending,
-            () = cancelled => Ending::Cancelled,
-            () = self.stop_tokens.graceful.cancelled() => Ending::Released,
-            () = self.stop_tokens.immediate.cancelled() => {
-                process.kill();
-                return Ending::Released;
-            }
-        };
-        process.cancel(attempt.id);
-        tokio::select! {
-            _ = answer.ended() => {}
-            () = sleep(self.settings.kill_after) => process.end(),
-            () = self.stop_tokens.immediate.cancelled() => process.kill(),
+        if timeout(self.program.kill_after, answer.outcome()).await.is_err() {
+            answer.end_process();
         }
-        stopped
+        Outcome::release()
     }
 
     /// Gives the job to a process as soon as a process has capacity.
-    async fn assign(
-        &self,
-        attempt: &Attempt,
-        reports: &Arc<Reports>,
-    ) -> std::io::Result<(Arc<Process>, process::PendingAnswer)> {
+    async fn assign(&self, attempt: &Attempt) -> io::Result<PendingAnswer> {
         loop {
             // Registers for changes before `pick` looks at the processes, so that no change in between is missed.
             let changed = self.changed.notified();
             let start_at = {
                 let mut pool = self.pool.lock();
-                if let Some(assigned) = self.pick(&mut pool, attempt, reports)? {
-                    return Ok(assigned);
+                if let Some(answer) = self.pick(&mut pool, attempt)? {
+                    return Ok(answer);
                 }
                 pool.start_at
             };
-            tokio::select! {
+            select! {
                 () = changed => {}
                 () = sleep_until(start_at.unwrap_or_else(Instant::now)), if start_at.is_some() => {}
             }
         }
     }
 
-    /// Returns the least loaded process that does not already have this job (from a lost lease), or a new process.
-    fn pick(
-        &self,
-        pool: &mut Pool,
-        attempt: &Attempt,
-        reports: &Arc<Reports>,
-    ) -> std::io::Result<Option<(Arc<Process>, process::PendingAnswer)>> {
-        if let Some(ended) = pool.processes.iter().find(|process| process.ended_without_answer()) {
-            pool.start_at = Some(ended.ended_at() + RESTART_AFTER);
+    /// Gives the job to the least loaded process that does not already have it (from a lost lease), or to a new process. Returns
+    /// `None` if no process has capacity.
+    fn pick(&self, pool: &mut Pool, attempt: &Attempt) -> io::Result<Option<PendingAnswer>> {
+        if let Some(failed_at) = pool.servers.iter().find_map(|server| server.failed_at()) {
+            pool.start_at = Some(failed_at + RESTART_AFTER);
         }
-        pool.processes.retain(|process| !process.takes_no_jobs(self.replace));
-        let start_now = pool.start_at.is_none_or(|at| at <= Instant::now());
-        let least = pool.processes.iter().min_by_key(|process| process.load()).cloned();
-        if let Some(process) = least
-            && (process.load() == 0 || pool.processes.len() >= self.max_processes || !start_now)
-            && let Some(answer) = process.assign(attempt, reports)
+        pool.servers.retain(|server| !server.takes_no_jobs(self.replace));
+        let may_start = pool.servers.len() < self.max_processes && pool.start_at.is_none_or(|at| at <= Instant::now());
+        if let Some(least) = pool.servers.iter().min_by_key(|server| server.load())
+            && (least.load() == 0 || !may_start)
+            && let Some(answer) = least.assign(attempt)
         {
-            return Ok(Some((process, answer)));
+            return Ok(Some(answer));
         }
-        if pool.processes.len() >= self.max_processes || !start_now {
+        if !may_start {
             return Ok(None);
         }
         pool.start_at = None;
-        let process = Process::start(&self.settings, self.changed.clone())?;
-        pool.processes.push(process.clone());
-        Ok(process.assign(attempt, reports).map(|answer| (process, answer)))
+        let server = Server::start(&self.program, self.kill.child_token(), self.changed.clone())?;
+        pool.servers.push(server.clone());
+        Ok(server.assign(attempt))
     }
 
     /// Closes the stdin of the processes, which have 5 s to end. Called after the last job.
     pub async fn close(&self) {
-        let processes = std::mem::take(&mut self.pool.lock().processes);
-        processes.iter().for_each(|process| process.retire());
-        for process in processes {
-            let ended = async {
-                tokio::select! {
-                    () = process.wait() => {}
-                    () = self.stop_tokens.immediate.cancelled() => process.kill(),
-                }
-            };
-            if tokio::time::timeout(self.settings.kill_after, ended).await.is_err() {
-                process.end();
+        let servers = std::mem::take(&mut self.pool.lock().servers);
+        let closing = servers.iter().map(|server| async move {
+            if timeout(self.program.kill_after, server.close()).await.is_err() {
+                server.end().await;
             }
-            process.wait().await;
-        }
+        });
+        futures::future::join_all(closing).await;
     }
 }

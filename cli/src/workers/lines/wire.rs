@@ -5,13 +5,13 @@ use std::{collections::HashMap, path::Path, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use howdah_client::{Outcome, proto::ProgressReport};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::super::{
-    attempt::{Attempt, Ending},
-    reports::{Report, ReportJson},
-    results::ResultsFile,
+use crate::workers::{
+    attempt::{Attempt, ResultsFile, succeeded, text_or_base64},
+    reports::ReportJson,
 };
 
 /// Maximum snooze or retry delay in seconds: a year.
@@ -42,59 +42,42 @@ struct JobLine<'a> {
     results_file: Option<&'a Path>,
 }
 
-/// Line that cancels a job.
-#[derive(Serialize)]
-struct CancelLine {
-    cancel: i64,
-    cancel_text: String,
-}
-
-/// Returns bytes as text if they are text, otherwise as base64.
-pub(in crate::workers) fn as_text(bytes: &[u8]) -> (Option<&str>, Option<String>) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (Some(text), None),
-        Err(_) => (None, Some(STANDARD.encode(bytes))),
-    }
-}
-
 /// Formats the line of a job.
 pub(super) fn job(attempt: &Attempt) -> Vec<u8> {
-    let (payload, payload_base64) = as_text(&attempt.payload);
-    let (checkpoint, checkpoint_base64) = as_text(&attempt.checkpoint);
-    line(&JobLine {
-        id: attempt.id,
-        id_text: attempt.id.to_string(),
-        task_type: &attempt.task_type,
-        attempt: attempt.attempt,
-        max_attempts: attempt.max_attempts,
-        headers: &attempt.headers,
-        tags: &attempt.tags,
+    let job = &attempt.job;
+    let (payload, payload_base64) = text_or_base64(&job.payload);
+    let (checkpoint, checkpoint_base64) = job.last_checkpoint().map_or((None, None), |bytes| text_or_base64(bytes));
+    let line = JobLine {
+        id: job.id,
+        id_text: job.id.to_string(),
+        task_type: &job.task_type,
+        attempt: job.attempt,
+        max_attempts: job.max_attempts,
+        headers: &job.headers,
+        tags: &job.tags,
         payload,
         payload_base64,
-        checkpoint: checkpoint.filter(|text| !text.is_empty()),
+        checkpoint,
         checkpoint_base64,
         results_file: attempt.results.as_ref().map(ResultsFile::path),
-    })
+    };
+    let mut line = serde_json::to_vec(&line).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// Formats the line that cancels a job.
 pub(super) fn cancel(id: i64) -> Vec<u8> {
-    line(&CancelLine { cancel: id, cancel_text: id.to_string() })
-}
-
-fn line(value: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(value).unwrap_or_default();
-    line.push(b'\n');
-    line
+    format!("{{\"cancel\":{id},\"cancel_text\":\"{id}\"}}\n").into_bytes()
 }
 
 /// Answer for a job.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     /// The attempt has ended.
-    Ended(Ending),
+    Ended(Outcome),
     /// Progress report. The attempt continues.
-    Progress(Report),
+    Progress(ProgressReport),
 }
 
 #[derive(Deserialize)]
@@ -104,22 +87,17 @@ struct AnswerLine {
     id: i64,
     #[serde(default)]
     result: Value,
-    #[serde(default)]
     result_base64: Option<String>,
     /// Task type of the next stage, given with or without a result.
-    #[serde(default)]
     next_stage: Option<String>,
-    #[serde(default)]
     error: Option<String>,
     /// Retry after an error: `true` (by the retry policy), `false` (none), or a delay in seconds.
     #[serde(default)]
     retry: Value,
     /// Delay of a snooze in seconds.
-    #[serde(default)]
     snooze: Option<f64>,
     #[serde(default)]
     release: bool,
-    #[serde(default)]
     progress: Option<ReportJson>,
 }
 
@@ -153,26 +131,20 @@ pub(super) fn answer(line: &[u8]) -> Result<(i64, Answer), String> {
     if let Some(report) = line.progress {
         return Ok((id, Answer::Progress(report.into())));
     }
-    let ending = match (line.error, line.snooze) {
-        (Some(error), _) => failed(error, &line.retry)?,
-        (None, Some(delay)) => Ending::Snoozed(seconds("snooze", delay)?),
-        (None, None) if line.release => Ending::Released,
-        (None, None) => {
-            let result = result(line.result, line.result_base64)?;
-            match line.next_stage {
-                Some(next_stage) => Ending::Advanced(result, next_stage),
-                None => Ending::Done(result),
-            }
-        }
+    let outcome = match (line.error, line.snooze) {
+        (Some(error), _) => failed(&error, &line.retry)?,
+        (None, Some(delay)) => Outcome::snooze(seconds("snooze", delay)?),
+        (None, None) if line.release => Outcome::release(),
+        (None, None) => succeeded(result(line.result, line.result_base64)?, line.next_stage),
     };
-    Ok((id, Answer::Ended(ending)))
+    Ok((id, Answer::Ended(outcome)))
 }
 
-fn failed(error: String, retry: &Value) -> Result<Ending, String> {
+fn failed(error: &str, retry: &Value) -> Result<Outcome, String> {
     match retry {
-        Value::Null | Value::Bool(true) => Ok(Ending::Failed(error)),
-        Value::Bool(false) => Ok(Ending::FailedForGood(error)),
-        Value::Number(number) => Ok(Ending::RetryAfter(error, seconds("retry", number.as_f64().unwrap_or(f64::NAN))?)),
+        Value::Null | Value::Bool(true) => Ok(Outcome::retry(error)),
+        Value::Bool(false) => Ok(Outcome::fail(error)),
+        Value::Number(delay) => Ok(Outcome::retry_after(error, seconds("retry", delay.as_f64().unwrap_or(f64::NAN))?)),
         _ => Err("retry must be true, false, or seconds".into()),
     }
 }
@@ -199,26 +171,21 @@ fn result(value: Value, base64: Option<String>) -> Result<Bytes, String> {
 
 #[cfg(test)]
 mod tests {
+    use howdah_client::NewJob;
+
     use super::*;
 
-    #[test]
-    fn a_job_is_one_line_that_begins_with_its_id() {
-        let mut attempt = Attempt {
-            id: 17,
-            task_type: "t".into(),
-            attempt: 1,
-            max_attempts: 10,
-            payload: "two\nlines".into(),
-            ..Attempt::default()
-        };
+    #[tokio::test]
+    async fn a_job_is_one_line_that_begins_with_its_id() {
+        let mut attempt = Attempt::of(NewJob::new("t").payload("two\nlines")).await;
+        attempt.job.id = 17;
         let expected = concat!(
             r#"{"id":17,"id_text":"17","task_type":"t","attempt":1,"max_attempts":10,"headers":{},"payload":"two\nlines"}"#,
             "\n"
         );
         assert_eq!(String::from_utf8(job(&attempt)).unwrap(), expected);
-        attempt.payload = Bytes::from_static(b"\xff");
-        attempt.checkpoint = "row 7".into();
-        attempt.tags = vec!["a".into()];
+        let mut attempt = Attempt::with_payload(b"\xff".as_slice()).await;
+        attempt.job.tags = vec!["a".into()];
         let line = String::from_utf8(job(&attempt)).unwrap();
         assert!(line.contains(r#""tags":["a"]"#), "{line}");
         assert!(line.ends_with("\"payload_base64\":\"/w==\",\"checkpoint\":\"row 7\"}\n"), "{line}");
@@ -227,24 +194,24 @@ mod tests {
     #[test]
     fn every_way_to_end_a_job_is_understood() {
         let cases = [
-            (r#"{"id":1}"#, Ending::Done(Bytes::new())),
-            (r#"{"id":"1"}"#, Ending::Done(Bytes::new())),
-            (r#"{"id":1,"result":"text"}"#, Ending::Done("text".into())),
-            (r#"{"id":1,"result":{"n":[1,2]}}"#, Ending::Done(r#"{"n":[1,2]}"#.into())),
-            (r#"{"id":1,"result_base64":"/w=="}"#, Ending::Done(Bytes::from_static(b"\xff"))),
-            (r#"{"id":1,"result":"text","next_stage":"s"}"#, Ending::Advanced("text".into(), "s".into())),
-            (r#"{"id":1,"next_stage":"s"}"#, Ending::Advanced(Bytes::new(), "s".into())),
-            (r#"{"id":1,"error":"no"}"#, Ending::Failed("no".into())),
-            (r#"{"id":1,"error":"no","retry":true}"#, Ending::Failed("no".into())),
-            (r#"{"id":1,"error":"no","retry":false}"#, Ending::FailedForGood("no".into())),
-            (r#"{"id":1,"error":"no","retry":1.5}"#, Ending::RetryAfter("no".into(), Duration::from_millis(1500))),
-            (r#"{"id":1,"snooze":60}"#, Ending::Snoozed(Duration::from_secs(60))),
-            (r#"{"id":1,"release":true}"#, Ending::Released),
+            (r#"{"id":1}"#, Outcome::ack("")),
+            (r#"{"id":"1"}"#, Outcome::ack("")),
+            (r#"{"id":1,"result":"text"}"#, Outcome::ack("text")),
+            (r#"{"id":1,"result":{"n":[1,2]}}"#, Outcome::ack(r#"{"n":[1,2]}"#)),
+            (r#"{"id":1,"result_base64":"/w=="}"#, Outcome::ack(b"\xff".as_slice())),
+            (r#"{"id":1,"result":"text","next_stage":"s"}"#, Outcome::advance("text", "s")),
+            (r#"{"id":1,"next_stage":"s"}"#, Outcome::advance("", "s")),
+            (r#"{"id":1,"error":"no"}"#, Outcome::retry("no")),
+            (r#"{"id":1,"error":"no","retry":true}"#, Outcome::retry("no")),
+            (r#"{"id":1,"error":"no","retry":false}"#, Outcome::fail("no")),
+            (r#"{"id":1,"error":"no","retry":1.5}"#, Outcome::retry_after("no", Duration::from_millis(1500))),
+            (r#"{"id":1,"snooze":60}"#, Outcome::snooze(Duration::from_secs(60))),
+            (r#"{"id":1,"release":true}"#, Outcome::release()),
         ];
-        for (line, ending) in cases {
-            assert_eq!(answer(line.as_bytes()), Ok((1, Answer::Ended(ending))), "{line}");
+        for (line, outcome) in cases {
+            assert_eq!(answer(line.as_bytes()), Ok((1, Answer::Ended(outcome))), "{line}");
         }
-        let report = Report { fraction: Some(0.5), text: Some("half".into()), checkpoint: None };
+        let report = ProgressReport { fraction: Some(0.5), text: Some("half".into()), ..ProgressReport::default() };
         let line = br#"{"id":1,"progress":{"fraction":0.5,"text":"half"}}"#;
         assert_eq!(answer(line), Ok((1, Answer::Progress(report))));
     }

@@ -1,13 +1,21 @@
-//! Restricts the addresses that requests may connect to. The user who configures the worker chooses the URL, but foreign DNS
-//! chooses the address of its host, and a foreign server chooses the target of a redirect. Neither may lead into the private
-//! network. The checked address is also the connected address, so a second DNS answer cannot bypass the check.
+//! Restricts the addresses that requests may connect to, and the redirects that they may follow. The user who configures the worker
+//! chooses the URL, but foreign DNS chooses the address of its host, and a foreign server chooses the target of a redirect. Neither
+//! may lead into the private network. The checked address is also the connected address, so a second DNS answer cannot bypass the
+//! check.
 
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{
+    StatusCode, Url,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{HeaderMap, LOCATION},
+};
+
+/// Maximum number of redirects of a request.
+const MAX_REDIRECTS: usize = 5;
 
 /// DNS resolver that omits forbidden addresses.
 #[derive(Debug)]
@@ -31,8 +39,50 @@ impl Resolve for Resolver {
     }
 }
 
+/// Checks that a request may be sent to this URL. The resolver checks host names later.
+pub(super) fn check(url: &Url, allow_private: bool) -> Result<(), String> {
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("the scheme \"{}\" is not supported; use http or https", url.scheme()));
+    }
+    // An IP address in a URL bypasses the resolver. The URL parser has normalised it.
+    let host = url.host_str().unwrap_or_default();
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) if !allow_private && !is_public(address) => Err(refused(host, address).to_string()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the target of a redirect; `None` if the answer is final. The worker follows only redirects that repeat the same request
+/// (307, 308), never from TLS to plain text, nor to a URL that is not allowed for a first request.
+///
+/// The redirecting server chooses the target. Another origin (scheme, host and port) gets the payload, because the redirect asks
+/// for that. It does not get the headers of the command line, which may contain credentials, nor a signature, which would confirm
+/// that the request was meant for that URL.
+pub(super) fn redirect(
+    from: &Url,
+    status: StatusCode,
+    headers: &HeaderMap,
+    followed: usize,
+    allow_private: bool,
+) -> Result<Option<Url>, String> {
+    // Other redirects would become a GET without the payload, whose success would count as success of the job.
+    if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+        return Ok(None);
+    }
+    let location = headers.get(LOCATION).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let Some(to) = location.and_then(|location| from.join(location).ok()) else { return Ok(None) };
+    if followed == MAX_REDIRECTS {
+        return Err(format!("more than {MAX_REDIRECTS} redirects"));
+    }
+    if from.scheme() == "https" && to.scheme() != "https" {
+        return Err("redirected from https to plain text, which is not followed".into());
+    }
+    check(&to, allow_private).map_err(|problem| format!("the redirect was refused: {problem}"))?;
+    Ok(Some(to))
+}
+
 /// Error for a forbidden address.
-pub(super) fn refused(host: &str, address: IpAddr) -> io::Error {
+fn refused(host: &str, address: IpAddr) -> io::Error {
     let problem = format!(
         "{host} is at {address}, which is private, loopback, link-local or reserved; --allow-private allows such addresses"
     );
@@ -40,7 +90,7 @@ pub(super) fn refused(host: &str, address: IpAddr) -> io::Error {
 }
 
 /// Returns whether an address is public.
-pub(super) fn is_public(address: IpAddr) -> bool {
+fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),

@@ -1,25 +1,23 @@
 //! Sends each job to a URL as an HTTP request. The payload is the body of the request, and the body of the answer is the result.
 //!
-//! - `address`: allowed addresses
-//! - `redirect`: allowed redirects
+//! - `address`: allowed addresses and redirects
 //! - `sign`: signatures of requests
-//! - this module: a request, and the conversion of its answer to an ending
+//! - this module: a request, and the conversion of its answer to an outcome
 
 mod address;
-mod redirect;
 mod sign;
 
 #[cfg(test)]
 mod tests;
 
 use std::{
-    error::Error,
-    future::Future,
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
+use howdah_client::{Job, Outcome};
+use howdah_core::error;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{
     Client, Method, Request, Response, StatusCode, Url,
@@ -28,13 +26,8 @@ use reqwest::{
 };
 
 pub use self::sign::Secret;
-use super::{
-    attempt::{Attempt, Ending},
-    exec::StopTokens,
-};
+use super::attempt::{Attempt, MAX_RESULT_BYTES, succeeded};
 
-/// Maximum size of a result in bytes. With more, the job fails for good, as for a command.
-const MAX_RESULT_BYTES: usize = 1 << 20;
 /// Maximum bytes of an answer in an error.
 const ERROR_BYTES: usize = 4 << 10;
 /// Time limit for the DNS lookup, the TCP connection and the TLS handshake together.
@@ -68,76 +61,67 @@ pub struct Target {
 pub struct Post {
     target: Target,
     client: Client,
-    stop_tokens: StopTokens,
 }
 
 impl Post {
     /// Creates a worker. Fails if the scheme or the address of the URL is not allowed.
-    pub fn new(target: Target, stop_tokens: StopTokens) -> Result<Self, String> {
-        redirect::check(&target.url, target.allow_private)?;
+    pub fn new(target: Target) -> Result<Self, String> {
+        address::check(&target.url, target.allow_private)?;
         let client = client(&target)?;
-        Ok(Self { target, client, stop_tokens })
+        Ok(Self { target, client })
     }
 
-    /// Runs one job. If the job is cancelled, the connection is closed immediately.
-    pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.stop_tokens.immediate.is_cancelled() || self.stop_tokens.graceful.is_cancelled() {
-            return Ending::Released;
-        }
+    /// Runs one job. If the attempt is stopped, the connection is closed immediately.
+    pub async fn run(&self, attempt: &Attempt) -> Outcome {
         tokio::select! {
-            ending = self.send(attempt) => ending,
-            () = cancelled => Ending::Cancelled,
-            () = self.stop_tokens.graceful.cancelled() => Ending::Released,
-            () = self.stop_tokens.immediate.cancelled() => Ending::Released,
+            biased;
+            () = attempt.stopped() => Outcome::release(),
+            answer = self.answer(&attempt.job) => match answer {
+                Ok(outcome) => outcome,
+                Err(problem) => Outcome::retry(problem),
+            }
         }
     }
 
-    async fn send(&self, attempt: &Attempt) -> Ending {
-        match self.answer(attempt).await {
-            Ok(response) => ending(response).await,
-            Err(problem) => Ending::Failed(problem),
-        }
-    }
-
-    /// Sends the request, follows redirects, and returns the final answer. One time limit applies to all requests together.
-    async fn answer(&self, attempt: &Attempt) -> Result<Response, String> {
+    /// Sends the request, follows redirects, and reads the final answer. One time limit applies to all requests together.
+    async fn answer(&self, job: &Job) -> Result<Outcome, String> {
         let until = Instant::now() + self.target.timeout;
         let mut url = self.target.url.clone();
         let mut redirects = 0;
         loop {
-            let mut request = self.request(attempt, url.clone(), SystemTime::now());
+            let mut request = self.request(job, url.clone(), SystemTime::now());
             *request.timeout_mut() = Some(until.saturating_duration_since(Instant::now()));
-            let answer = self.client.execute(request).await.map_err(|error| describe(&error.without_url()))?;
-            match redirect::next(&url, answer.status(), answer.headers(), redirects, self.target.allow_private)? {
+            let answer = self.client.execute(request).await.map_err(describe)?;
+            match address::redirect(&url, answer.status(), answer.headers(), redirects, self.target.allow_private)? {
                 Some(to) => url = to,
-                None => return Ok(answer),
+                None => return Ok(outcome(answer).await),
             }
             redirects += 1;
         }
     }
 
-    fn request(&self, attempt: &Attempt, url: Url, now: SystemTime) -> Request {
+    fn request(&self, job: &Job, url: Url, now: SystemTime) -> Request {
         let is_own = url.origin() == self.target.url.origin();
         let mut request = Request::new(self.target.method.clone(), url);
         let headers = request.headers_mut();
-        add_job_headers(headers, attempt);
+        add_job_headers(headers, job);
         if is_own {
             headers.extend(self.target.headers.clone());
         }
-        headers.insert("howdah-job-id", attempt.id.into());
-        if let Ok(task_type) = HeaderValue::from_str(&attempt.task_type) {
+        headers.insert("howdah-job-id", job.id.into());
+        if let Ok(task_type) = HeaderValue::from_str(&job.task_type) {
             headers.insert("howdah-task-type", task_type);
         }
-        headers.insert("howdah-attempt", attempt.attempt.into());
-        headers.insert("howdah-max-attempts", attempt.max_attempts.into());
+        headers.insert("howdah-attempt", job.attempt.into());
+        headers.insert("howdah-max-attempts", job.max_attempts.into());
         if let Some(secret) = self.target.secret.as_ref().filter(|_| is_own) {
             let timestamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             headers.insert("howdah-timestamp", timestamp.into());
-            if let Ok(signature) = HeaderValue::from_str(&secret.sign(&request, &attempt.payload)) {
+            if let Ok(signature) = HeaderValue::from_str(&secret.sign(&request, &job.payload)) {
                 request.headers_mut().insert(sign::SIGNATURE, signature);
             }
         }
-        *request.body_mut() = Some(attempt.payload.clone().into());
+        *request.body_mut() = Some(job.payload.clone().into());
         request
     }
 }
@@ -153,25 +137,24 @@ fn client(target: &Target) -> Result<Client, String> {
         .connect_timeout(CONNECT_WITHIN)
         .pool_max_idle_per_host(target.idle_connections)
         .build()
-        .map_err(|error| describe(&error))
+        .map_err(describe)
 }
 
 /// Adds the headers, tags and trace context of the job.
-fn add_job_headers(headers: &mut HeaderMap, attempt: &Attempt) {
+fn add_job_headers(headers: &mut HeaderMap, job: &Job) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    for (name, value) in &attempt.headers {
+    for (name, value) in &job.headers {
         // Headers that are invalid in HTTP are omitted.
         if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
             headers.insert(name, value);
         }
     }
     // All tags are in one header, because proxies may join several headers with the same name.
-    let tags: Vec<String> =
-        attempt.tags.iter().map(|tag| utf8_percent_encode(tag, NON_ALPHANUMERIC).to_string()).collect();
+    let tags: Vec<String> = job.tags.iter().map(|tag| utf8_percent_encode(tag, NON_ALPHANUMERIC).to_string()).collect();
     if let (false, Ok(value)) = (tags.is_empty(), HeaderValue::from_str(&tags.join(","))) {
         headers.insert(HeaderName::from_static("howdah-tags"), value);
     }
-    for (name, value) in [("traceparent", &attempt.traceparent), ("tracestate", &attempt.tracestate)] {
+    for (name, value) in [("traceparent", &job.traceparent), ("tracestate", &job.tracestate)] {
         if let (false, Ok(value)) = (value.is_empty(), HeaderValue::from_str(value)) {
             headers.insert(HeaderName::from_static(name), value);
         }
@@ -187,19 +170,19 @@ fn header_name(name: &str) -> Option<HeaderName> {
     HeaderName::try_from(format!("howdah-header-{name}")).ok()
 }
 
-/// Converts an answer to an ending.
-async fn ending(response: Response) -> Ending {
+/// Converts an answer to an outcome.
+async fn outcome(response: Response) -> Outcome {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| wait(value, SystemTime::now()));
     if status.is_success() {
         let stage =
             response.headers().get(NEXT_STAGE).map(|stage| String::from_utf8_lossy(stage.as_bytes()).into_owned());
         return match body(response, MAX_RESULT_BYTES).await {
-            Ok((result, true)) => Ending::done(result, stage),
-            Ok((_, false)) => Ending::FailedForGood(format!(
+            Ok((result, true)) => succeeded(result, stage),
+            Ok((_, false)) => Outcome::fail(format!(
                 "the answer ({status}) has more than {MAX_RESULT_BYTES} bytes, the maximum size of a result"
             )),
-            Err(error) => Ending::Failed(format!("the answer ({status}) broke off: {error}")),
+            Err(error) => Outcome::retry(format!("the answer ({status}) broke off: {error}")),
         };
     }
     let (text, _) = body(response, ERROR_BYTES).await.unwrap_or_default();
@@ -208,10 +191,10 @@ async fn ending(response: Response) -> Ending {
         "" => status.to_string(),
         text => format!("{status}: {text}"),
     };
-    match (retry_after, is_final(status)) {
-        (_, true) => Ending::FailedForGood(error),
-        (Some(after), false) => Ending::RetryAfter(error, after),
-        (None, false) => Ending::Failed(error),
+    match retry_after {
+        _ if is_final(status) => Outcome::fail(error),
+        Some(delay) => Outcome::retry_after(error, delay),
+        None => Outcome::retry(error),
     }
 }
 
@@ -235,7 +218,7 @@ fn wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
 /// Reads at most this many bytes of the body. Also returns whether that is the complete body.
 async fn body(mut response: Response, most: usize) -> Result<(Bytes, bool), String> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error.without_url()))? {
+    while let Some(chunk) = response.chunk().await.map_err(describe)? {
         body.extend_from_slice(&chunk);
         if body.len() > most {
             body.truncate(most);
@@ -245,16 +228,8 @@ async fn body(mut response: Response, most: usize) -> Result<(Bytes, bool), Stri
     Ok((body.into(), true))
 }
 
-/// Formats an error with its causes.
-fn describe(error: &reqwest::Error) -> String {
-    let mut text = if error.is_timeout() { "no answer in time".to_owned() } else { error.to_string() };
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
+/// Formats an error with its causes, without the URL, which may contain credentials.
+fn describe(error: reqwest::Error) -> String {
+    let (is_timeout, text) = (error.is_timeout(), error::describe(&error.without_url()));
+    if is_timeout { format!("no answer in time: {text}") } else { text }
 }

@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response as Answer},
     routing::any,
 };
+use howdah_client::NewJob;
 use parking_lot::Mutex;
 use reqwest::header::LOCATION;
 use tokio::net::TcpListener;
@@ -76,26 +77,36 @@ fn target(url: &str) -> Target {
     }
 }
 
-fn attempt() -> Attempt {
-    Attempt {
-        id: 17,
-        task_type: "hook".into(),
-        attempt: 2,
-        max_attempts: 10,
-        payload: "hello".into(),
-        ..Attempt::default()
-    }
+/// Creates the second attempt of job 17 of type `hook`, with these headers.
+async fn attempt(headers: &[(&str, &str)]) -> Attempt {
+    let mut attempt = Attempt::of(NewJob::new("hook").payload("hello")).await;
+    (attempt.job.id, attempt.job.attempt) = (17, 2);
+    attempt.job.headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    attempt
 }
 
-async fn post(url: &str) -> Ending {
-    Post::new(target(url), StopTokens::default()).unwrap().run(&attempt(), pending()).await
+/// Runs a job without headers with this target.
+async fn run(target: Target) -> Outcome {
+    Post::new(target).unwrap().run(&attempt(&[]).await).await
+}
+
+async fn post(url: &str) -> Outcome {
+    run(target(url)).await
+}
+
+/// Returns the error of a failed attempt that is retried by the retry policy.
+fn retried(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Retry { error, after: None, .. } => error,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]
 async fn an_answer_may_name_the_next_stage() {
     let (url, _) = server().await;
-    assert_eq!(post(&format!("{url}/stage/mail")).await, Ending::Advanced("hello".into(), "mail".into()));
-    let Ending::Failed(error) = post(&format!("{url}/stage/no%20such")).await else { panic!("it continued") };
+    assert_eq!(post(&format!("{url}/stage/mail")).await, Outcome::advance("hello", "mail"));
+    let error = retried(post(&format!("{url}/stage/no%20such")).await);
     assert!(error.contains("the next stage") && error.contains("no such"), "{error}");
 }
 
@@ -106,15 +117,10 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
     target.method = Method::PUT;
     target.headers = HeaderMap::from_iter([(HeaderName::from_static("x-key"), HeaderValue::from_static("k"))]);
     let headers = [("content-type", "text/plain"), ("tenant", "a"), ("bad name", "b"), ("Howdah-Job-Id", "99")];
-    let job = Attempt {
-        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-        tags: vec!["a b".into(), "ü".into()],
-        traceparent: "00-1".into(),
-        tracestate: String::new(),
-        ..attempt()
-    };
-    let ending = Post::new(target, StopTokens::default()).unwrap().run(&job, pending()).await;
-    assert_eq!(ending, Ending::Done("HELLO".into()));
+    let mut job = attempt(&headers).await;
+    job.job.tags = vec!["a b".into(), "ü".into()];
+    job.job.traceparent = "00-1".into();
+    assert_eq!(Post::new(target).unwrap().run(&job).await, Outcome::ack("HELLO"));
     let seen = log.lock()[0].clone();
     assert_eq!((seen.method.as_str(), &seen.body[..]), ("PUT", &b"hello"[..]));
     let header = |name: &str| seen.headers.get(name).map(|value| value.to_str().unwrap());
@@ -141,11 +147,10 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
 async fn a_signature_is_what_openssl_computes_over_the_request() {
     let (url, log) = server().await;
     let target = Target { secret: Secret::new("a secret\n"), ..target(&format!("{url}/upper?a=1")) };
-    let post = Post::new(target, StopTokens::default()).unwrap();
+    let post = Post::new(target).unwrap();
     assert!(!format!("{post:?}").contains("a secret"));
     let headers = [("content-type", "text/plain"), ("tenant", " a "), ("Signature", "forged")];
-    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    post.run(&Attempt { headers, ..attempt() }, pending()).await;
+    assert_eq!(post.run(&attempt(&headers).await).await, Outcome::ack("HELLO"));
     let seen = log.lock()[0].clone();
     let header = |name: &str| seen.headers[name].to_str().unwrap().to_owned();
     let mut openssl = std::process::Command::new("openssl")
@@ -174,14 +179,12 @@ async fn a_redirect_takes_headers_and_signature_along_to_the_same_origin_only() 
         secret: Secret::new("a secret"),
         ..target(&format!("{url}/to/307/{to}"))
     };
-    let own = Post::new(signed("upper"), StopTokens::default()).unwrap();
-    assert_eq!(own.run(&attempt(), pending()).await, Ending::Done("HELLO".into()));
+    assert_eq!(run(signed("upper")).await, Outcome::ack("HELLO"));
     let at_home = log.lock().clone();
     assert_eq!(at_home.len(), 2);
     assert!(at_home.iter().all(|seen| seen.headers["x-api-key"] == "s3cret"), "{at_home:?}");
     assert_ne!(at_home[0].headers["howdah-signature"], at_home[1].headers["howdah-signature"], "each has its own URL");
-    let away = Post::new(signed(&format!("?{other}/upper")), StopTokens::default()).unwrap();
-    assert_eq!(away.run(&attempt(), pending()).await, Ending::Done("HELLO".into()));
+    assert_eq!(run(signed(&format!("?{other}/upper"))).await, Outcome::ack("HELLO"));
     let seen = other_log.lock()[0].clone();
     assert_eq!(seen.headers["howdah-job-id"], "17");
     for name in ["x-api-key", "howdah-signature", "howdah-timestamp", "authorization", "referer"] {
@@ -193,58 +196,53 @@ async fn a_redirect_takes_headers_and_signature_along_to_the_same_origin_only() 
 async fn each_status_has_its_meaning() {
     let (url, _) = server().await;
     for (path, expected) in [
-        ("204", Ending::Done("".into())),
-        ("201/made", Ending::Done("made".into())),
-        ("400/no such field", Ending::FailedForGood("400 Bad Request: no such field".into())),
-        ("404", Ending::FailedForGood("404 Not Found".into())),
-        ("408", Ending::Failed("408 Request Timeout".into())),
-        ("425", Ending::Failed("425 Too Early".into())),
-        ("429", Ending::Failed("429 Too Many Requests".into())),
-        ("500/oops", Ending::Failed("500 Internal Server Error: oops".into())),
-        ("304", Ending::Failed("304 Not Modified".into())),
-        ("later/7", Ending::RetryAfter("503 Service Unavailable: busy".into(), Duration::from_secs(7))),
-        (
-            "later/Thu, 01 Jan 1970 00:00:00 GMT",
-            Ending::RetryAfter("503 Service Unavailable: busy".into(), Duration::ZERO),
-        ),
-        ("later/99999999999", Ending::RetryAfter("503 Service Unavailable: busy".into(), LATEST)),
-        ("later/soon", Ending::Failed("503 Service Unavailable: busy".into())),
+        ("204", Outcome::ack("")),
+        ("201/made", Outcome::ack("made")),
+        ("400/no such field", Outcome::fail("400 Bad Request: no such field")),
+        ("404", Outcome::fail("404 Not Found")),
+        ("408", Outcome::retry("408 Request Timeout")),
+        ("425", Outcome::retry("425 Too Early")),
+        ("429", Outcome::retry("429 Too Many Requests")),
+        ("500/oops", Outcome::retry("500 Internal Server Error: oops")),
+        ("304", Outcome::retry("304 Not Modified")),
+        ("later/7", Outcome::retry_after("503 Service Unavailable: busy", Duration::from_secs(7))),
+        ("later/Thu, 01 Jan 1970 00:00:00 GMT", Outcome::retry_after("503 Service Unavailable: busy", Duration::ZERO)),
+        ("later/99999999999", Outcome::retry_after("503 Service Unavailable: busy", LATEST)),
+        ("later/soon", Outcome::retry("503 Service Unavailable: busy")),
     ] {
         assert_eq!(post(&format!("{url}/{path}")).await, expected, "{path}");
     }
     let ending = post(&format!("{url}/large")).await;
-    assert!(matches!(&ending, Ending::FailedForGood(error) if error.contains("more than 1048576 bytes")), "{ending:?}");
+    assert!(matches!(&ending, Outcome::Fail { error, .. } if error.contains("more than 1048576 bytes")), "{ending:?}");
 }
 
 #[tokio::test]
 async fn requests_one_after_the_other_use_one_connection() {
     let (url, log) = server().await;
-    let post = Post::new(target(&format!("{url}/upper")), StopTokens::default()).unwrap();
+    let post = Post::new(target(&format!("{url}/upper"))).unwrap();
     for _ in 0..5 {
-        assert_eq!(post.run(&attempt(), pending()).await, Ending::Done("HELLO".into()));
+        assert_eq!(post.run(&attempt(&[]).await).await, Outcome::ack("HELLO"));
     }
     let log = log.lock();
     assert!(log.len() == 5 && log.iter().all(|seen| seen.peer == log[0].peer), "{log:?}");
 }
 
 #[tokio::test]
-async fn an_answer_that_takes_too_long_is_a_failure_and_a_cancelled_job_is_not_waited_for() {
+async fn an_answer_that_takes_too_long_is_a_failure_and_a_stopped_attempt_is_not_waited_for() {
     let (url, _) = server().await;
     let hang = format!("{url}/hang");
     let short = Target { timeout: Duration::from_millis(50), ..target(&hang) };
-    let ending = Post::new(short, StopTokens::default()).unwrap().run(&attempt(), pending()).await;
-    assert!(matches!(&ending, Ending::Failed(error) if error.starts_with("no answer in time")), "{ending:?}");
-    let stop_tokens = StopTokens::default();
-    let post = Post::new(target(&hang), stop_tokens.clone()).unwrap();
-    assert_eq!(post.run(&attempt(), async {}).await, Ending::Cancelled);
-    stop_tokens.graceful.cancel();
-    assert_eq!(post.run(&attempt(), pending()).await, Ending::Released);
+    let error = retried(run(short).await);
+    assert!(error.starts_with("no answer in time"), "{error}");
+    let stopped = attempt(&[]).await;
+    stopped.stop.graceful.cancel();
+    assert_eq!(Post::new(target(&hang)).unwrap().run(&stopped).await, Outcome::release());
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_tried_again() {
-    let ending = post("http://127.0.0.1:1/").await;
-    assert!(matches!(&ending, Ending::Failed(error) if error.contains("refused")), "{ending:?}");
+    let error = retried(post("http://127.0.0.1:1/").await);
+    assert!(error.contains("refused"), "{error}");
 }
 
 #[tokio::test]
@@ -260,7 +258,7 @@ async fn private_addresses_are_refused_however_they_are_written() {
         "ftp://example.com/",
     ] {
         let target = Target { allow_private: false, ..target(url) };
-        let problem = Post::new(target, StopTokens::default()).map(|_| ()).unwrap_err();
+        let problem = Post::new(target).map(|_| ()).unwrap_err();
         assert!(problem.contains("--allow-private") || problem.contains("ftp"), "{url}: {problem}");
     }
 }
@@ -270,8 +268,8 @@ async fn a_name_of_a_private_address_is_refused_when_it_is_looked_up() {
     let (url, log) = server().await;
     let named = format!("{}/upper", url.replace("127.0.0.1", "localhost"));
     let target = Target { allow_private: false, ..target(&named) };
-    let ending = Post::new(target, StopTokens::default()).unwrap().run(&attempt(), pending()).await;
-    assert!(matches!(&ending, Ending::Failed(error) if error.contains("--allow-private")), "{ending:?}");
+    let error = retried(run(target).await);
+    assert!(error.contains("--allow-private"), "{error}");
     assert!(log.lock().is_empty());
 }
 
@@ -279,19 +277,19 @@ async fn a_name_of_a_private_address_is_refused_when_it_is_looked_up() {
 async fn only_redirects_that_send_the_same_request_again_are_followed() {
     let (url, log) = server().await;
     for (path, expected) in [
-        ("to/307/upper", Ending::Done("HELLO".into())),
-        ("to/308/to/307/upper", Ending::Done("HELLO".into())),
-        ("to/301/upper", Ending::Failed("301 Moved Permanently".into())),
-        ("to/302/upper", Ending::Failed("302 Found".into())),
-        ("to/303/upper", Ending::Failed("303 See Other".into())),
+        ("to/307/upper", Outcome::ack("HELLO")),
+        ("to/308/to/307/upper", Outcome::ack("HELLO")),
+        ("to/301/upper", Outcome::retry("301 Moved Permanently")),
+        ("to/302/upper", Outcome::retry("302 Found")),
+        ("to/303/upper", Outcome::retry("303 See Other")),
     ] {
         assert_eq!(post(&format!("{url}/{path}")).await, expected, "{path}");
     }
     let count = |method: &str| log.lock().iter().filter(|seen| seen.method == method).count();
     assert_eq!((count("POST"), count("GET")), (8, 0));
     let endless = format!("{url}/{}upper", "to/307/".repeat(20));
-    let ending = post(&endless).await;
-    assert!(matches!(&ending, Ending::Failed(error) if error.contains("more than 5 redirects")), "{ending:?}");
+    let error = retried(post(&endless).await);
+    assert!(error.contains("more than 5 redirects"), "{error}");
 }
 
 #[tokio::test]
@@ -299,12 +297,12 @@ async fn a_redirect_does_not_lead_into_our_own_network() {
     let (url, log) = server().await;
     let named = url.replace("127.0.0.1", "localhost");
     for to in [&url, &named, "http://[::ffff:a9fe:a9fe]/latest/meta-data"] {
-        let mut post = Post::new(target(&format!("{url}/to/307/?{to}/upper")), StopTokens::default()).unwrap();
+        let mut post = Post::new(target(&format!("{url}/to/307/?{to}/upper"))).unwrap();
         // Allows private addresses only for the first request, as if its address were public.
         post.target.allow_private = false;
         post.client = client(&post.target).unwrap();
-        let ending = post.run(&attempt(), pending()).await;
-        assert!(matches!(&ending, Ending::Failed(error) if error.contains("--allow-private")), "{to}: {ending:?}");
+        let error = retried(post.run(&attempt(&[]).await).await);
+        assert!(error.contains("--allow-private"), "{to}: {error}");
     }
     assert_eq!(log.lock().len(), 3, "no redirect was followed");
 }
@@ -313,7 +311,7 @@ async fn a_redirect_does_not_lead_into_our_own_network() {
 fn a_redirect_never_leads_from_tls_to_plain_text() {
     let next = |from: &str, to: &str| {
         let headers = HeaderMap::from_iter([(LOCATION, to.parse().unwrap())]);
-        redirect::next(&from.parse().unwrap(), StatusCode::PERMANENT_REDIRECT, &headers, 0, true)
+        address::redirect(&from.parse().unwrap(), StatusCode::PERMANENT_REDIRECT, &headers, 0, true)
     };
     let url = |text: &str| Ok(Some(text.parse().unwrap()));
     assert_eq!(next("http://a.example/x", "https://a.example/y"), url("https://a.example/y"));
@@ -332,6 +330,6 @@ fn redirects_are_checked_like_first_requests() {
         ("https://example.com/", false, true),
         ("file:///etc/passwd", true, false),
     ] {
-        assert_eq!(redirect::check(&to.parse().unwrap(), allow_private).is_ok(), is_fine, "{to}");
+        assert_eq!(address::check(&to.parse().unwrap(), allow_private).is_ok(), is_fine, "{to}");
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     options::{Format, Header, Text},
-    wire::{Broken, Column, Message, Row},
+    wire::{Column, Message, Stop},
 };
 
 /// Bytes that each statement and each column counts towards the size limit, in addition to its text.
@@ -42,7 +42,7 @@ impl Collected {
     }
 
     /// Processes a message of the server.
-    pub(super) fn take(&mut self, message: Message) -> Result<(), Broken> {
+    pub(super) fn take(&mut self, message: Message) -> Result<(), Stop> {
         if self.sets.last().is_none_or(|set| set.command.is_some()) {
             self.bytes += EACH;
             self.sets.push(Set::default());
@@ -70,7 +70,7 @@ impl Collected {
                 self.sets.pop();
             }
         }
-        if self.bytes > self.most { Err(Broken::TooLarge) } else { Ok(()) }
+        if self.bytes > self.most { Err(Stop::TooLarge) } else { Ok(()) }
     }
 
     /// Returns the types whose names the result needs.
@@ -128,8 +128,8 @@ fn text_result(sets: &[Set], format: &Text, types: &TypeNames) -> Vec<u8> {
     result
 }
 
-fn text_row(to: &mut Vec<u8>, format: &Text, columns: &[Column], row: &Row) {
-    for (n, value) in row.values().enumerate() {
+fn text_row(to: &mut Vec<u8>, format: &Text, columns: &[Column], row: &[Option<Bytes>]) {
+    for (n, value) in row.iter().enumerate() {
         if n > 0 {
             to.extend(format.delimiter.as_bytes());
         }
@@ -137,7 +137,7 @@ fn text_row(to: &mut Vec<u8>, format: &Text, columns: &[Column], row: &Row) {
             None => to.extend(format.null.as_bytes()),
             Some(value) => {
                 let plain = columns.get(n).is_some_and(|column| is_plain(column.type_id.0));
-                put(to, &value, format, format.quote_all || !plain);
+                put(to, value, format, format.quote_all || !plain);
             }
         }
     }
@@ -167,17 +167,17 @@ fn is_plain(type_id: u32) -> bool {
     matches!(type_id, 16 | 20 | 21 | 23 | 26 | 27 | 28 | 29 | 700 | 701 | 1560 | 1700)
 }
 
-fn json_row(to: &mut Vec<u8>, columns: &[Column], row: &Row) {
+fn json_row(to: &mut Vec<u8>, columns: &[Column], row: &[Option<Bytes>]) {
     let separator: &[u8] = if to.is_empty() { b"[" } else { b",[" };
     to.extend(separator);
-    for (n, value) in row.values().enumerate() {
+    for (n, value) in row.iter().enumerate() {
         if n > 0 {
             to.push(b',');
         }
         let type_id = columns.get(n).map_or(0, |column| column.type_id.0);
         match value {
             None => to.extend(b"null"),
-            Some(value) => to.extend(json_value(type_id, &String::from_utf8_lossy(&value)).as_bytes()),
+            Some(value) => to.extend(json_value(type_id, &String::from_utf8_lossy(value)).as_bytes()),
         }
     }
     to.push(b']');

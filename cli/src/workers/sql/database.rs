@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    io,
     net::SocketAddr,
     path::PathBuf,
     time::{Duration, Instant},
@@ -27,8 +26,8 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    login::{Socket, log_in, socket},
-    wire::{Broken, Message, Wire},
+    login::{AnyError, Socket, log_in, socket},
+    wire::{Stop, Wire},
 };
 
 /// Time limit for the DNS lookup, the connection, TLS and the login.
@@ -42,7 +41,9 @@ const CHECK_CONNECTION: &str = "SET client_connection_check_interval = '5s'";
 pub struct Database {
     source: Source,
     /// Whether the connection string sets an application name.
-    is_named: bool,
+    pub(super) is_named: bool,
+    /// Maximum size of a message of the server, in bytes.
+    max_message: usize,
     /// Limits connection attempts to one at a time, with a pause after failures.
     pace: tokio::sync::Mutex<ConnectBackoff>,
     /// Error of the last failed connection attempt.
@@ -50,13 +51,6 @@ pub struct Database {
     idle: Mutex<Vec<(Instant, Connection)>>,
     /// Names of built-in types of the server.
     pub(super) types: Mutex<HashMap<(u32, i32), String>>,
-}
-
-impl std::fmt::Debug for Database {
-    /// Shows no fields, because the connection string may contain a password.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database").finish_non_exhaustive()
-    }
 }
 
 /// Connection for one job at a time.
@@ -75,6 +69,9 @@ pub(super) struct CancelWay {
     address: ServerAddress,
 }
 
+/// TLS for one connection.
+type RustlsConnect = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
+
 /// Address of a server. A cancel request must go to the same address.
 #[derive(Clone, Debug)]
 enum ServerAddress {
@@ -83,24 +80,21 @@ enum ServerAddress {
 }
 
 impl Database {
-    /// Parses a connection string, from the given file if any. Does not connect yet.
-    pub fn new(text: &str, file: Option<UrlFile>) -> Result<Self, String> {
+    /// Parses a connection string, from the given file if any. Does not connect yet. Results have at most `max_result` bytes.
+    pub fn new(text: &str, file: Option<UrlFile>, max_result: usize) -> Result<Self, String> {
         let source = Source::new(text, file);
         let loaded = source.load()?;
         let name = loaded.each.first().and_then(|(dsn, _)| dsn.config.get_application_name());
         Ok(Self {
             is_named: name.is_some_and(|name| name != "howdah"),
             source,
+            // Larger than any row within the limit of a result.
+            max_message: max_result.max(1 << 20) + (64 << 10),
             pace: tokio::sync::Mutex::default(),
             problem: Mutex::default(),
             idle: Mutex::default(),
             types: Mutex::default(),
         })
-    }
-
-    /// Returns whether the connection string sets an application name.
-    pub(super) const fn is_named(&self) -> bool {
-        self.is_named
     }
 
     /// Takes an idle connection of an earlier job.
@@ -123,11 +117,11 @@ impl Database {
         }
     }
 
-    /// Opens a connection with this maximum message size. After a failure, reloads the files of the connection string.
-    pub(super) async fn connect(&self, most: usize) -> Result<Connection, String> {
+    /// Opens a connection. After a failure, reloads the files of the connection string.
+    pub(super) async fn connect(&self) -> Result<Connection, String> {
         let mut pace = self.pace.lock().await;
         pace.pause().await;
-        let connected = self.try_connect(most).await;
+        let connected = self.try_connect().await;
         match &connected {
             Ok(_) => pace.succeeded(),
             Err(problem) => {
@@ -144,7 +138,7 @@ impl Database {
         self.problem.lock().clone()
     }
 
-    async fn try_connect(&self, most: usize) -> Result<Connection, String> {
+    async fn try_connect(&self) -> Result<Connection, String> {
         let loaded = self.source.load_again()?;
         let is_one = loaded.each.len() == 1;
         let mut last = "the connection string has no host".to_owned();
@@ -157,61 +151,59 @@ impl Database {
                 }
             };
             for address in addresses {
-                let connecting = connect_to((dsn, connector.clone()), &address, most, is_one);
-                last = match timeout(CONNECT_WITHIN, connecting).await {
-                    Ok(Ok(connection)) => return Ok(connection),
-                    Ok(Err(problem)) => problem,
-                    Err(_) => format!("no answer within {CONNECT_WITHIN:?}"),
+                last = match in_time(self.connect_to(dsn, connector.clone(), address, is_one)).await {
+                    Ok(connection) => return Ok(connection),
+                    Err(problem) => problem,
                 };
             }
         }
         Err(last)
     }
 
-    /// Asks the server to cancel the connection's statement. The request may arrive before or after the statement.
-    pub(super) async fn cancel(&self, way: &CancelWay) -> Result<(), String> {
-        let mut connector = way.connector.clone();
-        let cancelling = async {
-            let socket = open(&way.address).await.map_err(|error| error::describe(&error))?;
-            let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, way.address.name())
-                .map_err(|e| error::describe(&e))?;
-            way.token.cancel_query_raw(socket, tls).await.map_err(|error| error::describe(&error))
-        };
-        match timeout(CONNECT_WITHIN, cancelling).await {
-            Ok(done) => done,
-            Err(_) => Err(format!("no answer within {CONNECT_WITHIN:?}")),
+    /// Connects to one address of a server, and logs in.
+    async fn connect_to(
+        &self,
+        dsn: &Dsn,
+        mut connector: MakeRustlsConnect,
+        address: ServerAddress,
+        is_one: bool,
+    ) -> Result<Connection, AnyError> {
+        let (socket, tls) = address.open(&mut connector).await?;
+        let (socket, token) = log_in(socket, tls, &dsn.config).await?;
+        let mut wire = Wire::new(socket, self.max_message);
+        if !is_one {
+            check_target(dsn, &mut wire).await?;
         }
+        let is_probed = match wire.column(CHECK_CONNECTION).await {
+            Ok(_) => true,
+            Err(Stop::Failed(_)) => false,
+            Err(stop) => return Err(stop.describe().into()),
+        };
+        Ok(Connection { wire, is_probed, cancel_way: CancelWay { token, connector, address } })
     }
 }
 
-/// Formats an error of a login with its SQLSTATE.
-fn described(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+impl CancelWay {
+    /// Asks the server to cancel the connection's statement. The request may arrive before or after the statement.
+    pub(super) async fn cancel(&self) -> Result<(), String> {
+        let cancelling = async {
+            let (socket, tls) = self.address.open(&mut self.connector.clone()).await?;
+            Ok(self.token.cancel_query_raw(socket, tls).await?)
+        };
+        in_time(cancelling).await
+    }
+}
+
+/// Waits for a step of a connection. Formats an error with its SQLSTATE.
+async fn in_time<T>(step: impl Future<Output = Result<T, AnyError>>) -> Result<T, String> {
+    let error = match timeout(CONNECT_WITHIN, step).await {
+        Ok(Ok(done)) => return Ok(done),
+        Ok(Err(error)) => error,
+        Err(_) => return Err(format!("no answer within {CONNECT_WITHIN:?}")),
+    };
     let code = error.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
     let code = code.map(|code| format!(" (SQLSTATE {})", code.code())).unwrap_or_default();
-    format!("{}{code}", error::describe(error))
-}
-
-/// Connects to one address of a server, and logs in.
-async fn connect_to(
-    (dsn, mut connector): (&Dsn, MakeRustlsConnect),
-    address: &ServerAddress,
-    most: usize,
-    is_one: bool,
-) -> Result<Connection, String> {
-    let socket = open(address).await.map_err(|error| error::describe(&error))?;
-    let kept = connector.clone();
-    let tls =
-        MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, address.name()).map_err(|e| error::describe(&e))?;
-    let (socket, token) = log_in(socket, tls, &dsn.config).await.map_err(|error| described(error.as_ref()))?;
-    let mut wire = Wire::new(socket, most);
-    if !is_one {
-        check_target(dsn, &mut wire).await?;
-    }
-    let is_probed = match wire.query(CHECK_CONNECTION, |_| Ok(())).await {
-        Ok(finished) => finished.problem.is_none(),
-        Err(broken) => return Err(broken.describe()),
-    };
-    Ok(Connection { wire, is_probed, cancel_way: CancelWay { token, connector: kept, address: address.clone() } })
+    Err(format!("{}{code}", error::describe(error.as_ref())))
 }
 
 /// Checks that the host accepts writes, or matches `target_session_attrs`. A single host is not checked.
@@ -221,15 +213,8 @@ async fn check_target(dsn: &Dsn, wire: &mut Wire) -> Result<(), String> {
         TargetSessionAttrs::ReadOnly => "on",
         _ => return Ok(()),
     };
-    let mut found = None;
-    let shown = wire.query("SHOW transaction_read_only", |message| {
-        if let Message::Row(row) = message {
-            found = row.values().next().flatten();
-        }
-        Ok(())
-    });
-    shown.await.map_err(Broken::describe)?;
-    match found {
+    let found = wire.column("SHOW transaction_read_only").await.map_err(|stop| stop.describe())?;
+    match found.first() {
         Some(found) if found != wanted => Err("the host does not match the DSN's target_session_attrs".into()),
         _ => Ok(()),
     }
@@ -264,19 +249,21 @@ impl ServerAddress {
             Self::Unix(_) => "localhost",
         }
     }
-}
 
-async fn open(address: &ServerAddress) -> io::Result<Socket> {
-    Ok(match address {
-        ServerAddress::Tcp(address, _) => {
-            let stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
-            // Detects within seconds that the server is gone, although a statement may run for hours without traffic.
-            let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(10));
-            let keepalive = keepalive.with_interval(Duration::from_secs(3)).with_retries(3);
-            SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-            socket(stream)
-        }
-        ServerAddress::Unix(path) => socket(UnixStream::connect(path).await?),
-    })
+    /// Opens a socket to the server. Also returns the TLS connector for it.
+    async fn open(&self, connector: &mut MakeRustlsConnect) -> Result<(Socket, RustlsConnect), AnyError> {
+        let socket = match self {
+            Self::Tcp(address, _) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                // Detects within seconds that the server is gone, although a statement may run for hours without traffic.
+                let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(10));
+                let keepalive = keepalive.with_interval(Duration::from_secs(3)).with_retries(3);
+                SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                socket(stream)
+            }
+            Self::Unix(path) => socket(UnixStream::connect(path).await?),
+        };
+        Ok((socket, MakeTlsConnect::<Socket>::make_tls_connect(connector, self.name())?))
+    }
 }

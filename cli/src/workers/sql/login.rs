@@ -22,7 +22,7 @@ pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// Boxed stream of any kind.
+/// Boxed stream of any kind. The newtype hides the lifetime of the trait object, so that futures over it are `Send`.
 pub(super) struct Stream(Box<dyn Io>);
 
 /// Stream with a read buffer.
@@ -54,7 +54,7 @@ impl AsyncWrite for Stream {
 }
 
 /// Logs in. Returns the socket and the token that cancels its statements.
-pub(super) async fn log_in<T>(socket: Socket, tls: T, config: &Config) -> Result<(Socket, CancelToken), Problem>
+pub(super) async fn log_in<T>(socket: Socket, tls: T, config: &Config) -> Result<(Socket, CancelToken), AnyError>
 where
     T: TlsConnect<Socket> + Send + 'static,
     T::Stream: Send + 'static,
@@ -67,7 +67,8 @@ where
     Ok((lent.take()?, client.cancel_token()))
 }
 
-type Problem = Box<dyn Error + Send + Sync>;
+/// Error of any kind.
+pub(super) type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Socket, plain or with TLS, that tokio-postgres uses for the login, and that `log_in` takes back afterwards.
 #[derive(Clone)]
@@ -142,8 +143,8 @@ where
     T::Future: Send + 'static,
 {
     type Stream = Lent;
-    type Error = Problem;
-    type Future = BoxFuture<'static, Result<Lent, Problem>>;
+    type Error = AnyError;
+    type Future = BoxFuture<'static, Result<Lent, AnyError>>;
 
     fn connect(self, lent: Lent) -> Self::Future {
         Box::pin(async move {

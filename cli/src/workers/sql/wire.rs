@@ -5,7 +5,10 @@ use std::io;
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{login::Socket, problem::Problem};
+use super::login::Socket;
+
+/// Maximum bytes of an error text.
+const MAX_ERROR_BYTES: usize = 4 << 10;
 
 /// Column of the following rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,51 +24,149 @@ pub(super) struct Column {
 pub(super) enum Message {
     /// Rows with these columns follow.
     Columns(Vec<Column>),
-    /// Row of the result.
-    Row(Row),
+    /// Values of a row, as text. `None` is null.
+    Row(Vec<Option<Bytes>>),
     /// Command tag at the end of a statement.
     Command(String),
     /// The text contains no statement.
     Empty,
 }
 
-/// Values of a row, as text.
+/// Reason why an SQL text has no result.
 #[derive(Debug)]
-pub(super) struct Row(Bytes);
-
-/// Result of running an SQL text of one or more statements.
-#[derive(Debug)]
-pub(super) struct Finished {
-    /// Error of the failed statement. The other statements were not run, or were rolled back.
-    pub(super) problem: Option<Problem>,
-    /// Client encoding that a statement set, if it is not UTF-8. Texts in this encoding cannot be read.
-    pub(super) encoding: Option<String>,
-}
-
-/// Reason why a connection cannot be used any more.
-#[derive(Debug)]
-pub(super) enum Broken {
-    /// The connection has ended, or the server sent an invalid message.
-    Lost(io::Error),
-    /// The server has ended the connection with this error.
-    Ended(Box<Problem>),
-    /// The server sent a message that exceeds the maximum size.
+pub(super) enum Stop {
+    /// A statement failed. The other statements were not run, or were rolled back.
+    Failed(Box<Problem>),
+    /// A transaction was left open.
+    Open,
+    /// A statement set this client encoding instead of UTF-8. Texts in this encoding cannot be read.
+    Encoding(String),
+    /// The server sent a message, or a result, that exceeds the maximum size.
     TooLarge,
     /// The statement is a COPY to or from the client.
     Copy,
+    /// The server has ended the connection with this error.
+    Ended(Box<Problem>),
+    /// The connection has ended, or the server sent an invalid message.
+    Lost(io::Error),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)
     }
+}
+
+impl Stop {
+    /// Formats the reason. Errors address the author of the SQL text.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Failed(problem) | Self::Ended(problem) => problem.describe(""),
+            Self::Open => {
+                "the payload left a transaction open, which was rolled back: end it with COMMIT, or leave out \
+                           BEGIN, since the statements of a payload are one transaction anyway"
+                    .into()
+            }
+            Self::Encoding(encoding) => format!(
+                "the payload set client_encoding to {encoding}, so its result cannot be read; its changes are committed. Leave \
+                 client_encoding at UTF8"
+            ),
+            Self::TooLarge => "the server sent a message that exceeds the maximum size".into(),
+            Self::Copy => "COPY FROM STDIN and COPY TO STDOUT are not supported; use INSERT and SELECT".into(),
+            Self::Lost(error) => error.to_string(),
+        }
+    }
+}
+
+/// Error of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// SQLSTATE.
+    pub(super) code: String,
+    message: String,
+    detail: String,
+    hint: String,
+    context: String,
+    /// Position in the SQL text, in characters from 1. 0: unknown.
+    position: usize,
+}
+
+impl Problem {
+    /// Parses the body of an error message, which has fields of a letter and a text.
+    pub(super) fn read(body: &mut Bytes) -> Option<Self> {
+        let mut problem = Self::default();
+        loop {
+            let field = body.try_get_u8().ok()?;
+            if field == 0 {
+                return Some(problem);
+            }
+            let value = text(body)?;
+            match field {
+                b'C' => problem.code = value,
+                b'M' => problem.message = value,
+                b'D' => problem.detail = value,
+                b'H' => problem.hint = value,
+                b'W' => problem.context = value,
+                b'P' => problem.position = value.parse().unwrap_or_default(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Formats the error. Shows only the position in the statement, because the statement may be confidential.
+    pub(super) fn describe(&self, sql: &str) -> String {
+        let mut text = format!("{} (SQLSTATE {})", self.message, self.code);
+        if let Some((line, column)) = location(sql, self.position) {
+            text = format!("{text} at line {line}, column {column}");
+        }
+        for (name, part) in [("DETAIL", &self.detail), ("HINT", &self.hint), ("CONTEXT", &self.context)] {
+            if !part.is_empty() {
+                text = format!("{text}\n{name}: {part}");
+            }
+        }
+        cut(text)
+    }
+
+    /// Returns whether a retry of the same text would fail too: it is wrong, not allowed or not supported (42, 0A), or must not
+    /// be in a transaction with other statements (25001).
+    pub(super) fn is_final(&self) -> bool {
+        ["42", "0A"].iter().any(|class| self.code.starts_with(class)) || self.code == "25001"
+    }
+
+    /// Returns whether the error is temporary, and independent of the text: connection, resources, shutdown, other transactions.
+    pub(super) fn is_passing(&self) -> bool {
+        let classes = ["08", "40", "53", "57P", "58"];
+        classes.iter().any(|class| self.code.starts_with(class)) || ["25006", "55P03"].contains(&self.code.as_str())
+    }
+
+    /// Returns whether the statement was cancelled.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.code == "57014"
+    }
+}
+
+/// Converts a position to line and column, from 1.
+fn location(sql: &str, position: usize) -> Option<(usize, usize)> {
+    let before: String = sql.chars().take(position.checked_sub(1)?).collect();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    Some((line, column))
+}
+
+/// Shortens the text to the maximum size.
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_ERROR_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_ERROR_BYTES));
+        text.push('…');
+    }
+    text
 }
 
 /// Connection after the login.
 pub(super) struct Wire {
     socket: Socket,
     /// Maximum size of a message of the server, in bytes.
-    most: usize,
+    max_message: usize,
     state: State,
 }
 
@@ -75,13 +176,13 @@ enum State {
     Idle,
     /// A transaction is open.
     InTransaction,
-    /// A query was begun, and its answer has not been read to its end.
+    /// A query was begun, and its answer has not been read to its end. The connection cannot be used any more.
     Busy,
 }
 
 impl Wire {
-    pub(super) fn new(socket: Socket, most: usize) -> Self {
-        Self { socket, most, state: State::Idle }
+    pub(super) fn new(socket: Socket, max_message: usize) -> Self {
+        Self { socket, max_message, state: State::Idle }
     }
 
     /// Runs a text of one or more statements, and passes on the messages of the server. Not cancel-safe: if the future is
@@ -89,31 +190,37 @@ impl Wire {
     pub(super) async fn query(
         &mut self,
         sql: &str,
-        mut take: impl FnMut(Message) -> Result<(), Broken>,
-    ) -> Result<Finished, Broken> {
+        mut take: impl FnMut(Message) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         if self.state == State::Busy {
-            return Err(Broken::Lost(senseless()));
+            return Err(senseless().into());
         }
         self.state = State::Busy;
         self.send(sql).await?;
-        let (mut problem, mut encoding): (Option<Problem>, Option<String>) = (None, None);
+        let (mut problem, mut encoding): (Option<Box<Problem>>, Option<String>) = (None, None);
         loop {
-            let (tag, mut body) = match (self.message().await, &problem) {
-                (Ok(message), _) => message,
-                (Err(Broken::Lost(_)), Some(why)) => return Err(Broken::Ended(Box::new(why.clone()))),
-                (Err(broken), _) => return Err(broken),
+            let (tag, mut body) = match self.message().await {
+                Ok(message) => message,
+                // The server sends its reason before it ends the connection.
+                Err(Stop::Lost(error)) => return Err(problem.map_or(Stop::Lost(error), Stop::Ended)),
+                Err(stop) => return Err(stop),
             };
             match tag {
                 b'T' => take(Message::Columns(columns(&mut body).ok_or_else(senseless)?))?,
-                b'D' => take(Message::Row(Row::check(body).ok_or_else(senseless)?))?,
+                b'D' => take(Message::Row(row(&mut body).ok_or_else(senseless)?))?,
                 b'C' => take(Message::Command(text(&mut body).ok_or_else(senseless)?))?,
                 b'I' => take(Message::Empty)?,
-                b'E' => problem = Some(Problem::read(&mut body).ok_or_else(senseless)?),
+                b'E' => problem = Some(Problem::read(&mut body).ok_or_else(senseless)?.into()),
                 // CopyInResponse, CopyOutResponse, CopyBothResponse: COPY FROM STDIN and COPY TO STDOUT are not supported.
-                b'G' | b'H' | b'W' => return Err(Broken::Copy),
+                b'G' | b'H' | b'W' => return Err(Stop::Copy),
                 b'Z' => {
                     self.state = if body.first() == Some(&b'I') { State::Idle } else { State::InTransaction };
-                    return Ok(Finished { problem, encoding });
+                    return match (problem, self.state, encoding) {
+                        (Some(problem), ..) => Err(Stop::Failed(problem)),
+                        (None, State::InTransaction, _) => Err(Stop::Open),
+                        (None, _, Some(encoding)) => Err(Stop::Encoding(encoding)),
+                        (None, _, None) => Ok(()),
+                    };
                 }
                 // ParameterStatus: a setting has changed, such as client_encoding.
                 b'S' => encoding = other_encoding(&mut body).or(encoding),
@@ -124,9 +231,26 @@ impl Wire {
         }
     }
 
-    /// Returns whether a transaction is open.
-    pub(super) fn in_transaction(&self) -> bool {
-        self.state == State::InTransaction
+    /// Runs one statement of the worker, and returns the first column of its rows, without nulls.
+    pub(super) async fn column(&mut self, sql: &str) -> Result<Vec<String>, Stop> {
+        let mut values = Vec::new();
+        let take = |message| {
+            if let Message::Row(row) = message {
+                values
+                    .extend(row.first().into_iter().flatten().map(|value| String::from_utf8_lossy(value).into_owned()));
+            }
+            Ok(())
+        };
+        self.query(sql, take).await?;
+        Ok(values)
+    }
+
+    /// Resets the session. Fails if the connection cannot be used any more.
+    pub(super) async fn reset(&mut self) -> Result<(), Stop> {
+        if self.state == State::InTransaction {
+            self.column("ROLLBACK").await?;
+        }
+        self.column("DISCARD ALL").await.map(drop)
     }
 
     async fn send(&mut self, sql: &str) -> io::Result<()> {
@@ -137,11 +261,11 @@ impl Wire {
     }
 
     /// Reads the next message: its tag and its body.
-    async fn message(&mut self) -> Result<(u8, Bytes), Broken> {
+    async fn message(&mut self) -> Result<(u8, Bytes), Stop> {
         let tag = self.socket.read_u8().await?;
         let length = self.socket.read_u32().await?.checked_sub(4).ok_or_else(senseless)? as usize;
-        if length > self.most {
-            return Err(Broken::TooLarge);
+        if length > self.max_message {
+            return Err(Stop::TooLarge);
         }
         let mut body = vec![0; length];
         self.socket.read_exact(&mut body).await?;
@@ -166,7 +290,7 @@ fn other_encoding(body: &mut Bytes) -> Option<String> {
 }
 
 /// Reads a text up to its NUL.
-pub(super) fn text(body: &mut Bytes) -> Option<String> {
+fn text(body: &mut Bytes) -> Option<String> {
     let end = body.iter().position(|byte| *byte == 0)?;
     let text = String::from_utf8_lossy(&body.split_to(end)).into_owned();
     body.advance(1);
@@ -189,35 +313,22 @@ fn columns(body: &mut Bytes) -> Option<Vec<Column>> {
     (0..count).map(|_| column(body)).collect()
 }
 
-impl Row {
-    fn check(mut body: Bytes) -> Option<Self> {
-        let whole = body.clone();
-        for _ in 0..body.try_get_u16().ok()? {
-            let length = usize::try_from(body.try_get_i32().ok()?).unwrap_or(0);
-            if length > body.len() {
-                return None;
-            }
-            body.advance(length);
-        }
-        Some(Self(whole))
-    }
-
-    /// Returns the values of the row. `None` is null.
-    pub(super) fn values(&self) -> impl Iterator<Item = Option<Bytes>> {
-        let mut body = self.0.clone();
-        let count = body.try_get_u16().unwrap_or_default();
-        (0..count).map(move |_| {
-            let length = usize::try_from(body.try_get_i32().ok()?).ok()?;
-            Some(body.split_to(length.min(body.len())))
-        })
-    }
+fn row(body: &mut Bytes) -> Option<Vec<Option<Bytes>>> {
+    let count = body.try_get_u16().ok()?;
+    let value = |body: &mut Bytes| match usize::try_from(body.try_get_i32().ok()?) {
+        Ok(length) if length > body.len() => None,
+        Ok(length) => Some(Some(body.split_to(length))),
+        // A negative length stands for null.
+        Err(_) => Some(None),
+    };
+    (0..count).map(|_| value(body)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::login::socket, *};
 
     proptest! {
         #[test]
@@ -226,34 +337,55 @@ mod tests {
             columns(&mut body.clone());
             Problem::read(&mut body.clone());
             other_encoding(&mut body.clone());
-            if let Some(row) = Row::check(body) {
-                row.values().for_each(drop);
-            }
+            row(&mut body.clone());
         }
     }
 
     #[test]
     fn a_row_knows_null_from_empty() {
-        let row = Row::check(Bytes::from_static(b"\0\x03\0\0\0\x01a\xff\xff\xff\xff\0\0\0\0")).unwrap();
-        let values: Vec<_> = row.values().collect();
+        let values = row(&mut Bytes::from_static(b"\0\x03\0\0\0\x01a\xff\xff\xff\xff\0\0\0\0")).unwrap();
         assert_eq!(values, [Some(Bytes::from_static(b"a")), None, Some(Bytes::new())]);
-        assert!(Row::check(Bytes::from_static(b"\0\x01\0\0\0\x02a")).is_none());
+        assert!(row(&mut Bytes::from_static(b"\0\x01\0\0\0\x02a")).is_none());
     }
 
     #[tokio::test]
     async fn a_connection_whose_answer_was_not_read_is_not_used_again() {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let mut wire = Wire::new(super::super::login::socket(ours), 100);
+        let mut wire = Wire::new(socket(ours), 100);
         theirs.write_all(b"T\0\0\0\x06\0\0").await.unwrap();
-        assert!(matches!(wire.query("SELECT", |_| Err(Broken::TooLarge)).await, Err(Broken::TooLarge)));
-        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Broken::Lost(_))));
+        assert!(matches!(wire.query("SELECT", |_| Err(Stop::TooLarge)).await, Err(Stop::TooLarge)));
+        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Stop::Lost(_))));
     }
 
     #[tokio::test]
     async fn a_message_beyond_the_bound_is_not_read_at_all() {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let mut wire = Wire::new(super::super::login::socket(ours), 100);
+        let mut wire = Wire::new(socket(ours), 100);
         theirs.write_all(b"D\x40\0\0\0").await.unwrap();
-        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Broken::TooLarge)));
+        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Stop::TooLarge)));
+    }
+
+    fn problem(fields: &[u8]) -> Option<Problem> {
+        Problem::read(&mut Bytes::copy_from_slice(fields))
+    }
+
+    #[test]
+    fn an_error_says_where_it_is_and_what_to_do() {
+        let problem = problem(b"SERROR\0C42703\0Mcolumn \"b\" does not exist\0Hlook\0P18\0\0").unwrap();
+        let text = problem.describe("SELECT 1;\nSELECT b");
+        assert_eq!(text, "column \"b\" does not exist (SQLSTATE 42703) at line 2, column 8\nHINT: look");
+        assert!(problem.is_final() && !problem.is_passing());
+    }
+
+    #[test]
+    fn characters_are_counted_not_bytes() {
+        assert_eq!(location("'ä' ö", 5), Some((1, 5)));
+        assert_eq!(location("a", 0), None);
+    }
+
+    #[test]
+    fn an_error_is_cut_between_characters_and_a_torn_one_is_none() {
+        assert!(cut("ä".repeat(MAX_ERROR_BYTES)).len() <= MAX_ERROR_BYTES + 3);
+        assert_eq!(problem(b"C42"), None);
     }
 }

@@ -52,8 +52,8 @@ async fn the_receivers_of_the_reference_accept_a_signed_request_and_no_changed_o
     let (url, log) = server().await;
     let url = format!("{url}/upper?a=1");
     let signed = Target { secret: Secret::new("a secret"), ..target(&url) };
-    let headers = [("tenant".to_owned(), " a ".to_owned())].into();
-    Post::new(signed, StopTokens::default()).unwrap().run(&Attempt { headers, ..attempt() }, pending()).await;
+    let attempt = attempt(&[("tenant", " a ")]).await;
+    assert_eq!(Post::new(signed).unwrap().run(&attempt).await, Outcome::ack("HELLO"));
     let seen = log.lock()[0].clone();
     let mut changed = seen.clone();
     changed.headers.insert("howdah-job-id", HeaderValue::from_static("18"));

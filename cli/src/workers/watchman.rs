@@ -1,4 +1,4 @@
-//! Watchman process: outlives a killed worker, and ends its commands.
+//! Watchman process: outlives a killed worker, and ends its processes.
 //!
 //! A parent-death signal would reach the shell, but not the processes that it started. So the worker reports every process group
 //! to a watchman process through a pipe. The pipe ends with the worker. Then the watchman ends unfinished groups with SIGTERM,
@@ -19,7 +19,7 @@ use std::{
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use super::KILL_AFTER;
+use super::attempt::KILL_AFTER;
 
 /// Name of the hidden command.
 const COMMAND: &str = "internal-watchman";
