@@ -39,9 +39,7 @@ pub(super) fn time(given: &str) -> Result<Timestamp, String> {
 pub(super) fn time_or_ago(given: &str) -> Result<Timestamp, String> {
     let parsed = time_or(given, Timestamp::checked_sub, "how long ago");
     let is_negative = given.trim_start().starts_with('-');
-    parsed.map_err(
-        |problem| if is_negative { "omit the minus sign: 90m means 90 minutes ago".into() } else { problem },
-    )
+    parsed.map_err(|problem| if is_negative { "omit the minus sign: 90m means 90 minutes ago".into() } else { problem })
 }
 
 /// Parses a time, or a duration from now.
