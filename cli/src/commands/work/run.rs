@@ -51,7 +51,7 @@ impl Work {
             let drained = async {
                 match args.drain {
                     Some(drain) => {
-                        drain::drained(drain, &self.client, &self.task_types, self.running.subscribe()).await
+                        drain::drained(drain, &self.client, &self.task_types, self.running.subscribe()).await;
                     }
                     None => std::future::pending().await,
                 }

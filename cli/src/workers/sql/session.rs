@@ -115,8 +115,9 @@ async fn type_names(connection: &mut Connection, database: &Database, wanted: Ve
 
 /// Resets the session and keeps the connection for the next job, if possible.
 pub(super) async fn end(mut connection: Connection, database: &Database) {
-    match timeout(PREPARE_WITHIN, connection.wire.reset()).await {
-        Ok(Ok(())) => database.put(connection),
-        _ => tracing::debug!("cannot reset a session; closing its connection"),
+    if let Ok(Ok(())) = timeout(PREPARE_WITHIN, connection.wire.reset()).await {
+        database.put(connection);
+    } else {
+        tracing::debug!("cannot reset a session; closing its connection");
     }
 }

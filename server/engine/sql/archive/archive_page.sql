@@ -2,7 +2,7 @@
 -- hold a snapshot for minutes, and so hold back VACUUM. The day's partition is sealed: jobs that arrived later are recorded in
 -- archive_late, and excluded here, so that all pages together are one state of the partition. Store::archive_page disables
 -- sorts and sequential scans, so Postgres scans an index on ids. A page ends with the job that brings its payloads and results
--- to 16 MiB. Large values of rows after the end are not fetched. Payloads of their own come from howdah.payload.
+-- to 16 MiB. Large values of rows after the end are not fetched. Payloads outside the row come from howdah.payload.
 -- $1 day $2 after this id $3 limit $4 with payloads
 SELECT h.id, h.type_id, h.created, h.leased_at, h.finished, h.outcome::text AS outcome, h.attempt, h.max_attempts, h.priority,
        h.key, h.options ->> 'limit_key' AS limit_key, h.options ->> 'fair_key' AS fair_key, h.headers::text AS headers,
