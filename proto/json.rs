@@ -170,7 +170,12 @@ mod tests {
         assert_eq!(delay, v1::TaskTypeSettings { retry_policy: retry(9, 2), ..old.clone() });
         let reset = masked(&["retry_policy.max_delay", "retry_policy", "retry_policy.initial_delay"]).unwrap();
         assert_eq!(reset.retry_policy, retry(9, 0));
-        let empty = super::masked("TaskTypeSettings", &old, &Default::default(), &["retry_policy.max_delay".into()]);
+        let empty = super::masked(
+            "TaskTypeSettings",
+            &old,
+            &v1::TaskTypeSettings::default(),
+            &["retry_policy.max_delay".into()],
+        );
         assert_eq!(empty.unwrap().retry_policy, retry(1, 0));
         for unknown in ["", "prio", "paused.x", "retry_policy.", "retry_policy.delays.x"] {
             assert!(masked(&[unknown]).is_err(), "{unknown}");
