@@ -132,7 +132,7 @@ mod tests {
         let both = time_or_ago("foo").unwrap_err();
         assert!(both.contains("2027-01-01T03:00:00Z") && both.contains("7d"), "{both}");
         assert!(time("7d").unwrap_err().contains("2027-01-01T03:00:00Z"));
-        assert!(time_or_ago("-7d").unwrap_err().contains("without a minus"));
+        assert!(time_or_ago("-7d").unwrap_err().contains("omit the minus sign"));
         for far in ["10000y", "1969-12-31T23:59:59Z", "90000000000d"] {
             assert_eq!(time_or_ago(far).unwrap_err(), YEARS, "{far}");
         }

@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn a_value_that_begins_with_a_dash_is_a_value() {
         for (line, word) in [
-            ("howdah stats --since -7d", "without a minus"),
-            ("howdah audit --since -7", "without a minus"),
+            ("howdah stats --since -7d", "omit the minus sign"),
+            ("howdah audit --since -7", "omit the minus sign"),
             ("howdah search --id -7", "an id must be a number, 1 or more"),
             ("howdah job -7", "an id must be a number, 1 or more"),
             ("howdah enqueue t x --delay -7s", "a duration must not be negative"),
