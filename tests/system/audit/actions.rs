@@ -114,6 +114,10 @@ pub async fn prepare(admin: &Service, rpc: Rpc) -> Subject {
         Rpc::UpdateSchedule | Rpc::PauseSchedule | Rpc::ResumeSchedule | Rpc::RunSchedule | Rpc::DeleteSchedule => {
             let request = v1::CreateScheduleRequest { schedule: schedule(&task_type) };
             admin.schedules().create_schedule(request).await.expect("a schedule");
+            if rpc == Rpc::ResumeSchedule {
+                let name = format!("s.{task_type}");
+                admin.schedules().pause_schedule(v1::PauseScheduleRequest { name }).await.expect("a paused schedule");
+            }
         }
         // Inserts a bulk operation without jobs that is due in a day, so that it does not end before the call.
         Rpc::PauseBulk | Rpc::ResumeBulk | Rpc::CancelBulk => {
