@@ -1,5 +1,6 @@
 /** Errors of calls, and a transport that retries calls if that is safe. */
 import { setTimeout as sleep } from "node:timers/promises";
+import { inspect } from "node:util";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createContextKey, createContextValues, type Transport } from "@connectrpc/connect";
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from "./gen/index.js";
@@ -46,6 +47,11 @@ export class HowdahError extends Error {
     return !this.broken && REFUSALS.includes(this.code);
   }
 
+  /** @internal Returns the same error with more text around its message. */
+  within(before: string, after = ""): HowdahError {
+    return new HowdahError(before + this.message + after, this.code, { ...this, cause: this });
+  }
+
   /** @internal Converts an error that a call threw. */
   static from(error: unknown, server: string): HowdahError {
     if (error instanceof HowdahError) return error;
@@ -63,7 +69,12 @@ export class HowdahError extends Error {
     const text = chain(seen);
     const [, hint, code] = CAUSES.find(([pattern]) => pattern.test(text)) ?? [];
     if (hint) return new HowdahError(`${server}: ${hint}`, code ?? seen.code, { cause: seen });
-    if (/^serialize/.test(text)) return new HowdahError(text, Code.InvalidArgument, { cause: seen });
+    if (/^serialize/.test(text)) {
+      const [, field = "", problem = ""] =
+        /^serialize .*cannot encode field \S*\.(\w+) to \w+: (.*)$/s.exec(text) ?? [];
+      const named = field ? `${field}: ${problem}` : text;
+      return new HowdahError(named, Code.InvalidArgument, { field, cause: seen });
+    }
     if (/^HTTP 413/.test(text))
       return new HowdahError(`${server}: ${TOO_LARGE_TEXT}`, Code.ResourceExhausted, {
         reason: TOO_LARGE,
@@ -96,15 +107,15 @@ const TOO_LARGE_TEXT =
 export const invalid = (field: string, message: string) =>
   new HowdahError(`${field}: ${message}`, Code.InvalidArgument, { field });
 
-/** @internal Refuses options that do not exist, because programs without type checks may misspell them. */
-export function refuseUnknown(options: object, known: object, what: string): void {
-  for (const name of Object.keys(options)) if (!(name in known)) throw invalid(name, `${what} has no such option`);
-}
+/** @internal Like {@link invalid}, with a text that continues after the field's name. */
+export const refusal = (field: string, problem: string) =>
+  new HowdahError(`${field} ${problem}`, Code.InvalidArgument, { field });
 
-/** @internal Refuses a number of concurrent handlers that is no positive integer. */
-export function checkedConcurrency(concurrency: number): number {
-  if (Number.isInteger(concurrency) && concurrency > 0) return concurrency;
-  throw invalid("concurrency", `${concurrency} is not an integer of at least 1`);
+/** @internal Returns the error for an option with a wrong value. `advice` says what to give instead. */
+export function wrong(field: string, value: unknown, advice: string): HowdahError {
+  const limits = { depth: 1, maxArrayLength: 5, maxStringLength: 80, breakLength: Infinity };
+  const shown = typeof value === "string" ? JSON.stringify(value.slice(0, 80)) : inspect(value, limits);
+  return refusal(field, `is ${shown}: ${advice}`);
 }
 
 const REFUSALS = [
@@ -126,16 +137,23 @@ const CAUSES: readonly [RegExp, string, Code][] = [
     "the broker's certificate is for another name: use its name in the address, or set serverName",
     Code.FailedPrecondition,
   ],
+  [
+    /protocol error|^HTTP 404/i,
+    "what answers there is not the gRPC port of a broker, 7432 by default",
+    Code.Unavailable,
+  ],
   [/\balert\b/i, "the broker refused the client certificate; its log says why", Code.Unauthenticated],
 ];
 
 /**
  * @internal Joins an error and its causes in one line, because the outer error of a transport does not name the cause.
+ * `nameOf` returns a name to write before the text of an error, or an empty text.
  */
-export function chain(error: unknown): string {
+export function chain(error: unknown, nameOf: (error: Error) => string = () => ""): string {
   if (!(error instanceof Error)) return String(error);
-  const text = error instanceof ConnectError ? error.rawMessage : error.message || error.name;
-  const cause = error.cause === undefined ? "" : chain(error.cause);
+  const message = error instanceof ConnectError ? error.rawMessage : error.message;
+  const text = [nameOf(error), message].filter(Boolean).join(": ") || error.name;
+  const cause = error.cause === undefined ? "" : chain(error.cause, nameOf);
   return text.includes(cause) ? text : `${text}: ${cause}`;
 }
 
@@ -236,7 +254,8 @@ export function repeating(network: Network): Transport {
           network.moveOnFrom(broker);
           const pause = backoff.next();
           const last = method.name !== "EnqueueJobs" && attempts >= network.size;
-          if (last || performance.now() + pause >= deadline) throw error;
+          if (last) throw error;
+          if (performance.now() + pause >= deadline) throw error.within("no broker answered in time; last error: ");
           network.settings.logger.debug(`${method.name} failed; trying again`, { error: error.message });
           await sleep(pause, undefined, { signal });
         }

@@ -10,9 +10,18 @@ import {
 import { newRequestKey } from "./batch.js";
 import { Backoff, HowdahError, recordBroker, repeating } from "./calls.js";
 import * as pb from "./gen/index.js";
-import type { Broker, Middleware } from "./handler.js";
+import { checking, checkOptions, idsOf, type Kinds } from "./given.js";
+import { type Broker, checkMiddleware, type Middleware } from "./handler.js";
 import { type Duration, duration, milliseconds } from "./duration.js";
-import { type Enqueued, enqueued, jsonMessage, type JobOptions, newJob, type Task } from "./job.js";
+import {
+  checkJobs,
+  type Enqueued,
+  enqueued,
+  type EnqueueJobOptions,
+  jsonMessage,
+  newRequest,
+  type Task,
+} from "./job.js";
 import { Network } from "./network.js";
 import { Operations } from "./operations.js";
 import { Producer, type ProducerOptions } from "./producer.js";
@@ -28,6 +37,15 @@ export interface EnqueueOptions extends Pick<CallOptions, "signal"> {
    * this call.
    */
   requestKey?: string;
+}
+
+/** @internal */
+export const ENQUEUE_OPTIONS: Kinds<EnqueueOptions> = { timeout: "duration", requestKey: "text", signal: "signal" };
+
+/** Settings of a wait. */
+export interface WaitOptions extends Pick<CallOptions, "signal"> {
+  /** Time after which the wait fails. Default: 60 s. */
+  timeout?: Duration;
 }
 
 /** Enqueues jobs: a {@link Client}, or a `RecordingClient` in tests. */
@@ -70,7 +88,7 @@ export class Client extends Operations {
     const named = typeof options === "string" ? { servers: options } : options;
     this.#network = named instanceof Network ? named : new Network(resolve(named));
     this.#middleware = middleware;
-    this.transport = repeating(this.#network);
+    this.transport = checking(repeating(this.#network));
     this.jobs = createClient(pb.JobService, this.transport);
     this.taskTypes = createClient(pb.TaskTypeService, this.transport);
     this.schedules = createClient(pb.ScheduleService, this.transport);
@@ -104,13 +122,15 @@ export class Client extends Operations {
 
   /** Adds middleware around each enqueue, and around each handler of workers that are created later. */
   use(middleware: Middleware): this {
+    checkMiddleware(middleware);
     this.#middleware.push(middleware);
     return this;
   }
 
   /** Enqueues a job. When this resolves, the job is committed. See {@link enqueueAll}. */
-  async enqueue<P>(task: string | Task<P>, payload?: P, options?: JobOptions): Promise<Enqueued> {
-    const [first] = await this.enqueueAll([newJob(task, payload, options)]);
+  async enqueue<P>(task: string | Task<P>, payload?: P, options: EnqueueJobOptions = {}): Promise<Enqueued> {
+    const { jobs, call } = newRequest(task, payload, options);
+    const [first] = await this.enqueueAll(jobs, call);
     return first as Enqueued;
   }
 
@@ -118,13 +138,16 @@ export class Client extends Operations {
    * Enqueues up to 10,000 jobs, made by {@link newJob}, in one transaction: all of them or none. While no broker
    * answers, it retries until its timeout. Retries never enqueue a job twice.
    */
-  async enqueueAll(jobs: pb.NewJob[], { requestKey, timeout, ...call }: EnqueueOptions = {}): Promise<Enqueued[]> {
+  async enqueueAll(jobs: pb.NewJob[], options: EnqueueOptions = {}): Promise<Enqueued[]> {
+    checkJobs(jobs);
+    checkOptions(options, ENQUEUE_OPTIONS, "an option of an enqueue");
+    const { requestKey, timeout, ...call } = options;
     if (jobs.length === 0) return [];
     const key = requestKey ?? newRequestKey();
     const used = { url: this.#network.url(this.#network.current) };
     const timeoutMs = timeout === undefined ? undefined : milliseconds(timeout, "timeout");
-    const options = { ...call, ...(timeoutMs !== undefined && { timeoutMs }), contextValues: recordBroker(used) };
-    const send = async (jobs: pb.NewJob[]) => (await this.jobs.enqueueJobs({ jobs, requestKey: key }, options)).jobs;
+    const settings = { ...call, ...(timeoutMs !== undefined && { timeoutMs }), contextValues: recordBroker(used) };
+    const send = async (jobs: pb.NewJob[]) => (await this.jobs.enqueueJobs({ jobs, requestKey: key }, settings)).jobs;
     const answers = await this.around(jobs, send, used, requestKey);
     return answers.map((answer, index) => enqueued(answer, requestKey === undefined && jobs[index]?.key === ""));
   }
@@ -156,11 +179,9 @@ export class Client extends Operations {
   /**
    * Yields each job once, with its result, as soon as it is finished or dead. Fails after `timeout` (default: 60 s).
    */
-  async *wait(
-    ids: Iterable<bigint>,
-    options: { timeout?: Duration; signal?: AbortSignal } = {},
-  ): AsyncGenerator<pb.Job> {
-    const left = new Set(ids);
+  async *wait(ids: Iterable<bigint>, options: WaitOptions = {}): AsyncGenerator<pb.Job> {
+    checkOptions(options, { timeout: "duration", signal: "signal" }, "an option of a wait");
+    const left = new Set(idsOf(ids, "ids"));
     const { size } = this.#network;
     const timeoutMs = milliseconds(options.timeout ?? 60_000, "timeout");
     const until = performance.now() + timeoutMs;

@@ -1,6 +1,6 @@
 /** Durations. */
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
-import { invalid } from "./calls.js";
+import { wrong } from "./calls.js";
 
 /** A duration: milliseconds, or a text such as `250ms`, `5m`, `1h30m` or `3 days`. */
 export type Duration = number | string;
@@ -18,8 +18,11 @@ const UNITS: readonly [RegExp, number][] = [
 export function milliseconds(value: Duration, field: string): number {
   const ms = typeof value === "string" ? parsed(value) : value;
   if (typeof ms === "number" && Number.isFinite(ms)) return ms;
-  const hint = 'write milliseconds, or a text such as "250ms", "5m", "1h30m" or "3 days"';
-  throw invalid(field, `${JSON.stringify(value)} is not a duration: ${hint}`);
+  throw wrong(
+    field,
+    value,
+    'write a duration as milliseconds, or as a text such as "250ms", "5m", "1h30m" or "3 days"',
+  );
 }
 
 function parsed(text: string): number {

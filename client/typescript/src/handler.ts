@@ -4,6 +4,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { HowdahError } from "./calls.js";
 import type { Duration } from "./duration.js";
 import * as pb from "./gen/index.js";
+import { checkOptions } from "./given.js";
 import { fromJsonBytes, toBytes } from "./job.js";
 import { FatalError, type OutcomeMessage } from "./outcome.js";
 import type { Progress } from "./session.js";
@@ -98,6 +99,14 @@ export interface Middleware {
   settled?: (job: Job, settled: Settled, broker: Broker) => void;
   /** @internal Called with the outcome when the handler has returned or thrown. */
   decided?: (job: Job, outcome: OutcomeMessage, error: unknown) => void;
+}
+
+const MIDDLEWARE = { enqueue: "function", handle: "function", settled: "function", decided: "function" } as const;
+
+/** @internal Refuses misspelt functions. An object of a class may have other properties too. */
+export function checkMiddleware(middleware: Middleware): void {
+  const isPlain = Object.getPrototypeOf(Object(middleware)) === Object.prototype;
+  if (isPlain || typeof middleware !== "object") checkOptions(middleware, MIDDLEWARE, "a function of middleware");
 }
 
 /** @internal The requests that a handler sends to the broker. */

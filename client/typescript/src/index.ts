@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 export { Code } from "@connectrpc/connect";
-export { Client, type EnqueueOptions, type Enqueuer } from "./client.js";
+export { Client, type EnqueueOptions, type Enqueuer, type WaitOptions } from "./client.js";
 export { HowdahError, LeaseLostError } from "./calls.js";
 export type { Duration } from "./duration.js";
 export type { Broker, Handler, Job, Middleware, Settled } from "./handler.js";
@@ -12,6 +12,7 @@ export * as proto from "./gen/index.js";
 export {
   bytesTask,
   type Enqueued,
+  type EnqueueJobOptions,
   fromJsonBytes,
   type JobOptions,
   jsonTask,

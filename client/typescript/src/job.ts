@@ -1,19 +1,18 @@
 /** Jobs to enqueue: task types, payloads and results. */
 import {
   create,
-  type DescField,
   type DescMessage,
   fromBinary,
+  isMessage,
   type MessageInitShape,
   type MessageShape,
   toBinary,
   toJson,
 } from "@bufbuild/protobuf";
-import { DurationSchema, timestampFromDate, TimestampSchema } from "@bufbuild/protobuf/wkt";
-import { invalid, refuseUnknown } from "./calls.js";
-import { type Duration, duration } from "./duration.js";
-import { type EnqueuedJob, EnqueueOutcome, type NewJob, NewJobSchema, RetryPolicySchema } from "./gen/index.js";
-import type { JobOptions, Name, RetryPolicyOptions } from "./options.js";
+import { wrong } from "./calls.js";
+import { type EnqueuedJob, EnqueueOutcome, type NewJob, NewJobSchema } from "./gen/index.js";
+import { checkNames, fieldsOf } from "./given.js";
+import type { JobOptions, Name } from "./options.js";
 
 export type { JobOptions, Name, RetryPolicyOptions } from "./options.js";
 
@@ -42,66 +41,45 @@ export function protobufTask<S extends DescMessage>(name: string, schema: S): Ta
   return { name, encode: (message) => toBinary(schema, message), decode: (bytes) => fromBinary(schema, bytes) };
 }
 
+const JOB_OPTIONS = Object.keys(NewJobSchema.field).filter((name) => name !== "taskType" && name !== "payload");
+
 /** Creates a job for {@link Client.enqueueAll}. If `task` is only a name, the payload is encoded as JSON. */
 export function newJob<P>(task: string | Task<P>, payload?: P, options: JobOptions = {}): NewJob {
   const { name, encode } = asTask(task);
-  const init = { ...fieldsOf(NewJobSchema, options, "a job"), taskType: name, payload: encode(payload as P) };
+  const fields = fieldsOf(NewJobSchema, options, "an option of a job", { names: JOB_OPTIONS });
+  const bytes: unknown = encode(payload as P);
+  if (!(bytes instanceof Uint8Array))
+    throw wrong("payload", bytes, `give bytes (Uint8Array) for the task type ${name}`);
+  const init = { ...fields, taskType: name, payload: bytes };
   return jsonMessage(NewJobSchema, create(NewJobSchema, init as MessageInitShape<typeof NewJobSchema>));
 }
 
-/** @internal */
-export const policy = (options: RetryPolicyOptions): MessageInitShape<typeof RetryPolicySchema> =>
-  fieldsOf(RetryPolicySchema, options, "retryPolicy", "retryPolicy.");
-
-/** Converts options to the fields of a message. An error names the option after the prefix. */
-function fieldsOf(schema: DescMessage, options: object, what: string, prefix = ""): Record<string, unknown> {
-  refuseUnknown(options, schema.field, what);
-  const fields: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(options)) {
-    const field = schema.field[name];
-    if (field === undefined || value === undefined) continue;
-    const converted = fieldOf(field, value, prefix + name);
-    if (field.oneof) fields[field.oneof.localName] = { case: name, value: converted };
-    else fields[name] = converted;
-  }
-  return fields;
+/** Options of a job to enqueue, and a request key. */
+export interface EnqueueJobOptions extends JobOptions {
+  /** Request key, which makes the enqueue idempotent for 24 hours, from any process. Default: a new key. */
+  requestKey?: string;
 }
 
-function fieldOf(field: DescField, value: unknown, path: string): unknown {
-  switch (field.fieldKind) {
-    case "list":
-      if (!Array.isArray(value)) throw invalid(path, `${JSON.stringify(value)} is not an array`);
-      return field.listKind === "message"
-        ? value.map((each, index) => messageOf(field.message, each, `${path}[${index}]`))
-        : value;
-    case "enum":
-      return enumOf(
-        Object.fromEntries(field.enum.values.map(({ localName, number }) => [localName, number])),
-        value as never,
-        path,
-      );
-    case "message":
-      return messageOf(field.message, value, path);
-    default:
-      return value;
-  }
+/** @internal Creates the job of an `enqueue`, and separates its request key. */
+export function newRequest<P>(task: string | Task<P>, payload: P | undefined, options: EnqueueJobOptions) {
+  checkNames(options, ["requestKey", ...JOB_OPTIONS], "an option of a job");
+  const { requestKey, ...own } = options;
+  return { jobs: [newJob(task, payload, own)], call: requestKey === undefined ? {} : { requestKey } };
 }
 
-function messageOf(schema: DescMessage, value: unknown, path: string): unknown {
-  switch (schema.typeName) {
-    case DurationSchema.typeName:
-      return duration(value as Duration, path);
-    case TimestampSchema.typeName:
-      if (value instanceof Date && !Number.isNaN(value.getTime())) return timestampFromDate(value);
-      throw invalid(path, `${JSON.stringify(value)} is not a valid Date`);
-    default:
-      return fieldsOf(schema, value as object, path, `${path}.`);
-  }
+/** @internal Refuses values that are not jobs made by {@link newJob}. */
+export function checkJobs(jobs: unknown): void {
+  if (!Array.isArray(jobs)) throw wrong("jobs", jobs, "give an array of jobs made by newJob");
+  for (const [index, job] of jobs.entries())
+    if (!isMessage(job, NewJobSchema)) throw wrong(`jobs[${index}]`, job, "make the job with newJob");
 }
 
 /** @internal */
 export function asTask<P>(task: string | Task<P>): Task<P> {
-  return typeof task === "string" ? jsonTask<P>(task) : task;
+  if (typeof task === "string") return jsonTask<P>(task);
+  if (typeof task?.name === "string" && typeof task.encode === "function" && typeof task.decode === "function")
+    return task;
+  throw wrong("task", task, 'give the name of a task type, or a Task such as jsonTask("email.send")');
 }
 
 /** @internal Encodes a payload or result: bytes stay unchanged, undefined becomes empty, other values become JSON. */
@@ -127,15 +105,6 @@ export function withJson<T extends object>(value: T, toJSON: () => unknown): T {
 /** @internal Lets `JSON.stringify` use the protocol's JSON mapping for a message. 64-bit numbers become strings. */
 export const jsonMessage = <S extends DescMessage>(schema: S, message: MessageShape<S>) =>
   withJson(message, () => toJson(schema, message));
-
-/** @internal Returns the number of an enum value. */
-export function enumOf<E extends object>(names: E, name: Name<E> | undefined, field: string): number {
-  if (name === undefined) return 0;
-  const value = names[name.toUpperCase() as keyof E];
-  if (typeof value === "number") return value;
-  const known = Object.keys(names).filter((each) => !/^(UNSPECIFIED|\d+)$/.test(each));
-  throw invalid(field, `${JSON.stringify(name)} is none of ${known.join(", ").toLowerCase()}`);
-}
 
 /** Result of enqueueing one job. */
 export interface Enqueued {

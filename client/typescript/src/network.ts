@@ -2,16 +2,32 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
-import { HowdahError, invalid } from "./calls.js";
+import { HowdahError, invalid, wrong } from "./calls.js";
 import { SettingsService } from "./gen/index.js";
-import type { Settings } from "./settings.js";
+import { checkKind } from "./given.js";
+import { CLIENT_NAME, type Settings } from "./settings.js";
 import { StreamLink } from "./thread.js";
+
+/**
+ * Connections whose errors do not end the program. The manager stops listening to a connection when it opens the next one,
+ * and the error of a broken connection may come later.
+ */
+class SessionManager extends Http2SessionManager {
+  override async request(...[method, path, headers, options]: Parameters<Http2SessionManager["request"]>) {
+    const stream = await super.request(method, path, headers, options);
+    const { session } = stream;
+    if (session && !session.listeners("error").includes(ignore)) session.on("error", ignore);
+    return stream;
+  }
+}
+
+const ignore = () => {};
 
 /** @internal One HTTP/2 connection to a broker. */
 export class Link {
   /** Transport for calls to the store of the client that opened the connection. */
   readonly transport: Transport;
-  readonly #manager: Http2SessionManager;
+  readonly #manager: SessionManager;
   readonly #transports = new Map<string, Transport>();
 
   constructor(
@@ -24,7 +40,7 @@ export class Link {
     // The HTTP/2 flow-control window is enlarged, because the default of 64 KiB would stall a stream of jobs at each
     // round trip.
     const options = { ...settings.tls, settings: { initialWindowSize: 8 << 20 } };
-    this.#manager = new Http2SessionManager(url.origin, pings, options);
+    this.#manager = new SessionManager(url.origin, pings, options);
     this.transport = this.inStore(store);
   }
 
@@ -37,6 +53,7 @@ export class Link {
       const { token } = credential;
       if (token !== undefined) request.header.set("authorization", `Bearer ${token}`);
       if (store !== "") request.header.set("howdah-store", store);
+      request.header.set("user-agent", CLIENT_NAME);
       return next(request);
     };
     const transport = createGrpcTransport({
@@ -90,7 +107,8 @@ export class Network {
   inStore(name: string): Network {
     // The header `howdah-store` permits only printable ASCII, like all text metadata of gRPC. The broker checks whether
     // the store exists.
-    if (!/^[\x20-\x7e]*$/.test(name)) throw invalid("store", `${JSON.stringify(name)} is not the name of a store`);
+    checkKind(name, "text", "store");
+    if (!/^[\x20-\x7e]*$/.test(name)) throw wrong("store", name, "give the name of a store");
     return new Network(this.settings, name, this.common);
   }
 
@@ -118,7 +136,7 @@ export class Network {
     for (let broker = 0; ; broker++) {
       try {
         this.common.current = broker;
-        await this.shared(broker);
+        await this.shared(broker, true);
         break;
       } catch (error) {
         if (broker + 1 >= this.size || (error instanceof HowdahError && error.refused)) throw error;
@@ -130,14 +148,17 @@ export class Network {
     await Promise.race([Promise.all(checks), sleep(500, undefined, { ref: false })]);
   }
 
-  /** Returns the transport on the connection that all calls to a broker share. */
-  async shared(broker: number): Promise<Transport> {
+  /**
+   * Returns the transport on the connection that all calls to a broker share. With `probes`, checks that a broker answers
+   * there.
+   */
+  async shared(broker: number, probes = false): Promise<Transport> {
     const index = broker % this.size;
     const { links } = this.common;
     const link = links.get(index) ?? new Link(this.settings, this.url(index), this.store);
     links.set(index, link);
     await link.ready();
-    await this.#check(index, link);
+    await this.#check(index, link, probes);
     return link.inStore(this.store);
   }
 
@@ -167,8 +188,8 @@ export class Network {
   /**
    * Checks that all brokers serve one database. With several databases, jobs could wait in a database without workers.
    */
-  async #check(index: number, link: Link): Promise<void> {
-    if (this.size === 1 || this.common.checked.has(index)) return;
+  async #check(index: number, link: Link, probes = false): Promise<void> {
+    if ((this.size === 1 && !probes) || this.common.checked.has(index)) return;
     let id: string | null = null;
     try {
       const noteId = (header: Headers) => {
@@ -179,6 +200,7 @@ export class Network {
       // The broker names its database even if it refuses the call.
       id = ConnectError.from(thrown).metadata.get("howdah-database");
       const error = HowdahError.from(thrown, this.name(index));
+      if (id === null && error.broken) throw error.within("", "; a broker has its gRPC port at 7432 by default");
       if (id === null && error.retryable) throw error;
     }
     if (id !== null) {

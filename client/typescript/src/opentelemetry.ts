@@ -15,6 +15,7 @@ import {
   type Tracer,
 } from "@opentelemetry/api";
 import type { Broker, Job, Middleware, proto, Settled } from "./index.js";
+import { checkOptions } from "./given.js";
 import type { OutcomeMessage } from "./outcome.js";
 import {
   contextOf,
@@ -44,7 +45,9 @@ export interface TelemetryOptions {
  * messaging. It adds the trace context to jobs that have no `traceparent`. It records nothing until the program has set
  * up OpenTelemetry's SDK.
  */
-export function telemetry({ linked = false }: TelemetryOptions = {}): Middleware {
+export function telemetry(options: TelemetryOptions = {}): Middleware {
+  checkOptions(options, { linked: "flag" }, "an option of telemetry");
+  const { linked = false } = options;
   const tracer = trace.getTracer("howdah", VERSION);
   const measured = instruments();
   const attempts = new WeakMap<Job, Attempt>();

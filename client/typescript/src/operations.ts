@@ -1,18 +1,26 @@
 /** Calls for programs that manage jobs, schedules and task types. */
 import { randomUUID } from "node:crypto";
-import { create } from "@bufbuild/protobuf";
-import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { create, type DescMessage, isMessage, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
 import type { Client as ServiceClient } from "@connectrpc/connect";
-import { invalid, refuseUnknown } from "./calls.js";
-import { type Duration, duration } from "./duration.js";
+import { invalid, wrong } from "./calls.js";
+import type { Duration } from "./duration.js";
 import * as pb from "./gen/index.js";
 import {
+  checkConditions,
+  checkKind,
+  checkNames,
+  checkOptions,
+  contradiction,
+  fieldsOf,
+  idsOf,
+  isIterable,
+} from "./given.js";
+import {
   type Enqueued,
+  type EnqueueJobOptions,
   enqueued,
-  enumOf,
   jsonMessage,
   type Name,
-  policy,
   type RetryPolicyOptions,
   toBytes,
 } from "./job.js";
@@ -88,7 +96,7 @@ export interface ScheduleOptions {
   /** Start of each period. Default: `plan`. */
   drift?: Name<typeof pb.Drift>;
   /** Policy while an earlier job is not finished. Default: `allow`. */
-  overlap?: Name<typeof pb.OverlapPolicy>;
+  overlap?: Name<typeof pb.OverlapPolicy> | "one-waiting";
   /** Policy for missed times. Default: `one`. */
   missed?: Name<typeof pb.MissedPolicy>;
   missedLimit?: number;
@@ -132,28 +140,17 @@ export abstract class Operations {
 
   /** Returns one job, with payload, result and failures. */
   async getJob(id: bigint): Promise<pb.Job> {
-    return jsonMessage(pb.JobSchema, (await this.jobs.getJob({ id })).job as pb.Job);
+    return jsonMessage(pb.JobSchema, (await this.jobs.getJob({ id: idOf(id) })).job as pb.Job);
   }
 
   /** Explains why a job does not run, and what must change first. */
   async explainJob(id: bigint): Promise<pb.ExplainJobResponse> {
-    return jsonMessage(pb.ExplainJobResponseSchema, await this.jobs.explainJob({ id }));
+    return jsonMessage(pb.ExplainJobResponseSchema, await this.jobs.explainJob({ id: idOf(id) }));
   }
 
   /** Finds jobs of a task type by conditions, key, header or payload. Yields them without their payloads. */
   async *searchJobs(search: JobSearch): AsyncGenerator<pb.Job> {
-    const { taskType, state, since, until, key, header, payloadText, payloadPath, ...conditions } = search;
-    const by = Object.entries({ key, header, payloadText, payloadPath }).filter(([, value]) => value !== undefined);
-    if (by.length > 1) throw invalid(by[1]?.[0] ?? "query", "cannot be combined with another criterion");
-    const [[name, value] = []] = by;
-    const request = create(pb.SearchJobsRequestSchema, {
-      query: { case: name, value } as pb.SearchJobsRequest["query"],
-      conditions: conditionsOf(conditions),
-      taskType,
-      state: enumOf(pb.JobState, state, "state"),
-      since: since && timestampFromDate(since),
-      until: until && timestampFromDate(until),
-    });
+    const request = conditional(pb.SearchJobsRequestSchema, search, SEARCHED);
     do {
       const { jobs, nextPageToken } = await this.jobs.searchJobs(request);
       for (const job of jobs) yield jsonMessage(pb.JobSchema, job);
@@ -176,14 +173,9 @@ export abstract class Operations {
   }
 
   /** Makes dead and scheduled jobs run now or later. */
-  async retryJobs(jobs: JobSelection, { delay, runAt, payload }: RetryOptions = {}): Promise<Retried> {
-    const filter = selected(jobs);
-    const after = duration(delay, "delay");
-    const start = runAt
-      ? { case: "runAt" as const, value: timestampFromDate(runAt) }
-      : after && { case: "delay" as const, value: after };
-    const changed = payload === undefined ? {} : { payload: toBytes(payload) };
-    const pages = await all((pageToken) => this.jobs.retryJobs({ filter, start, pageToken, ...changed }));
+  async retryJobs(jobs: JobSelection, options: RetryOptions = {}): Promise<Retried> {
+    const request = { filter: selected(jobs), ...restart(options, "a retry") };
+    const pages = await all((pageToken) => this.jobs.retryJobs({ ...request, pageToken }));
     return {
       ids: pages.flatMap(({ retriedIds }) => retriedIds),
       keyHeldIds: pages.flatMap(({ keyHeldIds }) => keyHeldIds),
@@ -195,17 +187,9 @@ export abstract class Operations {
    * Runs finished jobs again, as new jobs. Returns for each the id of the new job, or why it does not run again. A payload
    * replaces the payload of one job.
    */
-  async rerunJobs(
-    ids: bigint | readonly bigint[],
-    { delay, runAt, payload }: RetryOptions = {},
-  ): Promise<pb.RerunJob[]> {
-    const after = duration(delay, "delay");
-    const start = runAt
-      ? { case: "runAt" as const, value: timestampFromDate(runAt) }
-      : after && { case: "delay" as const, value: after };
-    const changed = payload === undefined ? {} : { payload: toBytes(payload) };
-    const all = typeof ids === "bigint" ? [ids] : [...ids];
-    const { jobs } = await this.jobs.rerunJobs({ ids: all, start, requestKey: randomUUID(), ...changed });
+  async rerunJobs(ids: bigint | readonly bigint[], options: RetryOptions = {}): Promise<pb.RerunJob[]> {
+    const request = { ids: idsOf(ids, "ids"), ...restart(options, "a rerun") };
+    const { jobs } = await this.jobs.rerunJobs({ ...request, requestKey: randomUUID() });
     return jobs.map((job) => jsonMessage(pb.RerunJobSchema, job));
   }
 
@@ -214,20 +198,18 @@ export abstract class Operations {
    * enqueue, made by {@link newJob}. A paused schedule stays paused.
    */
   async applySchedule(name: string, template: pb.NewJob, options: ScheduleOptions): Promise<pb.Schedule> {
-    const { cron, timeZone = "UTC", period, drift, overlap, missed, missedLimit, startTime, endTime, jitter } = options;
-    const every = duration(period, "period");
-    const schedule = create(pb.ScheduleSchema, {
-      ...{ name, template, missedLimit, jitter: duration(jitter, "jitter") },
-      plan:
-        cron === undefined
-          ? every && { case: "period", value: every }
-          : { case: "cron", value: create(pb.CronSchema, { expression: cron, timeZone }) },
-      drift: enumOf(pb.Drift, drift, "drift"),
-      overlap: enumOf(pb.OverlapPolicy, overlap, "overlap"),
-      missed: enumOf(pb.MissedPolicy, missed, "missed"),
-      startTime: startTime && timestampFromDate(startTime),
-      endTime: endTime && timestampFromDate(endTime),
-    });
+    checkNames(options, SCHEDULE_OPTIONS, "an option of a schedule");
+    if (!isMessage(template, pb.NewJobSchema)) throw wrong("template", template, "make the job with newJob");
+    const { cron, timeZone, ...plain } = options;
+    for (const [field, value] of Object.entries({ cron, timeZone }))
+      if (value !== undefined) checkKind(value, "text", field);
+    if (cron === undefined && timeZone !== undefined)
+      throw plain.period === undefined
+        ? invalid("timeZone", "a time zone needs a cron expression: give cron too")
+        : contradiction("period", "timeZone");
+    const calendar = cron === undefined ? {} : { cron: { expression: cron, timeZone: timeZone ?? "UTC" } };
+    const fields = fieldsOf(pb.ScheduleSchema, { ...plain, ...calendar }, "an option of a schedule");
+    const schedule: MessageInitShape<typeof pb.ScheduleSchema> = { ...fields, name, template };
     return shown(await this.schedules.updateSchedule({ schedule, allowMissing: true }));
   }
 
@@ -240,7 +222,9 @@ export abstract class Operations {
   }
 
   /** Enqueues the job of a schedule now, in addition to its plan. */
-  async runSchedule(name: string, { requestKey = "" } = {}): Promise<Enqueued> {
+  async runSchedule(name: string, options: Pick<EnqueueJobOptions, "requestKey"> = {}): Promise<Enqueued> {
+    checkOptions(options, { requestKey: "text" }, "an option of a run");
+    const { requestKey = "" } = options;
     return enqueued((await this.schedules.runSchedule({ name, requestKey })).job as pb.EnqueuedJob, false);
   }
 
@@ -254,27 +238,13 @@ export abstract class Operations {
    * except `paused`: a paused type stays paused.
    */
   async applyTaskType(taskType: string, options: TaskTypeOptions): Promise<pb.TaskTypeSettings> {
-    const { retryPolicy, history, brake, maxPayloadBytes = 0, maxBacklog = 0, ...plain } = options;
-    const { priorityStep, timeout, keyMinGap, ...same } = plain;
-    refuseUnknown(same, pb.TaskTypeSettingsSchema.field, "a task type");
-    const settings = create(pb.TaskTypeSettingsSchema, {
-      ...same,
-      retryPolicy: retryPolicy && policy(retryPolicy),
-      brake: brake && {
-        failures: brake.failures,
-        initialDelay: duration(brake.initialDelay, "brake.initialDelay"),
-        maxDelay: duration(brake.maxDelay, "brake.maxDelay"),
-      },
-      history: enumOf(pb.HistoryMode, history, "history"),
-      maxPayloadBytes: BigInt(maxPayloadBytes),
-      maxBacklog: BigInt(maxBacklog),
-      priorityStep: duration(priorityStep, "priorityStep"),
-      timeout: duration(timeout, "timeout"),
-      keyMinGap: duration(keyMinGap, "keyMinGap"),
-    });
+    checkNames(options, Object.keys(pb.TaskTypeSettingsSchema.field), "an option of a task type");
+    const [maxPayloadBytes, maxBacklog] = [whole(options, "maxPayloadBytes"), whole(options, "maxBacklog")];
+    const given = { ...options, maxPayloadBytes, maxBacklog };
+    const fields = fieldsOf(pb.TaskTypeSettingsSchema, given, "an option of a task type");
     const names = pb.TaskTypeSettingsSchema.fields.map((field) => field.name);
     const paths = names.filter((name) => name !== "paused" || options.paused !== undefined);
-    return this.#set(taskType, settings, paths);
+    return this.#set(taskType, create(pb.TaskTypeSettingsSchema, fields), paths);
   }
 
   /** Stops the delivery of a task type's jobs. Running jobs continue, and jobs can be enqueued. */
@@ -295,21 +265,60 @@ export abstract class Operations {
 const shown = ({ schedule }: { schedule?: pb.Schedule | undefined }) =>
   jsonMessage(pb.ScheduleSchema, schedule as pb.Schedule);
 
+const idOf = (id: bigint) => idsOf(id, "id")[0] as bigint;
+
+const SCHEDULE_OPTIONS = [
+  "period",
+  "cron",
+  "timeZone",
+  "drift",
+  "overlap",
+  "missed",
+  "missedLimit",
+  "startTime",
+  "endTime",
+  "jitter",
+];
+const CONDITIONS = Object.keys(pb.JobConditionsSchema.field);
+const FILTERED = ["taskType", "state", "errorGroup"];
+const SEARCHED = ["taskType", "state", "since", "until", "key", "header", "payloadText", "payloadPath"];
+
 function selected(jobs: JobSelection): pb.JobFilter {
-  if (typeof jobs === "bigint") return create(pb.JobFilterSchema, { ids: [jobs] });
-  if (!("taskType" in jobs)) return create(pb.JobFilterSchema, { ids: [...jobs] });
-  const { taskType, state, errorGroup, ...conditions } = jobs;
-  const of = { taskType, errorGroup, conditions: conditionsOf(conditions) };
-  return create(pb.JobFilterSchema, { ...of, state: enumOf(pb.JobState, state, "state") });
+  if (typeof jobs === "bigint" || isIterable(jobs)) return create(pb.JobFilterSchema, { ids: idsOf(jobs, "jobs") });
+  if (typeof jobs !== "object" || jobs === null)
+    throw wrong("jobs", jobs, "give an id as a bigint such as 17n, an array of ids, or a filter with a taskType");
+  return conditional(pb.JobFilterSchema, jobs, FILTERED);
 }
 
-function conditionsOf({ createdBefore, createdSince, ...others }: JobConditions): pb.JobConditions | undefined {
-  const times = {
-    createdBefore: createdBefore && timestampFromDate(createdBefore),
-    createdSince: createdSince && timestampFromDate(createdSince),
-  };
-  const all = { ...times, ...others };
-  return Object.values(all).every((value) => value === undefined) ? undefined : create(pb.JobConditionsSchema, all);
+/** Returns the message with these conditions. `own` are the fields of the message; the others are `JobConditions`. */
+function conditional<S extends DescMessage>(schema: S, given: object, own: readonly string[]): MessageShape<S> {
+  checkNames(given, [...own, ...CONDITIONS], "a condition");
+  checkConditions(given);
+  if (!("taskType" in given)) throw invalid("taskType", "the task type is missing: name the one of the jobs");
+  const part = (names: readonly string[]) =>
+    Object.fromEntries(Object.entries(given).filter(([name]) => names.includes(name)));
+  const conditions = fieldsOf(pb.JobConditionsSchema, part(CONDITIONS), "a condition");
+  const fields = fieldsOf(schema, part(own), "a condition");
+  return create(schema, {
+    ...fields,
+    ...(Object.keys(conditions).length > 0 && { conditions }),
+  } as MessageInitShape<S>);
+}
+
+/** Returns the fields of a retry or rerun: the start, and the payload of one job. */
+function restart(options: RetryOptions, what: string): Partial<Pick<pb.RetryJobsRequest, "start" | "payload">> {
+  checkNames(options, ["delay", "runAt", "payload"], `an option of ${what}`);
+  const { payload, ...start } = options;
+  const fields = fieldsOf(pb.RetryJobsRequestSchema, start, `an option of ${what}`);
+  return { ...fields, ...(payload !== undefined && { payload: toBytes(payload) }) };
+}
+
+/** Converts an option that is a number here, and a 64-bit integer in the protocol. */
+function whole(options: TaskTypeOptions, name: "maxPayloadBytes" | "maxBacklog"): bigint | undefined {
+  const value = options[name];
+  if (value === undefined) return undefined;
+  checkKind(value, "size", name);
+  return BigInt(value);
 }
 
 /** Repeats a call until it has handled all jobs of a filter. Returns the answers. */

@@ -7,8 +7,8 @@ import type * as proto from "./gen/index.js";
 export type Name<E> = Exclude<Lowercase<keyof E & string>, "unspecified">;
 
 /**
- * Options of a job. The client does not check them: if the broker refuses one, its error names the field and its
- * bounds.
+ * Options of a job. The client checks their names and types. If the broker refuses one, its error names the field and
+ * its bounds.
  */
 export interface JobOptions {
   /**

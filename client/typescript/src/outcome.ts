@@ -1,8 +1,10 @@
 /** Outcomes of attempts, and their conversion from the results and errors of handlers. */
 import { create } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { chain } from "./calls.js";
 import * as pb from "./gen/index.js";
-import { type Duration, duration } from "./duration.js";
+import { type Duration, duration, milliseconds } from "./duration.js";
+import { checkKind, checkOptions } from "./given.js";
 import { toBytes } from "./job.js";
 
 /** @internal An outcome as the protocol represents it. */
@@ -24,12 +26,14 @@ export class Outcome {
 
 /** The attempt succeeded, and the job continues in this task type instead of its planned next stage. */
 export function nextStage(taskType: string, result?: unknown): Outcome {
+  checkKind(taskType, "text", "taskType");
   return new Outcome({ case: "ack", value: create(pb.AckSchema, { result: toBytes(result), nextStage: taskType }) });
 }
 
 /** The job runs again after this time, at most a year. The attempt does not count. */
 export function snooze(delay: Duration): Outcome {
-  return new Outcome({ case: "snooze", value: create(pb.SnoozeSchema, { delay: duration(delay, "delay") }) });
+  const ms = Math.round(milliseconds(delay, "delay"));
+  return new Outcome({ case: "snooze", value: create(pb.SnoozeSchema, { delay: durationFromMs(ms) }) });
 }
 
 /** Another worker may run the job at once. The attempt does not count. */
@@ -45,7 +49,7 @@ export class FatalError extends Error {
 
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
-    this[OUTCOME] = nack(chain(this), { noRetry: true, ...origin(this) });
+    this[OUTCOME] = nack(described(this), { noRetry: true, ...origin(this) });
   }
 }
 
@@ -56,9 +60,11 @@ export class RetryError extends Error {
   readonly [OUTCOME]: OutcomeMessage;
 
   /** `after` is at most a year. Default: the retry policy's delay. */
-  constructor(message: string, { after, ...options }: ErrorOptions & { after?: Duration } = {}) {
+  constructor(message: string, given: ErrorOptions & { after?: Duration } = {}) {
+    checkOptions(given, { after: "any", cause: "any" }, "an option of a RetryError");
+    const { after, ...options } = given;
     super(message, options);
-    this[OUTCOME] = nack(chain(this), { retryAfter: duration(after, "after"), ...origin(this) });
+    this[OUTCOME] = nack(described(this), { retryAfter: duration(after, "after"), ...origin(this) });
   }
 }
 
@@ -91,13 +97,26 @@ export function nack(
   return { case: "nack", value: create(pb.NackSchema, { error: error.slice(0, 32 << 10), ...more }) };
 }
 
+/** Returns the text of an error and its causes, each with the name of its class unless the name tells nothing. */
+const described = (error: unknown) => chain(error, ({ name }) => (UNNAMED.has(name) ? "" : name));
+const UNNAMED = new Set(["Error", "FatalError", "RetryError"]);
+
+/**
+ * The folder of this package in stack traces, to leave out its frames. Undefined in a bundle, whose frames cannot be told
+ * apart.
+ */
+const FOLDER = /([^\s(]*[\\/]dist[\\/](?:esm|cjs)[\\/])outcome\.js:/.exec(new Error().stack ?? "")?.[1];
+
+const isOfProgram = (line: string) =>
+  !line.startsWith("    at ") || !((FOLDER && line.includes(FOLDER)) || line.includes("node:internal/process/"));
+
 /** Returns the stack trace of an error with its causes, and the function that has thrown the innermost one. */
 function origin(error: unknown): { details?: string; place?: string } {
   if (!(error instanceof Error)) return {};
   const stacks: string[] = [];
   let last = error;
   for (let each: unknown = error; each instanceof Error && stacks.length < 8; each = each.cause) {
-    stacks.push(each.stack ?? String(each));
+    stacks.push((each.stack ?? String(each)).split("\n").filter(isOfProgram).join("\n"));
     last = each;
   }
   // "    at render (file:///app/mail.js:3:9)", "    at async Mailer.send (…)".
@@ -120,5 +139,5 @@ export function returned(value: unknown): OutcomeMessage {
  */
 export function thrown(error: unknown, signal: AbortSignal): OutcomeMessage {
   const isAbort = error === signal.reason || (error instanceof Error && error.name === "AbortError");
-  return outcomeOf(error) ?? (signal.aborted && isAbort ? RELEASE : nack(chain(error), origin(error)));
+  return outcomeOf(error) ?? (signal.aborted && isAbort ? RELEASE : nack(described(error), origin(error)));
 }

@@ -6,7 +6,8 @@ import { type Batch, bytesOf, cost, jobsOf, newBatch, fromRequestError, type Sub
 import { Backoff, HowdahError, recordBroker, TOO_LARGE } from "./calls.js";
 import type { Client } from "./client.js";
 import * as pb from "./gen/index.js";
-import { type Enqueued, enqueued, type JobOptions, newJob, type Task } from "./job.js";
+import { checkOptions, type Kinds } from "./given.js";
+import { checkJobs, type Enqueued, enqueued, type JobOptions, newJob, type Task } from "./job.js";
 import type { Link, Network } from "./network.js";
 import { defined } from "./settings.js";
 
@@ -29,6 +30,9 @@ export interface ProducerOptions {
 const RESEND_LIMIT = 4 << 10;
 /** Time without an answer after which a stream counts as broken. Without Postgres, a broker answers within 15 s. */
 const ANSWER_MS = 16_000;
+const PRODUCER_OPTIONS: Kinds<ProducerOptions> = {
+  ...{ maxInFlight: "count", maxBatchJobs: "count", maxBatchBytes: "count", maxQueuedBytes: "count" },
+};
 const DEFAULTS = { maxInFlight: 4, maxBatchJobs: 1_000, maxBatchBytes: 4 << 20, maxQueuedBytes: 64 << 20 };
 
 /**
@@ -60,6 +64,7 @@ export class Producer {
     private readonly network: Network,
     options: ProducerOptions,
   ) {
+    checkOptions(options, PRODUCER_OPTIONS, "an option of a producer");
     this.#broker = { url: network.url(network.current) };
     this.#limits = { ...DEFAULTS, ...defined(options) };
   }
@@ -72,19 +77,38 @@ export class Producer {
 
   /** Enqueues a job. When this resolves, the job is committed. */
   enqueue<P>(task: string | Task<P>, payload?: P, options?: JobOptions): Promise<Enqueued> {
-    const submit = async () => (await this.enqueueAll([newJob(task, payload, options)]))[0] as Enqueued;
-    const answer = submit();
+    const answer = this.#enqueue(() => [newJob(task, payload, options)]).then(([first]) => first as Enqueued);
     answer.catch(() => {});
     return answer;
   }
 
   /** Enqueues several jobs: all of them or none. */
   enqueueAll(jobs: pb.NewJob[]): Promise<Enqueued[]> {
-    const answer = this.client
-      .around(jobs, (copies) => this.#submit(copies), this.#broker)
-      .then((answers) => answers.map((answer, index) => enqueued(answer, jobs[index]?.key === "")));
+    return this.#enqueue(() => {
+      checkJobs(jobs);
+      return jobs;
+    });
+  }
+
+  #enqueue(make: () => pb.NewJob[]): Promise<Enqueued[]> {
+    const submit = async () => {
+      const jobs = this.#made(make);
+      const answers = await this.client.around(jobs, (copies) => this.#submit(copies), this.#broker);
+      return answers.map((answer, index) => enqueued(answer, jobs[index]?.key === ""));
+    };
+    const answer = submit();
     answer.catch(() => {});
     return answer;
+  }
+
+  /** Makes the jobs of an enqueue. `flush` also reports the error of a job that is never sent. */
+  #made(make: () => pb.NewJob[]): pb.NewJob[] {
+    try {
+      return make();
+    } catch (error) {
+      this.#failure ??= error as Error;
+      throw error;
+    }
   }
 
   /** Waits until all jobs are answered. Fails if an enqueue has failed since the last flush. */

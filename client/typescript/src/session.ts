@@ -6,6 +6,7 @@ import { Code, createClient } from "@connectrpc/connect";
 import { Backoff, HowdahError, repeating } from "./calls.js";
 import { type Duration, duration } from "./duration.js";
 import * as pb from "./gen/index.js";
+import { fieldsOf } from "./given.js";
 import { type Entry, Ledger } from "./ledger.js";
 import type { Network } from "./network.js";
 import { type CancelReason, RELEASE } from "./outcome.js";
@@ -21,6 +22,10 @@ export type WorkerReport = typeof ZERO & { unconfirmed: number };
 
 /** Progress of a job for operators, and a checkpoint for its next attempt. */
 export type Progress = Partial<Pick<pb.ProgressReport, "fraction" | "text" | "checkpoint">>;
+
+/** @internal Checks a progress report. An invalid one would break the stream. */
+export const progressOf = (report: Progress): Progress =>
+  fieldsOf(pb.ProgressReportSchema, report, "an option of a report", { names: ["fraction", "text", "checkpoint"] });
 
 /** @internal */
 export interface SessionConfig {
@@ -270,13 +275,13 @@ export class Session {
     }
   }
 
-  extend({ id, token }: pb.LeasedJob, time: Duration): Promise<void> {
+  async extend({ id, token }: pb.LeasedJob, time: Duration): Promise<void> {
     const extension = create(pb.ExtensionSchema, { id, token, duration: duration(time, "duration") });
     return this.#request(this.extensions, extension);
   }
 
-  reportProgress({ id, token }: pb.LeasedJob, report: Progress): Promise<void> {
-    return this.#request(this.reports, create(pb.ProgressReportSchema, { ...report, id, token }));
+  async reportProgress({ id, token }: pb.LeasedJob, report: Progress): Promise<void> {
+    return this.#request(this.reports, create(pb.ProgressReportSchema, { ...progressOf(report), id, token }));
   }
 
   #request<T extends pb.Extension | pb.ProgressReport>(pending: PendingRequests<T>, message: T): Promise<void> {

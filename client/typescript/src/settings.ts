@@ -2,11 +2,15 @@
 import { readFileSync } from "node:fs";
 import type { SecureClientSessionOptions } from "node:http2";
 import * as tls from "node:tls";
-import { chain, invalid, refuseUnknown } from "./calls.js";
+import { chain, invalid, wrong } from "./calls.js";
 import { type Duration, milliseconds } from "./duration.js";
+import { checkOptions, type Kinds } from "./given.js";
 
 /** The version of this package. */
 export const VERSION = "0.1.0";
+
+/** @internal The name and version of this package, for operators. */
+export const CLIENT_NAME = `howdah-js/${VERSION}`;
 
 /** Destination of the client's logs, such as `console`. Tokens are never logged. */
 export type Logger = Pick<Console, "debug" | "info" | "warn" | "error">;
@@ -50,10 +54,13 @@ export interface ClientOptions {
   logger?: Logger;
 }
 
-const CLIENT_OPTIONS: Record<keyof ClientOptions, true> = {
-  ...{ servers: true, token: true, tokenFile: true, insecureToken: true, tls: true },
-  ...{ connectTimeout: true, requestTimeout: true, keepalive: true, maxMessageBytes: true, logger: true },
+const CLIENT_OPTIONS: Kinds<ClientOptions> = {
+  // Errors do not show the token.
+  ...{ servers: "any", token: "any", tokenFile: "text", insecureToken: "flag", tls: "object" },
+  ...{ connectTimeout: "duration", requestTimeout: "duration", keepalive: "duration" },
+  ...{ maxMessageBytes: "count", logger: "object" },
 };
+const TLS_OPTIONS: Kinds<TlsOptions> = { ca: "any", cert: "any", key: "any", serverName: "text" };
 
 /** @internal All settings of a client, with defaults filled in. */
 export interface Settings extends Required<Pick<ClientOptions, "maxMessageBytes" | "logger">> {
@@ -76,18 +83,23 @@ export function defined<T extends object>(options: T): { [K in keyof T]: Exclude
 
 /** @internal Combines options, the environment and the defaults. */
 export function resolve(options: ClientOptions): Settings {
+  checkOptions(options, CLIENT_OPTIONS, "an option of a client");
+  if (options.tls) checkOptions(options.tls, TLS_OPTIONS, "an option of tls", "tls");
   const { HOWDAH_SERVER, HOWDAH_TOKEN, HOWDAH_TOKEN_FILE, HOWDAH_CLIENT_INSECURE } = process.env;
   const { servers = HOWDAH_SERVER || "127.0.0.1:7432", token, tokenFile } = options;
   const { connectTimeout = 5_000, requestTimeout = 30_000, keepalive = 30_000 } = options;
   const { maxMessageBytes = 16 << 20, logger = LOGGER } = options;
-  refuseUnknown(options, CLIENT_OPTIONS, "a client");
+  const list = [servers].flat();
+  const isText = list.every((each: unknown) => typeof each === "string");
+  if (!isText) throw wrong("servers", servers, "give host:port, or an array of such texts");
   const isGiven = token !== undefined || tokenFile !== undefined;
   if (!isGiven && HOWDAH_TOKEN && HOWDAH_TOKEN_FILE)
     throw invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set: unset one");
   const credential = isGiven ? new Credential(token, tokenFile) : new Credential(HOWDAH_TOKEN, HOWDAH_TOKEN_FILE);
   const insecure = options.insecureToken ?? !/^(|0|n|no|f|false|off)$/i.test(HOWDAH_CLIENT_INSECURE ?? "");
-  const list = [servers].flat().flatMap((text) => text.split(","));
-  const addresses = list.map((text) => address(text.trim(), credential.token !== undefined && !insecure));
+  const addresses = list
+    .flatMap((text) => text.split(","))
+    .map((text) => address(text.trim(), credential.token !== undefined && !insecure));
   const isTls = addresses.some((url) => url.protocol === "https:");
   return {
     ...{ addresses, credential, maxMessageBytes, logger },

@@ -6,16 +6,28 @@
 import { AssertionError } from "node:assert";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { isDeepStrictEqual } from "node:util";
-import { create } from "@bufbuild/protobuf";
+import { inspect, isDeepStrictEqual } from "node:util";
+import { create, toJson } from "@bufbuild/protobuf";
 import { durationFromMs, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
-import type { Duration, Enqueued, Enqueuer, Handler, JobOptions, Task } from "./index.js";
+import type {
+  Duration,
+  Enqueued,
+  EnqueueJobOptions,
+  EnqueueOptions,
+  Enqueuer,
+  Handler,
+  JobOptions,
+  Task,
+} from "./index.js";
 import { Client, Code, fromJsonBytes, HowdahError, newJob, proto } from "./index.js";
 import { check } from "./checks.js";
+import { ENQUEUE_OPTIONS } from "./client.js";
 import { milliseconds } from "./duration.js";
+import { checkNames, checkOptions } from "./given.js";
 import { decoded, makeJob } from "./handler.js";
-import { asTask, enqueued } from "./job.js";
+import { asTask, checkJobs, enqueued, newRequest } from "./job.js";
 import { returned, thrown } from "./outcome.js";
+import { progressOf } from "./session.js";
 
 /** The outcome of a handler that {@link perform} has run, and its last reports. */
 export interface Performed {
@@ -44,6 +56,7 @@ export interface PerformOptions<P> extends Partial<Omit<proto.LeasedJob, "payloa
  * deliver it.
  */
 export async function perform<P>(handler: Handler<P>, payload: P, options: PerformOptions<P> = {}): Promise<Performed> {
+  checkNames(options, [...Object.keys(proto.LeasedJobSchema.field), "task", "signal"], "an option of perform");
   const { task, signal = new AbortController().signal, ...fields } = options;
   const { name, encode, decode } = asTask(task ?? "test");
   const init = {
@@ -61,7 +74,7 @@ export async function perform<P>(handler: Handler<P>, payload: P, options: Perfo
     results: async () => [],
     extend: async () => {},
     report: async (report) => {
-      for (const [field, value] of Object.entries(report))
+      for (const [field, value] of Object.entries(progressOf(report)))
         if (value !== undefined) Object.assign(reported, { [field]: value });
     },
   });
@@ -101,20 +114,49 @@ function readable(bytes: Uint8Array): unknown {
   }
 }
 
+/** A request with a request key, and its answer. */
+interface Recorded {
+  readonly jobs: proto.NewJob[];
+  readonly answers: Enqueued[];
+}
+
+/** Returns the jobs of an earlier request with the same key. Like a broker, refuses other jobs. */
+function repeated(earlier: Recorded, jobs: proto.NewJob[], requestKey: string): Enqueued[] {
+  if (!isDeepStrictEqual(earlier.jobs, jobs)) {
+    const text = `request_key ${JSON.stringify(requestKey)} was used with other jobs before; use a new key for new jobs`;
+    throw new HowdahError(text, Code.AlreadyExists, { reason: "REQUEST_KEY_REUSED", field: "request_key" });
+  }
+  const outcome = proto.EnqueueOutcome.REPEATED;
+  return earlier.answers.map(({ id }) => enqueued(create(proto.EnqueuedJobSchema, { id, outcome }), false));
+}
+
 /** A client for tests. It checks jobs as a broker does, and records them instead of sending them. */
 export class RecordingClient implements Enqueuer {
   /** The enqueued jobs, in order. A job that replaces another one takes its place. */
   readonly enqueued: proto.NewJob[] = [];
   /** Indexes of the jobs that hold a key, by task type and key. */
   readonly #keys = new Map<string, number>();
+  readonly #requests = new Map<string, Recorded>();
 
-  async enqueue<P>(task: string | Task<P>, payload?: P, options?: JobOptions): Promise<Enqueued> {
-    const [first] = await this.enqueueAll([newJob(task, payload, options)]);
+  async enqueue<P>(task: string | Task<P>, payload?: P, options: EnqueueJobOptions = {}): Promise<Enqueued> {
+    const { jobs, call } = newRequest(task, payload, options);
+    const [first] = await this.enqueueAll(jobs, call);
     return first as Enqueued;
   }
 
-  async enqueueAll(jobs: proto.NewJob[]): Promise<Enqueued[]> {
+  async enqueueAll(jobs: proto.NewJob[], options: EnqueueOptions = {}): Promise<Enqueued[]> {
+    checkJobs(jobs);
+    checkOptions(options, ENQUEUE_OPTIONS, "an option of an enqueue");
     check(jobs);
+    const { requestKey } = options;
+    const earlier = requestKey === undefined ? undefined : this.#requests.get(requestKey);
+    if (earlier) return repeated(earlier, jobs, requestKey as string);
+    const answers = this.#record(jobs);
+    if (requestKey !== undefined) this.#requests.set(requestKey, { jobs, answers });
+    return answers;
+  }
+
+  #record(jobs: proto.NewJob[]): Enqueued[] {
     const taken = jobs.findIndex(
       (job) => job.keyPolicy === proto.KeyPolicy.REJECT && job.key !== "" && this.#keys.has(holderOf(job)),
     );
@@ -167,7 +209,8 @@ export class RecordingClient implements Enqueuer {
     const fits = (job: proto.NewJob) => names.every((name) => isDeepStrictEqual(job[name], wanted[name]));
     if (this.enqueued.some(fits)) return;
     const actual = this.enqueued.map((job) => ({ ...job, payload: readable(job.payload) }));
-    const message = `no such ${wanted.taskType} was enqueued`;
+    const shown = this.enqueued.map(textOf).join("\n  ") || "nothing";
+    const message = `no job was enqueued like\n  ${textOf(wanted)}\nbut\n  ${shown}`;
     throw new AssertionError({
       message,
       actual,
@@ -177,6 +220,13 @@ export class RecordingClient implements Enqueuer {
     });
   }
 }
+
+/** Returns a job as a text in one line, with a readable payload. */
+const textOf = (job: proto.NewJob) =>
+  inspect(
+    { ...(toJson(proto.NewJobSchema, job) as object), payload: readable(job.payload) },
+    { depth: 4, breakLength: Infinity },
+  );
 
 const holderOf = ({ taskType, key }: proto.NewJob) => `${taskType} ${key}`;
 
@@ -202,18 +252,31 @@ export interface TestBroker extends AsyncDisposable {
  * and errors, unless `HOWDAH_LOG` is set.
  */
 export async function startBroker(options: { bin?: string; args?: string[] } = {}): Promise<TestBroker> {
-  const bin = options.bin ?? process.env.HOWDAH_BIN ?? "howdah";
+  checkOptions(options, { bin: "text", args: "list" }, "an option of startBroker");
+  const bin = options.bin ?? (process.env.HOWDAH_BIN || "howdah");
   const listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
   const child = spawn(bin, ["dev", "--ephemeral", ...listen, ...(options.args ?? [])], {
     stdio: ["ignore", "pipe", "inherit"],
     env: { HOWDAH_LOG: "warn", ...process.env },
   });
   const stop = () => ended(child);
-  const fields = await Promise.race([ready(child), once(child, "exit").then(() => undefined)]);
+  const exit = once(child, "exit").catch((error: unknown) => {
+    throw notStarted(bin, options.bin === undefined, error);
+  });
+  const fields = await Promise.race([ready(child), exit.then(() => undefined)]);
   if (!fields) throw new Error(`${bin} dev has ended before it was ready`);
   const { grpc = "", http = "", postgres = "" } = Object.fromEntries(fields) as Record<string, string>;
   const advance = (by: Duration) => advanceClock(grpc, by);
   return { server: grpc, http, postgres, advance, stop, [Symbol.asyncDispose]: stop };
+}
+
+function notStarted(bin: string, isDefault: boolean, cause: unknown): Error {
+  const path = isDefault && !process.env.HOWDAH_BIN;
+  const source = isDefault ? "HOWDAH_BIN" : "bin";
+  const text = path
+    ? "howdah is not on the PATH: install it or set HOWDAH_BIN"
+    : `${source} is ${JSON.stringify(bin)}, which cannot be run: name the program howdah`;
+  return new Error(text, { cause });
 }
 
 async function advanceClock(server: string, by: Duration): Promise<Date> {

@@ -8,7 +8,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { findTrailerError } from "@connectrpc/connect/protocol-grpc";
 import { HowdahError } from "./calls.js";
 import * as pb from "./gen/index.js";
-import type { Settings } from "./settings.js";
+import { CLIENT_NAME, type Settings } from "./settings.js";
 
 /**
  * Source code of the thread. It is a string, because bundlers would leave out a separate file and would rewrite a
@@ -127,7 +127,7 @@ export class StreamLink {
     const headers = {
       ...(token !== undefined && { authorization: `Bearer ${token}` }),
       ...(store !== "" && { "howdah-store": store }),
-      "user-agent": "howdah-js",
+      "user-agent": CLIENT_NAME,
     };
     // The HTTP/2 flow-control window is enlarged, because the default of 64 KiB would stall a stream of jobs at each
     // round trip.

@@ -1,12 +1,14 @@
 /** Workers, which run handlers for jobs. */
-import { checkedConcurrency, invalid, refuseUnknown } from "./calls.js";
-import { type Duration, duration, milliseconds } from "./duration.js";
-import { decoded, type Handler, type Job, makeJob, type Middleware } from "./handler.js";
+import { HowdahError, invalid, refusal, wrong } from "./calls.js";
+import { type Duration, milliseconds } from "./duration.js";
+import { checkKind, checkOptions, type Kinds } from "./given.js";
+import { checkMiddleware, decoded, type Handler, type Job, makeJob, type Middleware } from "./handler.js";
 import { asTask, type Task } from "./job.js";
 import type { Entry } from "./ledger.js";
 import type { Network } from "./network.js";
 import { returned, thrown, type OutcomeMessage } from "./outcome.js";
 import { Session, type WorkerReport } from "./session.js";
+import { CLIENT_NAME } from "./settings.js";
 import { Slot, Slots } from "./slots.js";
 
 /** Settings of a worker. */
@@ -38,8 +40,9 @@ export interface WorkerOptions {
   liveness?: Duration;
 }
 
-const WORKER_OPTIONS: Record<keyof WorkerOptions, true> = {
-  ...{ concurrency: true, windowBytes: true, maxMessageBytes: true, labels: true, stopTimeout: true, liveness: true },
+const WORKER_OPTIONS: Kinds<WorkerOptions> = {
+  ...{ concurrency: "count", windowBytes: "size", maxMessageBytes: "size", labels: "texts" },
+  ...{ stopTimeout: "duration", liveness: "duration" },
 };
 
 /** Settings of a run. */
@@ -69,19 +72,17 @@ export class Worker {
     private readonly options: WorkerOptions,
   ) {
     this.#middleware = [...middleware];
-    refuseUnknown(options, WORKER_OPTIONS, "a worker");
+    checkOptions(options, WORKER_OPTIONS, "an option of a worker");
     const { labels, windowBytes = 0, maxMessageBytes = network.settings.maxMessageBytes } = options;
     this.#connected = new Promise((resolve) => {
       this.#onConnected = resolve;
     });
-    // Refuses invalid durations now, instead of when they are used.
-    for (const name of ["stopTimeout", "liveness"] as const) duration(options[name], name);
-    this.#slots = new Slots(checkedConcurrency(options.concurrency ?? 16));
+    this.#slots = new Slots(options.concurrency ?? 16);
     this.#session = new Session(network, {
       slots: this.#slots,
       windowBytes,
       maxMessageBytes,
-      labels: { client: "howdah-js", ...labels },
+      labels: { client: CLIENT_NAME, ...labels },
       onConnected: this.#onConnected,
       liveness: options.liveness,
     });
@@ -89,19 +90,24 @@ export class Worker {
 
   /**
    * Adds the handler of a task type. A payload that does not decode makes the job dead, like a {@link FatalError}.
-   * `concurrency` is the maximum number of concurrent jobs of this type. Default: the worker's.
+   * `concurrency` is the maximum number of concurrent jobs of this type. Default: the worker's. A task type has one
+   * handler.
    */
   handle<P = unknown>(task: string | Task<P>, handler: Handler<P>, options: { concurrency?: number } = {}): this {
     const { name, decode } = asTask(task);
-    if (typeof handler !== "function") throw invalid("handler", `the handler of ${name} is not a function`);
-    const concurrency = checkedConcurrency(options.concurrency ?? this.#slots.total);
+    if (typeof handler !== "function") throw wrong("handler", handler, `give the function that runs jobs of ${name}`);
+    checkOptions(options, { concurrency: "count" }, "an option of a handler");
+    const { types, total } = this.#slots;
+    if (types.has(name)) throw refusal("task", `${name} has a handler in this worker already: give it only one`);
+    const concurrency = options.concurrency ?? total;
     const run = (entry: Entry) => this.#run(entry, (job) => handler(decoded(decode, job), job));
-    this.#slots.types.set(name, new Slot(name, concurrency, run));
+    types.set(name, new Slot(name, concurrency, run));
     return this;
   }
 
   /** Adds middleware around each handler. Middleware that was added earlier runs outside of it. */
   use(middleware: Middleware): this {
+    checkMiddleware(middleware);
     this.#middleware.push(middleware);
     return this;
   }
@@ -110,10 +116,15 @@ export class Worker {
    * Connects, and runs until the worker is stopped. When a stream breaks, it resumes the session on the next broker.
    * Fails if a broker refuses the worker.
    */
-  run({ signal, stopOn = [] }: RunOptions = {}): Promise<WorkerReport> {
+  run(options: RunOptions = {}): Promise<WorkerReport> {
     if (this.#running) return this.#running;
-    if (this.#slots.types.size === 0)
-      return Promise.reject(invalid("handle", "the worker has no handlers: call handle before run"));
+    try {
+      checkOptions(options, { signal: "signal", stopOn: "list" }, "an option of a run");
+      if (this.#slots.types.size === 0) throw invalid("handle", "the worker has no handlers: call handle before run");
+    } catch (error) {
+      return Promise.reject(HowdahError.from(error, ""));
+    }
+    const { signal, stopOn = [] } = options;
     const stop = () => void this.stop();
     if (signal?.aborted) stop();
     signal?.addEventListener("abort", stop, { once: true });
@@ -136,6 +147,7 @@ export class Worker {
 
   /** Accepts no more jobs, waits for the handlers, and closes the stream when their outcomes are stored. */
   async stop(options: { timeout?: Duration } = {}): Promise<WorkerReport> {
+    checkOptions(options, { timeout: "duration" }, "an option of a stop");
     void this.#session.stop(milliseconds(options.timeout ?? this.options.stopTimeout ?? 30_000, "timeout"));
     return this.#running ?? this.report;
   }
@@ -149,7 +161,11 @@ export class Worker {
    * Changes the concurrency of a task type, and its window. 0 pauses the type in this worker: its waiting jobs go to
    * other workers.
    */
-  setConcurrency = (taskType: string, jobs: number): void => this.#session.resize(taskType, jobs);
+  setConcurrency = (taskType: string, jobs: number): void => {
+    checkKind(jobs, "size", "jobs");
+    if (!this.#slots.types.has(taskType)) throw wrong("taskType", taskType, "name a task type with a handler");
+    this.#session.resize(taskType, jobs);
+  };
 
   get report(): WorkerReport {
     return { ...this.#session.report };

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import {
@@ -68,6 +69,9 @@ test("a waiting client gets the result of a job", async () => {
   const job = await ended(id);
   assert.equal(job.state, proto.JobState.SUCCEEDED);
   assert.deepEqual(fromJsonBytes(job.result), { square: 49, tags: ["batch-17"] });
+  const { workers } = await client.workers.listWorkers({ taskType: type });
+  const { version } = JSON.parse(readFileSync("package.json", "utf8")) as { version: string };
+  assert.equal(workers[0]?.labels.client, `howdah-js/${version}`);
   const report = await worker.stop();
   assert.equal(report.acked, 1);
   assert.equal(await running, report);
@@ -108,8 +112,11 @@ test("a refused field is named", async () => {
     );
     return !error.retryable;
   });
-  const fraction = client.enqueue("a", 1, { priority: 1.5 });
-  await assert.rejects(fraction, (error: HowdahError) => error.code === Code.InvalidArgument);
+  const fraction = client.jobs.enqueueJobs({ jobs: [{ taskType: "a", priority: 1.5 }] });
+  await assert.rejects(fraction, (error: HowdahError) => {
+    assert.deepEqual([error.code, error.field], [Code.InvalidArgument, "priority"]);
+    return error.message === "priority: invalid int32: 1.5";
+  });
 });
 
 test("a recording client refuses the jobs that a broker refuses", async () => {
@@ -165,7 +172,7 @@ test("jobs are got, explained, searched, cancelled, retried and discarded", asyn
   assert.equal((await found({ header: { name: "n", value: "1" }, state: "ready", since })).size, 3);
   assert.deepEqual(await client.cancelJobs([first, 1n]), [first]);
   assert.deepEqual(new Set(await client.cancelJobs({ taskType: type, state: "ready" })), new Set([second, third]));
-  await assert.rejects(client.cancelJobs({ taskType: type, state: "red" as "ready" }), /is none of ready, /);
+  await assert.rejects(client.cancelJobs({ taskType: type, state: "red" as "ready" }), /give one of ready, /);
 
   const ids = (await client.enqueueAll([newJob(type, 1), newJob(type, 2)])).map(({ id }) => id) as [bigint, bigint];
   const logger = { ...console, error: () => {} };
@@ -187,9 +194,9 @@ test("jobs are got, explained, searched, cancelled, retried and discarded", asyn
 test("schedules and task types are applied again and again, and keep their pause", async () => {
   const name = newType();
   const template = newJob(name, 1);
-  const plan = { cron: "0 3 * * *", timeZone: "Europe/Berlin", overlap: "skip" } as const;
+  const plan = { cron: "0 3 * * *", timeZone: "Europe/Berlin", overlap: "one-waiting" } as const;
   const schedule = await client.applySchedule(name, template, plan);
-  assert.deepEqual([schedule.plan.case, schedule.overlap, schedule.nextTimes.length], ["cron", 2, 10]);
+  assert.deepEqual([schedule.plan.case, schedule.overlap, schedule.nextTimes.length], ["cron", 3, 10]);
   assert.ok((await client.pauseSchedule(name)).paused);
   const again = await client.applySchedule(name, template, { period: "1h30m", jitter: "5m" });
   assert.deepEqual([again.plan.case, again.paused], ["period", true]);
@@ -199,10 +206,11 @@ test("schedules and task types are applied again and again, and keep their pause
   await client.deleteSchedule(name);
   await assert.rejects(client.pauseSchedule(name), (error: HowdahError) => error.code === Code.NotFound);
 
-  const retryPolicy = { kind: "fixed", initialDelay: "10s" } as const;
+  const retryPolicy = { delays: ["10s", "1m"] };
   const rate = { perSecond: 10, burst: 2 };
   const settings = await client.applyTaskType(name, { maxAttempts: 3, timeout: "5m", retryPolicy, rate });
   assert.deepEqual([settings.maxAttempts, settings.rate?.burst, settings.paused], [3, 2, false]);
+  assert.equal(settings.retryPolicy?.kind, proto.RetryPolicyKind.LIST);
   const paused = await client.pauseTaskType(name);
   assert.deepEqual([paused.maxAttempts, paused.rate?.burst, paused.paused], [3, 2, true]);
   const replaced = await client.applyTaskType(name, { maxAttempts: 5 });
@@ -215,6 +223,8 @@ test("a request key returns the same job again", async () => {
   const [again] = await client.enqueueAll([newJob("a.b", 1)], { requestKey: "same" });
   assert.equal(again?.id, first?.id);
   assert.deepEqual([first?.outcome, again?.outcome, again?.isNew], ["new", "repeated", false]);
+  const one = await client.enqueue("a.b", 1, { requestKey: "same", priority: 0 });
+  assert.deepEqual([one.id, one.outcome], [first?.id, "repeated"]);
 });
 
 test("a cancelled job tells its handler why", async () => {
@@ -236,6 +246,21 @@ test("a cancelled job tells its handler why", async () => {
   assert.ok(reason instanceof CancelledError && reason.reason === "cancelled");
 });
 
+test("an invalid report or extension fails, and the worker goes on", async () => {
+  const type = newType();
+  const worker = client.worker().handle(type, async (_, job) => {
+    const refused = (error: HowdahError) => error.code === Code.InvalidArgument;
+    await assert.rejects(job.progress("0.5" as never), refused);
+    await assert.rejects(job.report({ fractoin: 0.5 } as never), refused);
+    await assert.rejects(job.extend("soon"), refused);
+    await job.progress(0.5);
+    return "done";
+  });
+  void worker.run();
+  assert.equal(fromJsonBytes((await ended((await client.enqueue(type)).id)).result), "done");
+  await worker.stop();
+});
+
 test("a checkpoint and an extension reach the broker", async () => {
   const type = newType();
   const seen: unknown[] = [];
@@ -245,15 +270,17 @@ test("a checkpoint and an extension reach the broker", async () => {
     // The handler does not await these progress reports, but the worker sends them before the outcome.
     void job.saveCheckpoint({ row: 500 });
     void job.progress(0.5, "half");
-    if (job.attempt === 1) throw new Error("disk full");
+    if (job.attempt === 1) throw new RangeError("disk full");
   });
   void worker.run();
   const retryPolicy = { kind: "fixed", initialDelay: 0 } as const;
   const { id } = await client.enqueue(type, undefined, { timeout: "10s", retryPolicy });
   const job = await ended(id);
   assert.deepEqual(seen, [undefined, { row: 500 }]);
-  assert.equal(job.failures[0]?.error, "disk full");
-  assert.match(job.failures[0]?.details ?? "", /^Error: disk full\n\s+at /);
+  assert.equal(job.failures[0]?.error, "RangeError: disk full");
+  const details = job.failures[0]?.details ?? "";
+  assert.match(details, /^RangeError: disk full\n\s+at .*broker\.test/);
+  assert.doesNotMatch(details, /dist.esm|node:internal/);
   assert.equal(job.progress?.text, "half");
   await worker.stop();
 });

@@ -94,6 +94,11 @@ before(async () => {
 
 after(() => broker.stop());
 
+test("the package has its licences", () => {
+  for (const name of ["LICENSE-APACHE", "LICENSE-MIT"])
+    assert.ok(readFileSync(join(project, "node_modules/howdah", name), "utf8").length > 500);
+});
+
 test("the package is used from an ES module, from CommonJS, and from TypeScript", () => {
   const used = `const client = await Client.connect();
     const { id } = await client.enqueue("from.the.package", { n: 1 });

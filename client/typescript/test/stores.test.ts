@@ -120,13 +120,21 @@ test("a store that is not there is refused, with the names of those that are", a
   });
 });
 
+test("a store without a name is refused, because it would stand for all stores", () => {
+  for (const name of [undefined, ""])
+    assert.throws(
+      () => client.inStore(name as string),
+      (error: HowdahError) => error.field === "store",
+    );
+});
+
 test("an invalid name of a store is refused at once", () => {
   for (const name of ["mäil", "a\nb"])
     assert.throws(
       () => client.inStore(name),
       (error: HowdahError) => {
         assert.deepEqual([error.code, error.field], [Code.InvalidArgument, "store"]);
-        return error.message === `store: ${JSON.stringify(name)} is not the name of a store`;
+        return error.message === `store is ${JSON.stringify(name)}: give the name of a store`;
       },
     );
 });

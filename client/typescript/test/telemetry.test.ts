@@ -284,11 +284,11 @@ test("each outcome has a span, and failures are errors", async () => {
     }
   assert.deepEqual(found, {
     retry: ["ack", "nack retry later"],
-    bug: ["ack", "nack retry x is "],
+    bug: ["ack", "nack retry TypeE"],
     fatal: ["nack fatal never"],
     snooze: ["snooze"],
     release: ["ack", "release"],
-    unsendable: ["nack retry Do no"],
+    unsendable: ["nack retry TypeE"],
   });
   assert.deepEqual(await counted(PROCESS, type), { process: 5, "process retry": 3, "process fatal": 1 });
   assert.deepEqual(await counted(CONSUMED, type), { process: 9 });
