@@ -218,6 +218,9 @@ impl Findings {
             if !accepted.contains(id) && job.task_type != "tick" {
                 wrong.push(format!("unexpected: {id} {} {:?}", job.task_type, job.payload));
             }
+            if job.state == "cancelled" && job.task_type != "keyed" {
+                wrong.push(format!("cancelled: {id} {}", job.task_type));
+            }
             if job.state == "dead" && job.attempt < job.max_attempts {
                 wrong.push(format!("dead with attempts left: {id}"));
             }
