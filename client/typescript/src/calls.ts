@@ -216,6 +216,7 @@ export function repeating(network: Network): Transport {
     async unary(method, signal, timeoutMs, header, input, values) {
       const deadline = performance.now() + (timeoutMs ?? network.settings.requestTimeoutMs);
       const backoff = new Backoff();
+      let cause: HowdahError | undefined;
       for (let attempts = 0, tooLarge = 0, renewed = false; ; attempts++) {
         const broker = network.current;
         const began = performance.now();
@@ -255,7 +256,10 @@ export function repeating(network: Network): Transport {
           const pause = backoff.next();
           const last = method.name !== "EnqueueJobs" && attempts >= network.size;
           if (last) throw error;
-          if (performance.now() + pause >= deadline) throw error.within("no broker answered in time; last error: ");
+          // The deadline may have cut off the last attempt; then the error before it tells more.
+          if (error.code !== Code.DeadlineExceeded) cause = error;
+          if (performance.now() + pause >= deadline)
+            throw (cause ?? error).within("no broker answered in time; last error: ");
           network.settings.logger.debug(`${method.name} failed; trying again`, { error: error.message });
           await sleep(pause, undefined, { signal });
         }

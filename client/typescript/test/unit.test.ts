@@ -254,8 +254,12 @@ test("a test broker without a program says what to do", async () => {
   }
 });
 
-test("connecting to a port that is not a broker's fails, and later errors do not end the program", async () => {
+test("connecting to a port that is not a broker's fails, and later errors do not end the program", async (t) => {
   const server = createServer((_, response) => response.end("hello")).listen(0, "127.0.0.1");
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
   const servers = `127.0.0.1:${port}`;
@@ -267,12 +271,11 @@ test("connecting to a port that is not a broker's fails, and later errors do not
   await assert.rejects(client.getJob(1n), isNamed);
   await assert.rejects(client.enqueue("a"), /^HowdahError: no broker answered in time; last error: 127/);
   await client.close();
-  server.close();
   const closing = createTcpServer((socket) => void socket.on("error", () => {}).end()).listen(0, "127.0.0.1");
+  t.after(() => closing.close());
   await once(closing, "listening");
   const closed = Client.connect(`127.0.0.1:${(closing.address() as AddressInfo).port}`);
   await assert.rejects(closed, /; a broker has its gRPC port at 7432 by default$/);
-  closing.close();
 });
 
 test("the log of a worker that cannot reach its broker has the cause once", async () => {
