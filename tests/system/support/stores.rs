@@ -52,9 +52,11 @@ fn are_two_here() -> bool {
 /// Returns the second store for all brokers whose first store is the database at `url`.
 async fn other(url: &str) -> TestDatabase {
     static OTHERS: Mutex<Option<HashMap<String, TestDatabase>>> = Mutex::const_new(None);
-    let config: tokio_postgres::Config = url.parse().expect("a URL");
-    // Test databases have unique names. Through a pooler the name differs, so use the whole URL as identity.
-    let name = config.get_dbname().filter(|name| name.starts_with("test_")).unwrap_or(url).to_owned();
+    // Test databases have unique names. Through a pooler the name differs, so use the whole URL as identity. Also use it if it
+    // has options that only the broker understands, such as passfile.
+    let config = url.parse::<tokio_postgres::Config>().ok();
+    let database = config.as_ref().and_then(tokio_postgres::Config::get_dbname);
+    let name = database.filter(|name| name.starts_with("test_")).unwrap_or(url).to_owned();
     let mut others = OTHERS.lock().await;
     let others = others.get_or_insert_default();
     match others.get(&name) {
