@@ -15,8 +15,13 @@ const OWN: &str = "own";
 /// Name of the second store.
 const OTHER: &str = "other";
 
-/// Suffixes of the names of tests that need a single store, each with its reason.
+/// Parts of the names of tests that need a single store, each with its reason.
 const ONE_STORE: &[(&str, &str)] = &[
+    ("test_clock::", "the second store has no clock for tests"),
+    ("refusing::unexpected_errors_of_postgres_make_calls_unavailable_and_the_broker_not_ready", READY_ELSEWHERE),
+    ("refusing::with_postgres_stopped_calls_say_since_when_it_cannot_be_reached", READY_ELSEWHERE),
+    ("refusing::connections::a_broker_works_with_the_few_connections_that_its_role_may_have", READY_ELSEWHERE),
+    ("conditions::logins::", READY_ELSEWHERE),
     ("sessions::an_expired_broker_refuses_a_resume_instead_of_reporting_leases_as_lost", SERVED_ELSEWHERE),
     ("sessions::a_lease_that_its_broker_is_about_to_end_is_not_adopted_again", SERVED_ELSEWHERE),
     ("stores::closed::schedules_of_a_closed_store_do_not_fire_until_the_store_is_open", "the only store needs no name"),
@@ -26,6 +31,8 @@ const ONE_STORE: &[(&str, &str)] = &[
         SERVED_ELSEWHERE,
     ),
 ];
+
+const READY_ELSEWHERE: &str = "a broker with one reachable store of two is ready, and answers for it";
 
 const SERVED_ELSEWHERE: &str = "a store that refuses a worker for now does not end its stream: the other one serves it";
 
@@ -46,7 +53,7 @@ fn are_two_here() -> bool {
     let thread = thread::current();
     // With a single test thread, the thread's name is `main` and not the name of the test.
     let test = thread.name().filter(|name| *name != "main").expect("two stores need --test-threads 2 or more");
-    !ONE_STORE.iter().any(|(name, _)| test.ends_with(name))
+    !ONE_STORE.iter().any(|(name, _)| test.contains(name))
 }
 
 /// Returns the second store for all brokers whose first store is the database at `url`.
