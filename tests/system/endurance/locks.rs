@@ -33,7 +33,7 @@ async fn longest(broker: &TestBroker, name: &str) -> BTreeMap<&'static str, Dura
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn no_operation_is_slower_by_over_100_ms_while_other_sessions_hold_locks() {
     let broker = TestBroker::start_with(rescues_soon).await;
-    // Each run of the operations has task types of its own.
+    // Each run of the operations creates new task types.
     broker.sql("UPDATE howdah.settings SET task_types = 100000, version = version + 1").await;
     let jobs = jobs(&broker).await;
     let before = longest(&broker, "before").await;
